@@ -1,0 +1,45 @@
+# One command each; every target sets up what it needs. PYTHON=... picks the interpreter of a new environment.
+
+PYTHON ?=
+export PYTHON
+
+# Always run by its path: the environment need not be activated, and the checkout's path may hold spaces.
+RUN := .venv/bin/python -m
+INSTALLED := .venv/installed
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench man oids clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s%s\n", $$1, $$2}' Makefile
+
+install: $(INSTALLED) ## make the environment .venv and install pgtail into it, editable
+
+$(INSTALLED): pyproject.toml .ci/environment
+	@.ci/environment
+
+demo: $(INSTALLED) ## an embedded PostgreSQL, a lively workload, and pgtail watching it
+	@.venv/bin/pgtail demo
+
+test: $(INSTALLED) ## the whole test suite, against the embedded servers and every installed one
+	@$(RUN) pytest -n $(WORKERS) --maxprocesses 4
+
+check: $(INSTALLED) ## lint, format, types, and the one-way imports
+	@$(RUN) ruff check
+	@$(RUN) ruff format --check
+	@$(RUN) mypy
+	@$(RUN) pytest -q tests/test_layers.py
+
+bench: $(INSTALLED) ## speed, side by side with others
+	@$(RUN) tests.bench
+
+man: $(INSTALLED) ## write the options of every command into the man pages
+	@$(RUN) tests.tools.make_man
+
+oids: $(INSTALLED) ## write the table of built-in types anew from a server's catalog
+	@$(RUN) tests.tools.make_oids
+
+clean: ## remove the environment and everything made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/bench/work *.egg-info
+	find pgtail tests -name __pycache__ -prune -exec rm -rf {} +
