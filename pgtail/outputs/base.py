@@ -1,0 +1,28 @@
+"""Floor 4, what every output is: events in, bytes out to a sink; knows no file and no terminal."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pgtail.transaction import Event
+
+
+class Sink(Protocol):
+    """Where an output's bytes go; the pipeline decides when they are really written."""
+
+    def write(self, data: bytes) -> object: ...
+
+
+class Output(Protocol):
+    """Renders the events of one stream, in order.
+
+    It gets Started, changes and Ended of one transaction after another (never interleaved), LogicalMessage also
+    between transactions, Outcome and SchemaChange anywhere, and no Note. Changes come before the end is known: an
+    output must not hold a transaction whole.
+    """
+
+    def event(self, event: Event) -> None:
+        """Render one event."""
+
+    def finish(self) -> None:
+        """The input ended, or broke off: close what is open, so that what was written is well formed."""

@@ -1,0 +1,328 @@
+"""Floor 4, newline-delimited JSON, one line per change: the public contract (man page pgtail-json(5)).
+
+Lines are put together from bytes: what a relation and a transaction contribute is made once for each of them.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import orjson
+
+from pgtail.outputs.base import Sink
+from pgtail.relations import Relation, differences
+from pgtail.transaction import (
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
+from pgtail.values import UNKNOWN, Codec, Undecoded
+from pgtail.wire.cells import UNCHANGED, Binary, TupleData
+from pgtail.wire.scalars import lsn_text, time_text
+
+LARGE: Final = 1024 * 1024
+"""Bytes of a row from which on its parts are written one by one, so that it is not held in memory once more."""
+
+_Column: TypeAlias = tuple[bytes, Callable[[bytes], bytes], bytes]
+"""(the name and its colon, text cell -> JSON, the name and null)"""
+
+
+def dumps(value: object) -> bytes:
+    """JSON as everywhere in pgtail's output."""
+    return orjson.dumps(value)
+
+
+def pairs(*items: tuple[str, object]) -> bytes:
+    """`"name":value,` for each item whose value is not None."""
+    return b"".join([b"%b:%b," % (dumps(name), dumps(value)) for name, value in items if value is not None])
+
+
+def when_and_where(lsn: int | None, time: int | None, *, prepared: bool) -> list[tuple[str, object]]:
+    """The LSN and time of a commit or a prepare, as keys and values."""
+    word = "prepare" if prepared else "commit"
+    return [
+        (f"{word}_lsn", None if lsn is None else lsn_text(lsn)),
+        (f"{word}_ts", None if time is None else time_text(time)),
+    ]
+
+
+class RelationJson:
+    """What one version of a table contributes to every line about it."""
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation = relation
+        self.names = [column.name for column in relation.columns]
+        self.codecs = [column.codec for column in relation.columns]
+        self.columns: list[_Column] = [
+            _column(name, codec) for name, codec in zip(self.names, self.codecs, strict=True)
+        ]
+        table = b""
+        if relation.seen:
+            table = pairs(("schema", relation.schema), ("table", relation.name))
+        else:
+            table = pairs(("relid", relation.oid))
+        self.heads = {op: b'{"op":"%b",%b' % (op.encode(), table) for op in ("insert", "update", "delete", "truncate")}
+        self.identity = pairs(("identity", relation.identity or None), ("key", relation.key or None))
+
+    def widen(self, count: int) -> None:
+        """Name the columns that the Relation does not have ?n, up to `count` of them."""
+        for number in range(len(self.columns) + 1, count + 1):
+            self.names.append(f"?{number}")
+            self.codecs.append(UNKNOWN)
+            self.columns.append(_column(self.names[-1], UNKNOWN))
+
+    def row(self, cells: TupleData) -> bytes | None:
+        """A row of text cells and NULLs as a JSON object; None where it takes the careful way."""
+        try:
+            return b"{%b}" % b",".join(
+                [
+                    name + json(cell) if cell.__class__ is bytes else null if cell is None else _careful()
+                    for cell, (name, json, null) in zip(cells, self.columns)  # noqa: B905 -- a row may be shorter
+                ]
+            )
+        except Undecoded:
+            return None
+
+
+def _careful() -> bytes:
+    raise Undecoded("")
+
+
+def _column(name: str, codec: Codec) -> _Column:
+    quoted = dumps(name) + b":"
+    return quoted, codec.json_text, quoted + b"null"
+
+
+class RowParts:
+    """One tuple rendered the careful way: the JSON object in parts, and the columns that need a word."""
+
+    def __init__(self) -> None:
+        self.unchanged: list[str] = []
+        self.undecoded: list[str] = []
+
+    def parts(
+        self, table: RelationJson, cells: TupleData, skip: Iterable[int] = (), fill: TupleData = ()
+    ) -> list[bytes]:
+        """The object; columns at the places in `skip` are left out, `fill` has values for unchanged ones."""
+        found: list[bytes] = []
+        left_out = frozenset(skip)
+        for index, (cell, (name, _, null)) in enumerate(zip(cells, table.columns)):  # noqa: B905 -- see row()
+            if index in left_out:
+                continue
+            if cell is UNCHANGED:
+                self.unchanged.append(table.names[index])
+                if index >= len(fill) or fill[index] is None:
+                    continue
+                cell = fill[index]
+            if cell is None:
+                found += (b",", null)
+            elif isinstance(cell, bytes):
+                found += (b",", name, self._value(table.names[index], table.codecs[index], cell))
+        return [b"{", *found[1:], b"}"]
+
+    def _value(self, name: str, codec: Codec, cell: bytes) -> bytes:
+        try:
+            return codec.json_binary(cell) if isinstance(cell, Binary) else codec.json_text(cell)
+        except Undecoded as undecoded:
+            if name not in self.undecoded:
+                self.undecoded.append(name)
+            return dumps(undecoded.text)
+
+
+class ChangeJson:
+    """The keys of a change that are its own, as parts of a JSON object: shared by json and json-tx."""
+
+    def __init__(self, *, fill_unchanged: bool) -> None:
+        self._fill = fill_unchanged
+        self._tables: dict[int, RelationJson] = {}
+
+    def table(self, relation: Relation) -> RelationJson:
+        """The cached parts of a table's version."""
+        table = self._tables.get(relation.version)
+        if table is None or table.relation is not relation:
+            table = self._tables[relation.version] = RelationJson(relation)
+        return table
+
+    def tuples(self, table: RelationJson, change: RowChange) -> list[bytes]:
+        """identity, key, old, new, unchanged and undecoded: parts that end with a comma."""
+        parts = [] if change.op == "insert" else [table.identity]
+        width = max(len(change.old or ()), len(change.new or ()))
+        if width > len(table.columns):
+            table.widen(width)
+        row = RowParts()
+        if change.old is not None:
+            parts += [b'"old":', *row.parts(table, change.old, not_in_identity(change)), b","]
+        if change.new is not None:
+            fill = change.old if self._fill and change.old is not None else ()
+            parts += [b'"new":', *row.parts(table, change.new, fill=fill), b","]
+        if row.unchanged or row.undecoded:
+            parts.append(pairs(("unchanged", row.unchanged or None), ("undecoded", row.undecoded or None)))
+        return parts
+
+
+def not_in_identity(change: RowChange) -> list[int]:
+    """The places of the old tuple that say nothing: a key tuple has NULL in every column outside of the identity.
+
+    The same holds for a table that was never described.
+    """
+    if change.old is None or (change.old_kind == "O" and change.relation.seen):
+        return []
+    keys = [column.key for column in change.relation.columns]
+    return [i for i, cell in enumerate(change.old) if cell is None and not (i < len(keys) and keys[i])]
+
+
+class Json:
+    """`-o json`. `fill_unchanged` takes values that were not sent from the whole old row where there is one;
+    `transactions` and `schema_changes` add lines for these."""
+
+    def __init__(
+        self, sink: Sink, *, fill_unchanged: bool = False, transactions: bool = False, schema_changes: bool = False
+    ) -> None:
+        self._write = sink.write
+        self._changes = ChangeJson(fill_unchanged=fill_unchanged)
+        self._transactions = transactions
+        self._schema_changes = schema_changes
+        self._of: Transaction | None = None
+        self._xid = self._commit = self._origin = b""
+        self._render = {
+            RowChange: self._row,
+            TableTruncate: self._truncate,
+            LogicalMessage: self._message,
+            Started: self._started,
+            Ended: self._ended,
+            Outcome: self._outcome,
+            SchemaChange: self._schema,
+        }
+
+    def event(self, event: Event) -> None:
+        render = self._render.get(type(event))
+        if render is not None:
+            render(event)
+
+    def finish(self) -> None:
+        """Every line is whole already."""
+
+    def _enter(self, transaction: Transaction) -> None:
+        """Make what a transaction contributes to each of its lines."""
+        self._of = transaction
+        prepared = transaction.state is not None
+        self._xid = pairs(("xid", transaction.xid))
+        self._commit = pairs(*when_and_where(transaction.lsn, transaction.time, prepared=prepared))
+        self._origin = pairs(("origin", transaction.origin), ("gid", transaction.gid), ("state", transaction.state))
+
+    def _started(self, event: Started) -> None:
+        self._enter(event.transaction)
+        if self._transactions:
+            self._line(b'{"op":"begin",', self._xid, self._commit, self._origin)
+
+    def _ended(self, event: Ended) -> None:
+        transaction = event.transaction
+        if self._transactions and event.complete:
+            self._enter(transaction)
+            end = pairs(("end_lsn", _lsn(transaction.end_lsn)), ("changes", transaction.changes))
+            op = b'{"op":"prepare",' if transaction.state else b'{"op":"commit",'
+            self._line(op, self._xid, self._commit, self._origin, end)
+        self._of = None
+
+    def _row(self, change: RowChange) -> None:
+        if change.transaction is not self._of:
+            self._enter(change.transaction)
+        table = self._changes.table(change.relation)
+        op, new = change.op, change.new
+        seq = b"" if change.seq is None else b'"seq":%d,' % change.seq
+        lsn = b"" if change.lsn is None else b'"lsn":"%X/%X",' % (change.lsn >> 32, change.lsn & 0xFFFFFFFF)
+        head = table.heads[op] + self._xid + seq + self._commit + lsn + self._origin
+        if change.old is None and new is not None and len(new) <= len(table.columns):
+            row = table.row(new)
+            if row is not None and len(row) < LARGE:
+                identity = b"" if op == "insert" else table.identity
+                self._write(b'%b%b"new":%b}\n' % (head, identity, row))
+                return
+        self._line(head, *self._changes.tuples(table, change))
+
+    def _truncate(self, change: TableTruncate) -> None:
+        if change.transaction is not self._of:
+            self._enter(change.transaction)
+        own = pairs(("cascade", change.cascade), ("restart_identity", change.restart_identity))
+        head = self._changes.table(change.relation).heads["truncate"]
+        seq, lsn = pairs(("seq", change.seq)), pairs(("lsn", _lsn(change.lsn)))
+        self._line(head, self._xid, seq, self._commit, lsn, self._origin, own)
+
+    def _message(self, message: LogicalMessage) -> None:
+        lsn = pairs(("lsn", _lsn(message.lsn)))
+        if message.transaction is None:
+            self._line(b'{"op":"message",', lsn, *message_parts(message))
+            return
+        if message.transaction is not self._of:
+            self._enter(message.transaction)
+        self._line(b'{"op":"message",', self._xid, self._commit, lsn, self._origin, *message_parts(message))
+
+    def _outcome(self, outcome: Outcome) -> None:
+        self._line(b"{", outcome_parts(outcome))
+
+    def _schema(self, event: SchemaChange) -> None:
+        if self._schema_changes:
+            self._line(b"{", relation_parts(event))
+
+    def _line(self, *parts: bytes) -> None:
+        """Write an object whose parts each end with a comma."""
+        *rest, last = [part for part in parts if part]
+        parts = (*rest, last[:-1] + b"}\n")
+        if sum(map(len, parts)) < LARGE:
+            self._write(b"".join(parts))
+        else:
+            for part in parts:
+                self._write(part)
+
+
+def message_parts(message: LogicalMessage) -> list[bytes]:
+    """prefix, transactional and content of a logical decoding message."""
+    head = pairs(("prefix", message.prefix), ("transactional", message.transactional))
+    try:
+        return [head, b'"content":', orjson.dumps(message.content.decode()), b","]
+    except UnicodeDecodeError:
+        encoded = binascii.b2a_base64(message.content, newline=False)
+        return [head, b'"content_base64":"', encoded, b'",']
+
+
+def outcome_parts(outcome: Outcome) -> bytes:
+    """The keys of commit_prepared and rollback_prepared."""
+    who = (("op", outcome.op), ("xid", outcome.xid), ("gid", outcome.gid))
+    if outcome.op == "commit_prepared":
+        lsns = (("commit_lsn", lsn_text(outcome.lsn)), ("end_lsn", lsn_text(outcome.end_lsn)))
+        return pairs(*who, *lsns, ("commit_ts", time_text(outcome.time)))
+    lsns = (("prepare_end_lsn", lsn_text(outcome.lsn)), ("rollback_end_lsn", lsn_text(outcome.end_lsn)))
+    times = (("prepare_ts", _time(outcome.prepare_ts)), ("rollback_ts", time_text(outcome.time)))
+    return pairs(*who, *lsns, *times)
+
+
+def relation_parts(event: SchemaChange) -> bytes:
+    """The keys of a relation line."""
+    now = event.now
+    columns = [{"name": c.name, "type": c.type_name, "typmod": c.typmod, "key": c.key} for c in now.columns]
+    changed = None if event.before is None else differences(event.before, now)
+    return pairs(
+        ("op", "relation"),
+        ("schema", now.schema),
+        ("table", now.name),
+        ("relid", now.oid),
+        ("identity", now.identity),
+        ("columns", columns),
+        ("differences", changed),
+    )
+
+
+def _lsn(lsn: int | None) -> str | None:
+    return None if lsn is None else lsn_text(lsn)
+
+
+def _time(time: int | None) -> str | None:
+    return None if time is None else time_text(time)

@@ -1,0 +1,160 @@
+"""Floor 3, the table as it was at this point of the stream; knows Relation and Type messages, no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pgtail.values import Codec, Types
+from pgtail.wire.schema import Relation as RelationMessage
+from pgtail.wire.schema import Type as TypeMessage
+
+IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+"""REPLICA IDENTITY in words, by pg_class.relreplident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `key` says that it is part of the replica identity."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    key: bool
+    type_name: str = field(compare=False)
+    codec: Codec = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One version of a table. `seen` is False where only its OID is known."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str
+    columns: tuple[Column, ...]
+    seen: bool = True
+    version: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> list[str]:
+        """The names of the identity's columns; none under full, where the wire flags every column."""
+        return [] if self.identity == "full" else [column.name for column in self.columns if column.key]
+
+    @property
+    def qualified(self) -> str:
+        """schema.table, for people: not quoted."""
+        return f"{self.schema}.{self.name}" if self.seen else f"relation {self.oid}"
+
+
+class Relations:
+    """Every table's version in force, for the session and inside each open streamed transaction.
+
+    A Relation sent inside a stream segment holds for its transaction at once and for everybody from its commit on:
+    the server does not always send it again (src/backend/replication/logical/worker.c, apply_handle_stream_commit).
+    """
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._current: dict[int, Relation] = {}
+        self._open: dict[int, dict[int, Relation]] = {}
+        self.versions: list[Relation] = []
+        """Every distinct version, at the index `Relation.version`."""
+
+    def see_type(self, message: TypeMessage) -> None:
+        self._types.declare(message.oid, message.namespace, message.name)
+
+    def see(self, message: RelationMessage, stream: int | None = None) -> tuple[Relation | None, Relation]:
+        """A Relation message, inside a segment of transaction `stream` or outside: (version before, version now)."""
+        before = self._find(message.oid, stream)
+        now = self._describe(message)
+        if now == before:
+            now = before
+        else:
+            self.versions.append(now)
+        scope = self._current if stream is None else self._open.setdefault(stream, {})
+        scope[message.oid] = now
+        return before, now
+
+    def get(self, oid: int, stream: int | None = None) -> Relation:
+        """The table in force; one with `seen` False where its Relation message was never seen."""
+        relation = self._find(oid, stream)
+        if relation is None:
+            relation = Relation(oid, "", "", "", (), seen=False, version=len(self.versions))
+            self.versions.append(relation)
+            self._current[oid] = relation
+        return relation
+
+    def keep(self, stream: int) -> None:
+        """The streamed transaction was committed or prepared: what it sent holds for everybody."""
+        self._current.update(self._open.pop(stream, {}))
+
+    def drop(self, stream: int) -> None:
+        """The streamed transaction was rolled back: the server will send its tables again."""
+        self._open.pop(stream, None)
+
+    def _find(self, oid: int, stream: int | None) -> Relation | None:
+        if stream is not None:
+            found = self._open.get(stream, {}).get(oid)
+            if found is not None:
+                return found
+        return self._current.get(oid)
+
+    def _describe(self, message: RelationMessage) -> Relation:
+        columns = tuple(
+            [
+                Column(
+                    column.name,
+                    column.type_oid,
+                    column.typmod,
+                    bool(column.flags & 1),
+                    self._types.type_name(column.type_oid, column.typmod),
+                    self._types.codec(column.type_oid, column.typmod),
+                )
+                for column in message.columns
+            ]
+        )
+        return Relation(
+            message.oid,
+            message.namespace or "pg_catalog",
+            message.name,
+            IDENTITIES[message.identity],
+            columns,
+            version=len(self.versions),
+        )
+
+
+def differences(before: Relation, now: Relation) -> list[str]:
+    """What changed between two versions of a table, a sentence each, as far as Relation messages tell.
+
+    A column at the same place with another name and the same type counts as renamed: the wire has no column numbers.
+    """
+    found = []
+    if (before.schema, before.name) != (now.schema, now.name):
+        found.append(f"renamed from {before.qualified}")
+    if before.identity != now.identity:
+        found.append(f"replica identity {before.identity} -> {now.identity}")
+    return found + _column_differences(before.columns, now.columns)
+
+
+def _column_differences(before: Sequence[Column], now: Sequence[Column]) -> list[str]:
+    old, new = {c.name: c for c in before}, {c.name: c for c in now}
+    gone = [c for c in before if c.name not in new]
+    come = [c for c in now if c.name not in old]
+    if len(before) == len(now):
+        renamed = [
+            (b, n) for b, n in zip(before, now, strict=True) if b in gone and n in come and b.type_oid == n.type_oid
+        ]
+    else:
+        renamed = []
+    found = [f"column {b.name} renamed to {n.name}" for b, n in renamed]
+    found += [f"column {c.name} dropped" for c in gone if all(c is not b for b, _ in renamed)]
+    found += [f"column {c.name} added" for c in come if all(c is not n for _, n in renamed)]
+    for name in [c.name for c in now if c.name in old]:
+        b, n = old[name], new[name]
+        if (b.type_oid, b.typmod) != (n.type_oid, n.typmod):
+            found.append(f"column {name} retyped")
+        if b.key != n.key:
+            found.append(f"column {name} {'joined' if n.key else 'left'} the replica identity")
+    return found

@@ -1,0 +1,237 @@
+"""Floor 1, a reading position in bytes: every length is checked before it is believed; knows no message.
+
+`Cursor` reads; `TracedCursor` reads the same way and remembers every field, which is all that a byte view needs.
+"""
+
+from __future__ import annotations
+
+import struct
+from mmap import mmap
+from typing import NamedTuple, TypeAlias
+
+from pgtail.errors import Malformed, Truncated
+from pgtail.wire.cells import UNCHANGED, Binary, Cell, TupleData
+
+Buffer: TypeAlias = bytes | mmap
+"""What a cursor reads from: slices of it are bytes."""
+
+MAX_COLUMNS = 1600
+"""MaxHeapAttributeNumber, src/include/access/htup_details.h."""
+
+MAX_LENGTH = 0x3FFF_FFFF
+"""MaxAllocSize, src/include/utils/memutils.h: the server cannot hold a longer value, let alone send one."""
+
+MAX_NAME = 64 * 1024
+"""Far above any NAMEDATALEN or GIDSIZE: a longer name is damage, and not worth buffering for."""
+
+_U16 = struct.Struct(">H").unpack_from
+_U32 = struct.Struct(">I").unpack_from
+_U64 = struct.Struct(">Q").unpack_from
+_I32 = struct.Struct(">i").unpack_from
+_I64 = struct.Struct(">q").unpack_from
+
+_TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
+
+
+class Span(NamedTuple):
+    """One field as it lies in the buffer: `start` and `end` are positions in it, `type` is the manual's word."""
+
+    field: str
+    type: str
+    start: int
+    end: int
+
+
+class Cursor:
+    """Reads the protocol's data types from `buf[pos:end]`.
+
+    Raises Truncated where the bytes end inside a field, Malformed where they can never be right; both carry the
+    field's name and its position in the buffer. `in_stream` tells whether messages carry an xid here, `abort_info`
+    whether Stream Abort carries its log position and time: the decoder sets both.
+    """
+
+    __slots__ = ("abort_info", "buf", "encoding", "end", "in_stream", "pos")
+
+    def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
+        self.buf = buf
+        self.pos = pos
+        self.end = len(buf) if end is None else end
+        self.encoding = encoding
+        self.in_stream = False
+        self.abort_info = False
+
+    def start(self, buf: Buffer, pos: int, end: int) -> None:
+        """Begin to read another message or frame."""
+        self.buf = buf
+        self.pos = pos
+        self.end = end
+
+    def rewind(self, pos: int) -> None:
+        """Go back, to read the same bytes another way."""
+        self.pos = pos
+
+    def take(self, size: int, field: str, type_: str) -> int:
+        """Pass over `size` bytes of one field; returns where they start."""
+        start = self.pos
+        if size > self.end - start:
+            missing = size - (self.end - start)
+            raise Truncated(f"{missing} more byte{'s'[: missing != 1]} needed", offset=start, field=field)
+        self.pos = start + size
+        return start
+
+    def u8(self, field: str, type_: str = "Int8") -> int:
+        return self.buf[self.take(1, field, type_)]
+
+    def u16(self, field: str, type_: str = "Int16") -> int:
+        value: int = _U16(self.buf, self.take(2, field, type_))[0]
+        return value
+
+    def u32(self, field: str, type_: str = "Int32") -> int:
+        value: int = _U32(self.buf, self.take(4, field, type_))[0]
+        return value
+
+    def i32(self, field: str, type_: str = "Int32") -> int:
+        value: int = _I32(self.buf, self.take(4, field, type_))[0]
+        return value
+
+    def lsn(self, field: str) -> int:
+        """Int64 (XLogRecPtr), unsigned."""
+        value: int = _U64(self.buf, self.take(8, field, "Int64 (XLogRecPtr)"))[0]
+        return value
+
+    def time(self, field: str) -> int:
+        """Int64 (TimestampTz): microseconds since 2000-01-01 UTC."""
+        value: int = _I64(self.buf, self.take(8, field, "Int64 (TimestampTz)"))[0]
+        return value
+
+    def oid(self, field: str) -> int:
+        return self.u32(field, "Int32 (Oid)")
+
+    def xid(self, field: str) -> int:
+        return self.u32(field, "Int32 (TransactionId)")
+
+    def stream_xid(self) -> int | None:
+        """The xid that a message carries inside a stream segment, and only there (notes: not a matter of version)."""
+        return self.xid("xid") if self.in_stream else None
+
+    def marker(self, field: str, expected: bytes) -> int:
+        """A Byte1 that must be one of `expected`."""
+        start = self.take(1, field, "Byte1")
+        value = self.buf[start]
+        if value not in expected:
+            raise Malformed(f"{_shown(value)} where {_one_of(expected)} should stand", offset=start, field=field)
+        return value
+
+    def string(self, field: str, limit: int = MAX_NAME) -> str:
+        """A null-terminated string; bytes that are not text in the encoding show as \\xNN."""
+        start = self.pos
+        nul = self.buf.find(b"\0", start, min(self.end, start + limit + 1))
+        if nul < 0:
+            if self.end - start > limit:
+                raise Malformed(f"no end of the string within {limit} bytes", offset=start, field=field)
+            raise Truncated("the string is not terminated", offset=start, field=field)
+        self.take(nul + 1 - start, field, "String")
+        return self.buf[start:nul].decode(self.encoding, "backslashreplace")
+
+    def length(self, field: str) -> int:
+        """An Int32 length of what follows, of no more than MAX_LENGTH bytes."""
+        value = self.i32(field)
+        if not 0 <= value <= MAX_LENGTH:
+            raise Malformed(f"a length of {value} bytes", offset=self.pos - 4, field=field)
+        return value
+
+    def content(self, size: int, field: str, type_: str = "Byten") -> bytes:
+        start = self.take(size, field, type_)
+        return self.buf[start : start + size]
+
+    def tuple_data(self, field: str) -> TupleData:
+        """TupleData (manual: logical replication message formats): the hot loop, without a check for each byte.
+
+        A read past the end shows as an exception or as a position past `end`; the careful loop then finds the field.
+        """
+        buf = self.buf
+        pos = self.pos
+        cells: list[Cell] = []
+        append = cells.append
+        try:
+            (count,) = _U16(buf, pos)
+            pos += 2
+            for _ in range(count):
+                kind = buf[pos]
+                if kind == _TEXT:
+                    (length,) = _U32(buf, pos + 1)
+                    start = pos + 5
+                    pos = start + length
+                    append(buf[start:pos])
+                elif kind == _NULL:
+                    append(None)
+                    pos += 1
+                elif kind == _BINARY:
+                    (length,) = _U32(buf, pos + 1)
+                    start = pos + 5
+                    pos = start + length
+                    append(Binary(buf[start:pos]))
+                elif kind == _UNCHANGED:
+                    append(UNCHANGED)
+                    pos += 1
+                else:
+                    return self._careful_tuple_data(field)
+        except (IndexError, struct.error):
+            return self._careful_tuple_data(field)
+        if pos > self.end or count > MAX_COLUMNS:
+            return self._careful_tuple_data(field)
+        self.pos = pos
+        return tuple(cells)
+
+    def _careful_tuple_data(self, field: str) -> TupleData:
+        """The same, field by field: for errors and for tracing."""
+        count = self.u16(f"{field} number of columns")
+        if count > MAX_COLUMNS:
+            raise Malformed(f"{count} columns: no table has more than {MAX_COLUMNS}", offset=self.pos - 2, field=field)
+        return tuple([self._cell(f"{field}[{index}]") for index in range(count)])
+
+    def _cell(self, field: str) -> Cell:
+        kind = self.marker(f"{field} kind", b"tbnu")
+        if kind == _NULL:
+            return None
+        if kind == _UNCHANGED:
+            return UNCHANGED
+        size = self.length(f"{field} length")
+        if kind == _TEXT:
+            return self.content(size, field, "text")
+        return Binary(self.content(size, field, "binary"))
+
+
+class TracedCursor(Cursor):
+    """A Cursor that remembers every field it passed over, also those before an error."""
+
+    __slots__ = ("spans",)
+
+    def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
+        super().__init__(buf, pos, end, encoding=encoding)
+        self.spans: list[Span] = []
+
+    def start(self, buf: Buffer, pos: int, end: int) -> None:
+        super().start(buf, pos, end)
+        self.spans = []
+
+    def rewind(self, pos: int) -> None:
+        super().rewind(pos)
+        self.spans = [span for span in self.spans if span.end <= pos]
+
+    def take(self, size: int, field: str, type_: str) -> int:
+        start = super().take(size, field, type_)
+        self.spans.append(Span(field, type_, start, self.pos))
+        return start
+
+    def tuple_data(self, field: str) -> TupleData:
+        return self._careful_tuple_data(field)
+
+
+def _shown(value: int) -> str:
+    return f"{chr(value)!r}" if 0x20 <= value < 0x7F else f"byte 0x{value:02x}"
+
+
+def _one_of(expected: bytes) -> str:
+    *others, last = (repr(chr(value)) for value in expected)
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,77 @@
+"""Floor 1, the messages that change rows: Insert, Update, Delete and Truncate."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from pgtail.errors import Truncated
+from pgtail.wire.cells import TupleData
+from pgtail.wire.cursor import Cursor
+
+_NEW = ord("N")
+
+
+class Insert(NamedTuple):
+    """I: a row was inserted."""
+
+    xid: int | None
+    relation: int
+    new: TupleData
+
+    @classmethod
+    def read(cls, cur: Cursor) -> Self:
+        xid, relation = cur.stream_xid(), cur.oid("relation")
+        cur.marker("new tuple", b"N")
+        return cls(xid, relation, cur.tuple_data("new"))
+
+
+class Update(NamedTuple):
+    """U: a row was updated. `old_kind` is K (the identity's columns; the others are sent as NULL), O (the whole
+    old row, under REPLICA IDENTITY FULL) or empty (the identity did not change and nothing old was sent)."""
+
+    xid: int | None
+    relation: int
+    old_kind: str
+    old: TupleData | None
+    new: TupleData
+
+    @classmethod
+    def read(cls, cur: Cursor) -> Self:
+        xid, relation = cur.stream_xid(), cur.oid("relation")
+        kind = cur.marker("tuple kind", b"KON")
+        if kind == _NEW:
+            return cls(xid, relation, "", None, cur.tuple_data("new"))
+        old = cur.tuple_data("old")
+        cur.marker("new tuple", b"N")
+        return cls(xid, relation, chr(kind), old, cur.tuple_data("new"))
+
+
+class Delete(NamedTuple):
+    """D: a row was deleted; `old_kind` is K or O as in Update."""
+
+    xid: int | None
+    relation: int
+    old_kind: str
+    old: TupleData
+
+    @classmethod
+    def read(cls, cur: Cursor) -> Self:
+        xid, relation = cur.stream_xid(), cur.oid("relation")
+        kind = chr(cur.marker("tuple kind", b"KO"))
+        return cls(xid, relation, kind, cur.tuple_data("old"))
+
+
+class Truncate(NamedTuple):
+    """T: tables were truncated; bit 0 of `options` is CASCADE, bit 1 RESTART IDENTITY."""
+
+    xid: int | None
+    options: int
+    relations: tuple[int, ...]
+
+    @classmethod
+    def read(cls, cur: Cursor) -> Self:
+        xid = cur.stream_xid()
+        count, options = cur.u32("number of relations"), cur.u8("options")
+        if count * 4 > cur.end - cur.pos:
+            raise Truncated(f"{count} relations do not fit", offset=cur.pos, field="relations")
+        return cls(xid, options, tuple([cur.oid(f"relation[{index}]") for index in range(count)]))
