@@ -1,0 +1,69 @@
+"""Fixtures for the real servers: `server` runs a test on every version found, `database` is a fresh one on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from pgtail.server.embedded import EmbeddedServer, Setting
+from pgtail.server.installation import Installation
+from tests.servers import Database, Servers, fresh_database, installations
+
+
+def pytest_report_header() -> list[str]:
+    """Say which servers the tests run against."""
+    return [f"{name}: PostgreSQL {found.version} in {found.bindir}" for name, found in installations().items()]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The running servers by name; each is started when first used, one set per test process."""
+    running = Servers()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session", params=list(installations()))
+def server(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedServer:
+    """A running server: the test runs once on each version. `@since(16)` of tests.servers picks versions."""
+    return servers.get(request.param)
+
+
+@pytest.fixture(scope="session")
+def newest_server(servers: Servers) -> EmbeddedServer:
+    """The newest server found, for tests to which the version makes no difference."""
+    return servers.get(list(installations())[-1])
+
+
+@pytest.fixture
+def database(server: EmbeddedServer) -> Iterator[Database]:
+    """An empty UTF8 database on `server`, dropped afterwards with its slots and prepared transactions."""
+    with fresh_database(server) as created:
+        yield created
+
+
+@pytest.fixture
+def newest_database(newest_server: EmbeddedServer) -> Iterator[Database]:
+    """An empty UTF8 database on the newest server."""
+    with fresh_database(newest_server) as created:
+        yield created
+
+
+StartServer = Callable[..., EmbeddedServer]
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """Start further servers with settings of their own, which end with the test.
+
+    start_server(wal_level="replica") takes the newest version, start_server(server.installation, ...) another.
+    """
+    with ExitStack() as stack:
+
+        def start(installation: Installation | None = None, **settings: Setting) -> EmbeddedServer:
+            chosen = installation or list(installations().values())[-1]
+            return stack.enter_context(EmbeddedServer(chosen, settings=settings))
+
+        yield start
