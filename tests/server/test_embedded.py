@@ -8,7 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -161,29 +164,33 @@ def test_misuse_is_an_error(start_server: StartServer) -> None:
         server.stop()
 
 
-def test_a_server_that_cannot_start_says_why_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    place = tmp_path if os.geteuid() else Path("/tmp")
-    before = set(place.glob("pgtail-*"))
+@contextmanager
+def temporary_directory_named(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """TMPDIR below /tmp, open to all as /tmp is: pytest's own tmp_path is closed to the server's user."""
+    above = Path(tempfile.mkdtemp(dir="/tmp"))
+    place = above / name
+    place.mkdir()
+    above.chmod(0o755)
+    place.chmod(0o1777)
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    with pytest.raises(ServerError, match='invalid value for parameter "wal_level": "sideways"'):
-        EmbeddedServer(embedded_installations()[0], settings={"wal_level": "sideways"}).__enter__()
-    assert set(place.glob("pgtail-*")) <= before
+    try:
+        yield place
+    finally:
+        shutil.rmtree(above)
+
+
+def test_a_server_that_cannot_start_says_why_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with temporary_directory_named("tmp", monkeypatch) as place:
+        with pytest.raises(ServerError, match='invalid value for parameter "wal_level": "sideways"'):
+            EmbeddedServer(embedded_installations()[0], settings={"wal_level": "sideways"}).__enter__()
+        assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a folder with spaces and 'quotes'", "x" * 100])
 def test_the_temporary_directory_may_have_an_odd_name_or_a_long_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Path("/tmp", name)
-    place.mkdir(mode=0o777, exist_ok=True)
-    place.chmod(0o1777)
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    try:
-        with EmbeddedServer(embedded_installations()[0]) as server:
-            assert (server.directory.parent == place) is (len(name) < 100)
-            assert query(server, b"SELECT 1") == [(1,)]
-    finally:
-        shutil.rmtree(place)
+    with temporary_directory_named(name, monkeypatch) as place, EmbeddedServer(embedded_installations()[0]) as server:
+        assert (server.directory.parent == place) is (len(name) < 100)
+        assert query(server, b"SELECT 1") == [(1,)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
