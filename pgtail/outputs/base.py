@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from pgtail.transaction import Event
@@ -10,7 +11,24 @@ from pgtail.transaction import Event
 class Sink(Protocol):
     """Where an output's bytes go; the pipeline decides when they are really written."""
 
-    def write(self, data: bytes) -> object: ...
+    def write(self, data: bytes, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What the user may choose about outputs; each takes what concerns it.
+
+    `width` is the terminal's, in cells; `max_width` (cells of a value) and `max_rows` (of a transaction) are None
+    for no limit.
+    """
+
+    fill_unchanged: bool = False
+    transactions: bool = False
+    schema_changes: bool = False
+    color: bool = False
+    width: int = 80
+    max_width: int | None = 60
+    max_rows: int | None = 20
 
 
 class Output(Protocol):

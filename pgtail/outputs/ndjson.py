@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from pgtail.outputs.base import Sink
+from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.relations import Relation, differences
 from pgtail.transaction import (
     Ended,
@@ -151,6 +151,17 @@ class ChangeJson:
             table = self._tables[relation.version] = RelationJson(relation)
         return table
 
+    def own_parts(self, change: RowChange) -> list[bytes]:
+        """A change without its transaction's keys; the last part ends with a comma."""
+        table = self.table(change.relation)
+        numbers = pairs(("seq", change.seq), ("lsn", lsn_or_none(change.lsn)))
+        return [table.heads[change.op] + numbers, *self.tuples(table, change)]
+
+    def truncate_parts(self, change: TableTruncate) -> list[bytes]:
+        """The same for one table of a Truncate."""
+        numbers = pairs(("seq", change.seq), ("lsn", lsn_or_none(change.lsn)))
+        return [self.table(change.relation).heads["truncate"], numbers, truncate_pairs(change)]
+
     def tuples(self, table: RelationJson, change: RowChange) -> list[bytes]:
         """identity, key, old, new, unchanged and undecoded: parts that end with a comma."""
         parts = [] if change.op == "insert" else [table.identity]
@@ -180,16 +191,13 @@ def not_in_identity(change: RowChange) -> list[int]:
 
 
 class Json:
-    """`-o json`. `fill_unchanged` takes values that were not sent from the whole old row where there is one;
-    `transactions` and `schema_changes` add lines for these."""
+    """`-o json`."""
 
-    def __init__(
-        self, sink: Sink, *, fill_unchanged: bool = False, transactions: bool = False, schema_changes: bool = False
-    ) -> None:
+    def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self._write = sink.write
-        self._changes = ChangeJson(fill_unchanged=fill_unchanged)
-        self._transactions = transactions
-        self._schema_changes = schema_changes
+        self._changes = ChangeJson(fill_unchanged=options.fill_unchanged)
+        self._transactions = options.transactions
+        self._schema_changes = options.schema_changes
         self._of: Transaction | None = None
         self._xid = self._commit = self._origin = b""
         self._render = {
@@ -227,7 +235,7 @@ class Json:
         transaction = event.transaction
         if self._transactions and event.complete:
             self._enter(transaction)
-            end = pairs(("end_lsn", _lsn(transaction.end_lsn)), ("changes", transaction.changes))
+            end = pairs(("end_lsn", lsn_or_none(transaction.end_lsn)), ("changes", transaction.changes))
             op = b'{"op":"prepare",' if transaction.state else b'{"op":"commit",'
             self._line(op, self._xid, self._commit, self._origin, end)
         self._of = None
@@ -251,13 +259,13 @@ class Json:
     def _truncate(self, change: TableTruncate) -> None:
         if change.transaction is not self._of:
             self._enter(change.transaction)
-        own = pairs(("cascade", change.cascade), ("restart_identity", change.restart_identity))
+        own = truncate_pairs(change)
         head = self._changes.table(change.relation).heads["truncate"]
-        seq, lsn = pairs(("seq", change.seq)), pairs(("lsn", _lsn(change.lsn)))
+        seq, lsn = pairs(("seq", change.seq)), pairs(("lsn", lsn_or_none(change.lsn)))
         self._line(head, self._xid, seq, self._commit, lsn, self._origin, own)
 
     def _message(self, message: LogicalMessage) -> None:
-        lsn = pairs(("lsn", _lsn(message.lsn)))
+        lsn = pairs(("lsn", lsn_or_none(message.lsn)))
         if message.transaction is None:
             self._line(b'{"op":"message",', lsn, *message_parts(message))
             return
@@ -281,6 +289,11 @@ class Json:
         else:
             for part in parts:
                 self._write(part)
+
+
+def truncate_pairs(change: TableTruncate) -> bytes:
+    """The options of a Truncate."""
+    return pairs(("cascade", change.cascade), ("restart_identity", change.restart_identity))
 
 
 def message_parts(message: LogicalMessage) -> list[bytes]:
@@ -320,7 +333,8 @@ def relation_parts(event: SchemaChange) -> bytes:
     )
 
 
-def _lsn(lsn: int | None) -> str | None:
+def lsn_or_none(lsn: int | None) -> str | None:
+    """A log position's text, where there is one."""
     return None if lsn is None else lsn_text(lsn)
 
 

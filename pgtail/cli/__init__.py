@@ -1,0 +1,46 @@
+"""Floor 7, the terminal roof: one file per command and one line in COMMANDS; imports click and nothing heavier."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+import click
+
+from pgtail import __version__
+
+COMMANDS: Final = {
+    "stream": "pgtail.cli.stream",
+    "decode": "pgtail.cli.decode",
+    "inspect": "pgtail.cli.inspect",
+    "demo": "pgtail.cli.demo",
+    "completion": "pgtail.cli.completion",
+}
+"""Name -> module, which holds the command as `command`: loaded when it is needed."""
+
+
+class _Commands(click.Group):
+    """A group that imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = import_module(module).command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="pgtail", message="%(prog)s %(version)s")
+def main() -> None:
+    """Tail, decode and inspect PostgreSQL logical replication (pgoutput).
+
+    \b
+    pgtail stream --slot S            tail a replication slot, without consuming it
+    pgtail decode FILE... | jq .      decode dumps of any form to newline-delimited JSON
+    pgtail inspect FILE               every message byte by byte
+    pgtail demo                       all of it on an embedded server
+    """

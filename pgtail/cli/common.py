@@ -1,0 +1,209 @@
+"""Floor 7, what commands have in common: errors to exit statuses, options to objects, bytes to files."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pgtail.errors import OptionError, OutputError, PgtailError
+
+if TYPE_CHECKING:
+    from pgtail.filters import Filter
+    from pgtail.outputs.base import Output, OutputOptions, Sink
+    from pgtail.transaction import Note
+    from pgtail.values import Types
+
+BATCH: Final = 64 * 1024
+"""Bytes that are gathered before they are written, where nothing asks for them earlier."""
+
+
+class ClosedPipe(Exception):
+    """The reader of our output went away: time to end, quietly."""
+
+
+class FileSink:
+    """Gathers bytes and writes them to a file descriptor; `flush` writes what there is."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._name = name
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Take bytes. Raises ClosedPipe or OutputError, when it writes."""
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size >= BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the system. Raises ClosedPipe where nobody reads any more, OutputError where it fails."""
+        parts, self._parts, self._size = self._parts, [], 0
+        for data in _joined(parts):
+            view = memoryview(data)
+            while view:
+                view = view[self._write_some(view) :]
+
+    def sync(self) -> None:
+        """Flush, and wait until the bytes are on the disk, where the descriptor is a file on one."""
+        self.flush()
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
+                raise self._failed(error) from error
+
+    def _write_some(self, view: memoryview) -> int:
+        try:
+            return os.write(self._fd, view)
+        except BrokenPipeError:
+            raise ClosedPipe from None
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot write to {self._name}: {error.strerror}")
+
+
+def _joined(parts: list[bytes]) -> Iterator[bytes]:
+    """Small parts joined, large ones by themselves."""
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < BATCH:
+            small.append(part)
+            continue
+        yield b"".join(small)
+        small.clear()
+        yield part
+    yield b"".join(small)
+
+
+def say(text: str) -> None:
+    """A line for a person, on standard error; text from elsewhere has been escaped by the caller."""
+    with contextlib.suppress(OSError):
+        click.echo(f"pgtail: {text}", err=True)
+
+
+@contextlib.contextmanager
+def exit_statuses() -> Iterator[None]:
+    """Turn what was raised into a sentence on standard error and the exit status of the man page."""
+    from pgtail.outputs.escape import escape
+
+    try:
+        yield
+    except ClosedPipe:
+        _forget_stdout()
+    except PgtailError as error:
+        say("error: " + "\n        ".join(escape(line) for line in str(error).split("\n")))
+        raise SystemExit(error.exit_status) from None
+
+
+def _forget_stdout() -> None:
+    """Nobody reads it any more, and Python would complain about that at its end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def open_sink(file: str | None) -> Iterator[FileSink]:
+    """Standard output, or a file that is written anew. Raises OutputError."""
+    if file is None or file == "-":
+        yield FileSink(sys.stdout.fileno(), "standard output")
+        return
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    except OSError as error:
+        raise OutputError(f"cannot write to {file}: {error.strerror}") from error
+    try:
+        yield FileSink(fd, file)
+    finally:
+        os.close(fd)
+
+
+def wants_color(choice: str, *, terminal: bool) -> bool:
+    """Whether to write colours: as asked, else on a terminal without NO_COLOR."""
+    if choice != "auto":
+        return choice == "always"
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def build_output(options: dict[str, Any], sink: Sink) -> Output:
+    """The output that the output options ask for, to `sink`."""
+    from pgtail.outputs import open_output
+
+    terminal = options["file"] is None and sys.stdout.isatty()
+    name = options["output"] or ("table" if terminal else "json")
+    return open_output(name, sink, _output_options(options, terminal))
+
+
+def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:
+    from pgtail.outputs.base import OutputOptions
+
+    return OutputOptions(
+        fill_unchanged=options["fill_unchanged"],
+        transactions=options["transactions"],
+        schema_changes=options["schema_changes"],
+        color=wants_color(options["color"], terminal=terminal),
+        width=shutil.get_terminal_size((100, 24)).columns,
+        max_width=options["max_width"],
+        max_rows=options["max_rows"],
+    )
+
+
+def build_filter(options: dict[str, Any]) -> Filter:
+    """The filter that the filter options ask for. Raises OptionError."""
+    from pgtail.filters import OPS, Filter
+
+    ops = [op.strip() for text in options["ops"] for op in text.split(",") if op.strip()]
+    for op in ops:
+        if op not in OPS:
+            raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
+    return Filter(
+        tables=options["tables"], exclude=options["exclude"], ops=ops, xids=options["xids"], where=options["where"]
+    )
+
+
+def build_types(*, encoding: str, numbers: str, declared: Sequence[str]) -> Types:
+    """The types of one stream, with the enums of `--type NAME=enum`. Raises OptionError."""
+    from pgtail.values import Types
+
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise OptionError(f"--encoding {encoding}: unknown; utf-8, latin1 or cp1252 are examples") from None
+    enums = []
+    for text in declared:
+        name, _, kind = text.rpartition("=")
+        if not name or kind != "enum":
+            raise OptionError(f"--type {text}: expected NAME=enum")
+        enums.append(name)
+    return Types(encoding=encoding, numbers="string" if numbers == "string" else "exact", enums=enums)
+
+
+def tell_note(note: Note, source: str | None = None) -> None:
+    """A note on standard error, with its place."""
+    from pgtail.outputs.escape import escape
+
+    place = [part for part in (source, None if note.offset is None else f"byte {note.offset}") if part]
+    say(escape(": ".join(["note", *place, note.text])))
+
+
+def tell_filter(filter_: Filter) -> None:
+    """What a filter could not decide, at the end."""
+    from pgtail.outputs.escape import escape
+
+    if filter_.not_sent:
+        rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
+        say(f"note: --where could not be tested on {rows}: the server did not send the value")
+    for condition in filter_.where:
+        if not condition.column_seen:
+            say(escape(f"note: no table had a column {condition.column} (--where {condition.text})"))

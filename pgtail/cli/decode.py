@@ -1,0 +1,115 @@
+"""Floor 7, `pgtail decode`: dumps of any form to tables or JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgtail.cli.options import dump_options, filter_options, limit_option, output_options, verbose_option
+
+if TYPE_CHECKING:
+    from pgtail.cli.common import FileSink
+    from pgtail.inputs import Input
+    from pgtail.pipeline import Pipeline
+    from pgtail.wire.decoder import Decoder
+
+
+@click.command("decode")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@output_options
+@filter_options
+@limit_option
+@dump_options
+@click.option("--strict", is_flag=True, help="Stop, with exit status 1, where the input starts or ends in the middle.")
+@click.option("--resync", is_flag=True, help="After damage go on at the next place that decodes; the exit status is 1 all the same.")
+@verbose_option
+def command(files: tuple[str, ...], **options: Any) -> None:
+    """Decode dumps of pgoutput messages; a FILE of - is standard input.
+
+    The form of each file is recognised by its content: what pg_recvlogical wrote, messages one after another,
+    walsender frames, psql's output of pg_logical_slot_peek_binary_changes in any layout, hex lines, COPY text, CSV and
+    binary, all of them also inside gzip. Several files are read as one stream.
+
+    \b
+    pgtail decode changes.bin | jq -c 'select(.op == "delete")'
+    psql -XAtc "select data from pg_logical_slot_peek_binary_changes('s', null, 1000,
+      'proto_version', '1', 'publication_names', 'p')" | pgtail decode -
+    """
+    from pgtail.cli.common import exit_statuses
+
+    with exit_statuses():
+        damaged = Decode(options).run(files)
+    raise SystemExit(1 if damaged else 0)
+
+
+class Decode:
+    """One run over several files: one stream, one output."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._source: str | None = None
+        self._damaged = False
+
+    def run(self, files: tuple[str, ...]) -> bool:
+        """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
+        from pgtail.assembler import Assembler
+        from pgtail.cli.common import build_filter, build_output, build_types, open_sink, tell_filter
+        from pgtail.pipeline import Pipeline
+        from pgtail.wire.decoder import Decoder
+
+        options = self._options
+        types = build_types(encoding=options["encoding"], numbers=options["numbers"], declared=options["types"])
+        filter_ = build_filter(options)
+        assume = options["assume"] and options["assume"].partition("=")[2]
+        decoder = Decoder(assume=assume, encoding=options["encoding"])
+        assembler = Assembler(types, strict=options["strict"])
+        with open_sink(options["file"]) as sink:
+            pipeline = Pipeline(assembler, build_output(options, sink), filter_=filter_, note=self._note)
+            try:
+                self._files(files, decoder, pipeline, sink)
+            finally:
+                sink.flush()
+                assembler.close()
+        tell_filter(filter_)
+        return self._damaged or pipeline.damaged
+
+    def _files(self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> None:
+        from pgtail.errors import InputError
+
+        try:
+            if all(self._file(file, decoder, pipeline, sink) for file in files):
+                pipeline.finish()
+            else:
+                pipeline.break_off()
+        except InputError as error:
+            pipeline.break_off()
+            if error.source is None:
+                error.source = self._source
+            raise
+        except KeyboardInterrupt:
+            pipeline.break_off()
+
+    def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> bool:
+        """Decode one file; returns whether there is reason to read the next one."""
+        from pgtail.errors import InputError
+        from pgtail.inputs import open_input
+        from pgtail.inputs.source import Source
+
+        with Source(name, on_wait=sink.flush) as source:
+            self._source = source.name
+            input_ = open_input(source, decoder, format=self._options["input_format"])
+            while True:
+                try:
+                    return self._messages(input_, pipeline)
+                except InputError as error:
+                    if not self._options["resync"] or not self._skip(input_, pipeline, error):
+                        raise
+
+    def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
+        feed, limit = pipeline.feed, self._options["limit"]
+        for message, lsn, offset, _ in input_.messages():
+            feed(message, lsn, offset)
+            if limit is not None and pipeline.shown >= limit:
+                return False
+        return True

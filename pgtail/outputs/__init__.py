@@ -1,0 +1,22 @@
+"""Floor 4, events -> text: one file per format and one line in OUTPUTS; no input and no server in this folder."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from pgtail.outputs.base import Output, OutputOptions, Sink
+
+OUTPUTS: Final = {
+    "table": ("pgtail.outputs.table", "Table"),
+    "json": ("pgtail.outputs.ndjson", "Json"),
+    "json-tx": ("pgtail.outputs.json_tx", "JsonTx"),
+}
+"""Name -> (module, class): a module is loaded when it is used, for the table brings rich with it."""
+
+
+def open_output(name: str, sink: Sink, options: OutputOptions) -> Output:
+    """The output of that name. Raises KeyError for a name that is not in OUTPUTS."""
+    module, class_ = OUTPUTS[name]
+    output: Output = getattr(import_module(module), class_)(sink, options)
+    return output

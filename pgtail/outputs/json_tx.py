@@ -1,0 +1,98 @@
+"""Floor 4, newline-delimited JSON, one line per transaction, written as it comes and never held whole."""
+
+from __future__ import annotations
+
+from pgtail.outputs.base import OutputOptions, Sink
+from pgtail.outputs.ndjson import (
+    ChangeJson,
+    lsn_or_none,
+    message_parts,
+    outcome_parts,
+    pairs,
+    relation_parts,
+    when_and_where,
+)
+from pgtail.transaction import (
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
+
+
+class JsonTx:
+    """`-o json-tx`. What belongs to no transaction (outcomes, non-transactional messages) is a line of its own, between
+    transactions or, where a transaction is open, after it."""
+
+    def __init__(self, sink: Sink, options: OutputOptions) -> None:
+        self._write = sink.write
+        self._changes = ChangeJson(fill_unchanged=options.fill_unchanged)
+        self._schema_changes = options.schema_changes
+        self._open = False
+        self._comma = b""
+        self._after: list[bytes] = []
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, RowChange):
+            self._change(self._changes.own_parts(event))
+        elif isinstance(event, TableTruncate):
+            self._change(self._changes.truncate_parts(event))
+        elif isinstance(event, LogicalMessage):
+            self._message(event)
+        elif isinstance(event, Started):
+            self._start(event.transaction)
+        elif isinstance(event, Ended):
+            self._end(event)
+        elif isinstance(event, Outcome):
+            self._line(b"{%b}\n" % outcome_parts(event)[:-1])
+        elif isinstance(event, SchemaChange) and self._schema_changes:
+            self._line(b"{%b}\n" % relation_parts(event)[:-1])
+
+    def finish(self) -> None:
+        if self._open:
+            self._close(b'"incomplete":true')
+
+    def _start(self, transaction: Transaction) -> None:
+        self._open, self._comma = True, b""
+        where = when_and_where(transaction.lsn, transaction.time, prepared=transaction.state is not None)
+        about = (("origin", transaction.origin), ("gid", transaction.gid), ("state", transaction.state))
+        self._write(b'{%b"changes":[' % pairs(("xid", transaction.xid), *where, *about))
+
+    def _end(self, event: Ended) -> None:
+        if event.complete:
+            self._close(pairs(("end_lsn", lsn_or_none(event.transaction.end_lsn)))[:-1])
+        else:
+            self._close(b'"incomplete":true')
+
+    def _close(self, last: bytes) -> None:
+        self._open = False
+        self._write(b"],%b}\n" % last)
+        for line in self._after:
+            self._write(line)
+        self._after.clear()
+
+    def _change(self, parts: list[bytes]) -> None:
+        """Write one element of `changes`, from parts of which the last ends with a comma."""
+        self._write(self._comma)
+        self._comma = b","
+        for part in parts[:-1]:
+            self._write(part)
+        self._write(parts[-1][:-1] + b"}")
+
+    def _message(self, message: LogicalMessage) -> None:
+        parts = [b'{"op":"message",', pairs(("lsn", lsn_or_none(message.lsn))), *message_parts(message)]
+        if message.transaction is not None:
+            self._change(parts)
+        else:
+            self._line(b"".join(parts)[:-1] + b"}\n")
+
+    def _line(self, line: bytes) -> None:
+        if self._open:
+            self._after.append(line)
+        else:
+            self._write(line)
