@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pgtail.cli.common import FileSink
     from pgtail.inputs import Input
     from pgtail.pipeline import Pipeline
+    from pgtail.transaction import Note
     from pgtail.wire.decoder import Decoder
 
 
@@ -92,7 +93,7 @@ class Decode:
 
     def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> bool:
         """Decode one file; returns whether there is reason to read the next one."""
-        from pgtail.errors import InputError
+        from pgtail.errors import AssemblyError, InputError
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
 
@@ -102,9 +103,13 @@ class Decode:
             while True:
                 try:
                     return self._messages(input_, pipeline)
+                except AssemblyError:
+                    raise
                 except InputError as error:
-                    if not self._options["resync"] or not self._skip(input_, pipeline, error):
+                    if not self._options["resync"]:
                         raise
+                    if not self._skip(input_, pipeline, error):
+                        return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
         feed, limit = pipeline.feed, self._options["limit"]
@@ -113,3 +118,22 @@ class Decode:
             if limit is not None and pipeline.shown >= limit:
                 return False
         return True
+
+    def _skip(self, input_: Input, pipeline: Pipeline, error: InputError) -> bool:
+        """Go on after damage; returns whether there is anything to go on with."""
+        from pgtail.cli.common import say
+        from pgtail.outputs.escape import escape
+
+        self._damaged = True
+        pipeline.lost()
+        before = input_.position
+        found = input_.resync()
+        skipped = input_.position - before if found is None else found
+        goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
+        say(escape(f"damage: {error}; skipped {skipped} bytes, {goes_on}"))
+        return found is not None
+
+    def _note(self, note: Note) -> None:
+        from pgtail.cli.common import tell_note
+
+        tell_note(note, self._source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.wire.cursor import Buffer, Cursor
@@ -51,16 +51,7 @@ Decoded: TypeAlias = tuple[AnyFrame, int | None, int, int | None]
 A plain tuple, because one is made for each message. The LSN is never 0/0.
 """
 
-
-class _Readable(Protocol):
-    """A message or frame: its class reads its fields, after the tag."""
-
-    __name__: str
-
-    def read(self, cur: Cursor, /) -> Any: ...
-
-
-MESSAGES: Final[dict[int, _Readable]] = {
+MESSAGES: Final[dict[int, type[Any]]] = {
     ord("B"): Begin,
     ord("M"): Message,
     ord("C"): Commit,
@@ -83,7 +74,7 @@ MESSAGES: Final[dict[int, _Readable]] = {
 }
 """Every message of protocol versions 1 to 4, by its first byte (src/include/replication/logicalproto.h)."""
 
-FRAMES: Final[dict[int, _Readable]] = {ord("w"): XLogData, ord("k"): Keepalive, ord("r"): StandbyStatusUpdate}
+FRAMES: Final[dict[int, type[Any]]] = {ord("w"): XLogData, ord("k"): Keepalive, ord("r"): StandbyStatusUpdate}
 
 _IN_STREAM = frozenset(b"RYIUDTM")
 """The messages that may stand inside a stream segment, where they carry an xid."""

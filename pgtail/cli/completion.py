@@ -1,0 +1,23 @@
+"""Floor 7, `pgtail completion`: the script that teaches a shell to complete pgtail's commands and options."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    eval "$(pgtail completion bash)"            in ~/.bashrc
+    eval "$(pgtail completion zsh)"             in ~/.zshrc
+    pgtail completion fish | source             in ~/.config/fish/config.fish
+    """
+    from pgtail.cli import main
+
+    completion = get_completion_class(shell)
+    assert completion is not None  # click knows the three
+    click.echo(completion(main, {}, "pgtail", "_PGTAIL_COMPLETE").source())
