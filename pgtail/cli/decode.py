@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgtail.cli.options import dump_options, filter_options, limit_option, output_options, verbose_option
+from pgtail.errors import AssemblyError, InputError
 
 if TYPE_CHECKING:
     from pgtail.cli.common import FileSink
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 @limit_option
 @dump_options
 @click.option("--strict", is_flag=True, help="Stop, with exit status 1, where the input starts or ends in the middle.")
-@click.option("--resync", is_flag=True, help="After damage go on at the next place that decodes; the exit status is 1 all the same.")
+@click.option(
+    "--resync", is_flag=True, help="After damage go on where messages decode again (exit status 1 all the same)."
+)
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Decode dumps of pgoutput messages; a FILE of - is standard input.
@@ -76,8 +79,6 @@ class Decode:
         return self._damaged or pipeline.damaged
 
     def _files(self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> None:
-        from pgtail.errors import InputError
-
         try:
             if all(self._file(file, decoder, pipeline, sink) for file in files):
                 pipeline.finish()
@@ -93,7 +94,6 @@ class Decode:
 
     def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> bool:
         """Decode one file; returns whether there is reason to read the next one."""
-        from pgtail.errors import AssemblyError, InputError
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
 

@@ -52,11 +52,17 @@ def output_options(function: F) -> F:
                 type=click.Choice(["exact", "string"]),
                 default="exact",
                 show_default=True,
-                help="JSON: int8 and numeric as numbers with all their digits, or quoted for readers that keep 53 bits.",
+                help="JSON: int8 and numeric as numbers with all digits, or quoted for readers that keep 53 bits.",
             ),
-            click.option("--fill-unchanged", is_flag=True, help="Take unchanged TOAST values from the old row, where it was sent."),
+            click.option(
+                "--fill-unchanged",
+                is_flag=True,
+                help="Take unchanged TOAST values from the old row, where it was sent.",
+            ),
             click.option("--transactions", is_flag=True, help="json: also a line where a transaction begins and ends."),
-            click.option("--schema-changes", is_flag=True, help="Also say when a table is described for the first time or anew."),
+            click.option(
+                "--schema-changes", is_flag=True, help="Also say when a table is described for the first time or anew."
+            ),
             click.option(
                 "--max-width",
                 type=Count(),
@@ -92,9 +98,11 @@ def filter_options(function: F) -> F:
                 "tables",
                 multiple=True,
                 metavar="GLOB",
-                help="Only these tables: a glob on schema.table, or without a dot on the table in any schema. Repeatable.",
+                help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
             ),
-            click.option("--exclude", multiple=True, metavar="GLOB", help="Not these tables; wins over --table. Repeatable."),
+            click.option(
+                "--exclude", multiple=True, metavar="GLOB", help="Not these tables; wins over --table. Repeatable."
+            ),
             click.option(
                 "--op",
                 "ops",
@@ -117,7 +125,9 @@ def filter_options(function: F) -> F:
 
 def limit_option(function: F) -> F:
     """`limit`, a number of transactions."""
-    return click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many transactions shown.")(function)
+    return click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many transactions shown.")(
+        function
+    )
 
 
 def dump_options(function: F) -> F:
@@ -131,7 +141,9 @@ def dump_options(function: F) -> F:
                 ),
                 help="What the files are, where pgtail does not see it by itself.",
             ),
-            click.option("--encoding", default="utf-8", show_default=True, help="The encoding of names and text in the dump."),
+            click.option(
+                "--encoding", default="utf-8", show_default=True, help="The encoding of names and text in the dump."
+            ),
             click.option(
                 "--assume",
                 type=click.Choice(["streaming=on", "streaming=parallel"]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from mmap import mmap
-from typing import NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import Malformed, Truncated
 from pgtail.wire.cells import UNCHANGED, Binary, Cell, TupleData
@@ -40,6 +40,25 @@ class Span(NamedTuple):
     type: str
     start: int
     end: int
+
+
+class Layout:
+    """Fields of fixed size that follow one another, read in one step: (name, manual's type, struct code) each."""
+
+    __slots__ = ("fields", "size", "unpack_from")
+
+    def __init__(self, *fields: tuple[str, str, str]) -> None:
+        layout = struct.Struct(">" + "".join(code for _, _, code in fields))
+        self.fields = fields
+        self.size = layout.size
+        self.unpack_from = layout.unpack_from
+
+
+LSN: Final = ("Int64 (XLogRecPtr)", "Q")
+TIME: Final = ("Int64 (TimestampTz)", "q")
+OID: Final = ("Int32 (Oid)", "I")
+XID: Final = ("Int32 (TransactionId)", "I")
+BYTE1: Final = ("Byte1", "B")
 
 
 class Cursor:
@@ -110,17 +129,37 @@ class Cursor:
     def xid(self, field: str) -> int:
         return self.u32(field, "Int32 (TransactionId)")
 
+    def fixed(self, layout: Layout) -> tuple[Any, ...]:
+        """Several fields at once."""
+        start = self.pos
+        end = start + layout.size
+        if end > self.end:
+            return self._careful_fixed(layout)
+        self.pos = end
+        return layout.unpack_from(self.buf, start)
+
+    def _careful_fixed(self, layout: Layout) -> tuple[Any, ...]:
+        """The same, field by field: for errors and for tracing."""
+        values: list[Any] = []
+        for field, type_, code in layout.fields:
+            size = struct.calcsize(">" + code)
+            values += struct.unpack_from(">" + code, self.buf, self.take(size, field, type_))
+        return tuple(values)
+
     def stream_xid(self) -> int | None:
         """The xid that a message carries inside a stream segment, and only there (notes: not a matter of version)."""
         return self.xid("xid") if self.in_stream else None
 
     def marker(self, field: str, expected: bytes) -> int:
         """A Byte1 that must be one of `expected`."""
-        start = self.take(1, field, "Byte1")
-        value = self.buf[start]
+        value = self.u8(field, "Byte1")
         if value not in expected:
-            raise Malformed(f"{_shown(value)} where {_one_of(expected)} should stand", offset=start, field=field)
+            self.reject(value, field, expected)
         return value
+
+    def reject(self, value: int, field: str, expected: bytes) -> NoReturn:
+        """The Byte1 just read should be one of `expected`: raises Malformed."""
+        raise Malformed(f"{_shown(value)} where {_one_of(expected)} should stand", offset=self.pos - 1, field=field)
 
     def string(self, field: str, limit: int = MAX_NAME) -> str:
         """A null-terminated string; bytes that are not text in the encoding show as \\xNN."""
@@ -151,25 +190,25 @@ class Cursor:
         """
         buf = self.buf
         pos = self.pos
+        u32 = _U32
         cells: list[Cell] = []
         append = cells.append
         try:
-            (count,) = _U16(buf, pos)
+            count = left = _U16(buf, pos)[0]
             pos += 2
-            for _ in range(count):
+            while left:
+                left -= 1
                 kind = buf[pos]
                 if kind == _TEXT:
-                    (length,) = _U32(buf, pos + 1)
                     start = pos + 5
-                    pos = start + length
+                    pos = start + u32(buf, pos + 1)[0]
                     append(buf[start:pos])
                 elif kind == _NULL:
                     append(None)
                     pos += 1
                 elif kind == _BINARY:
-                    (length,) = _U32(buf, pos + 1)
                     start = pos + 5
-                    pos = start + length
+                    pos = start + u32(buf, pos + 1)[0]
                     append(Binary(buf[start:pos]))
                 elif kind == _UNCHANGED:
                     append(UNCHANGED)
@@ -223,6 +262,9 @@ class TracedCursor(Cursor):
         start = super().take(size, field, type_)
         self.spans.append(Span(field, type_, start, self.pos))
         return start
+
+    def fixed(self, layout: Layout) -> tuple[Any, ...]:
+        return self._careful_fixed(layout)
 
     def tuple_data(self, field: str) -> TupleData:
         return self._careful_tuple_data(field)

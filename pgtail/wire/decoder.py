@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.wire.cursor import Buffer, Cursor
@@ -119,7 +119,8 @@ class Decoder:
             kind = frame.__name__
             header: XLogData | Keepalive | StandbyStatusUpdate = frame.read(cur)
             if not isinstance(header, XLogData):
-                self._expect_end(cur)
+                if cur.pos != cur.end:
+                    self._leftover(cur, header)
                 return header, (header.end_lsn if isinstance(header, Keepalive) else None), header.clock
         except DecodeError as error:
             error.message = kind
@@ -151,7 +152,8 @@ class Decoder:
             cur.abort_info = size > _SHORT_ABORT if self.assume is None else self.assume == "parallel"
         try:
             message = self._read(cur)
-            self._expect_end(cur, message)
+            if cur.pos != cur.end:
+                self._leftover(cur, message)
         except DecodeError as error:
             if self.in_stream is not None or start >= cur.end or cur.buf[start] not in _IN_STREAM:
                 raise
@@ -164,7 +166,8 @@ class Decoder:
         cur.rewind(start)
         try:
             message = self._read(cur)
-            self._expect_end(cur, message)
+            if cur.pos != cur.end:
+                self._leftover(cur, message)
         except DecodeError:
             self.in_stream = None
             cur.pos = failed_at
@@ -180,22 +183,22 @@ class Decoder:
             if self.separator is not None:
                 raise Malformed(f"no message starts with byte 0x{tag:02x}", offset=cur.pos - 1)
             return Unknown(tag, cur.content(cur.end - cur.pos, "body"))
-        if tag in _IN_STREAM:
+        may_be_inside = tag in _IN_STREAM
+        if may_be_inside:
             cur.in_stream = self.in_stream is True
         try:
             message: AnyMessage = kind.read(cur)
         except DecodeError as error:
             error.message = kind.__name__
             raise
-        if tag not in _IN_STREAM:
+        if not may_be_inside:
             self.in_stream = tag == _STREAM_START
         return message
 
-    def _expect_end(self, cur: Cursor, message: AnyFrame | None = None) -> None:
+    def _leftover(self, cur: Cursor, message: AnyFrame) -> NoReturn:
         left = cur.end - cur.pos
-        if left:
-            kind = None if message is None else type(message).__name__
-            raise Malformed(f"{left} byte{'s'[: left != 1]} left over", offset=cur.pos, message=kind)
+        kind = type(message).__name__
+        raise Malformed(f"{left} byte{'s'[: left != 1]} left over", offset=cur.pos, message=kind)
 
     def _long_abort(self, buf: Buffer, pos: int, end: int, final: bool) -> bool:
         """Whether a Stream Abort of unknown length has its log position and time: by what follows the short form.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from pgtail.wire.cursor import MAX_LENGTH, Cursor
+from pgtail.wire.cursor import LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
+
+_BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
+_COMMIT: Final = Layout(("flags", "Int8", "B"), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME))
 
 
 class Begin(NamedTuple):
@@ -16,7 +19,7 @@ class Begin(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(cur.lsn("final_lsn"), cur.time("commit_time"), cur.xid("xid"))
+        return cls(*cur.fixed(_BEGIN))
 
 
 class Commit(NamedTuple):
@@ -29,7 +32,7 @@ class Commit(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(cur.u8("flags"), cur.lsn("commit_lsn"), cur.lsn("end_lsn"), cur.time("commit_time"))
+        return cls(*cur.fixed(_COMMIT))
 
 
 class Origin(NamedTuple):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from pgtail.wire.cursor import Cursor
+from pgtail.wire.cursor import LSN, TIME, Cursor, Layout
 
-_STATUS = struct.Struct(">cQQQqB")
+_HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
+_STATUS: Final = struct.Struct(">cQQQqB")
 
 
 class XLogData(NamedTuple):
@@ -20,7 +21,7 @@ class XLogData(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(cur.lsn("start of WAL data"), cur.lsn("end of WAL"), cur.time("server clock"))
+        return cls(*cur.fixed(_HEADER))
 
 
 class Keepalive(NamedTuple):
