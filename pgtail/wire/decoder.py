@@ -79,7 +79,7 @@ FRAMES: Final[dict[int, type[Any]]] = {ord("w"): XLogData, ord("k"): Keepalive, 
 _IN_STREAM = frozenset(b"RYIUDTM")
 """The messages that may stand inside a stream segment, where they carry an xid."""
 
-_STREAM_START, _STREAM_ABORT = b"SA"
+_STREAM_START, _STREAM_ABORT, _ORIGIN = b"SAO"
 _SHORT_ABORT, _LONG_ABORT = 9, 25
 
 Assume: TypeAlias = Literal["on", "parallel"] | None
@@ -191,7 +191,7 @@ class Decoder:
         except DecodeError as error:
             error.message = kind.__name__
             raise
-        if not may_be_inside:
+        if not may_be_inside and tag != _ORIGIN:  # Origin stands on either side, without an xid
             self.in_stream = tag == _STREAM_START
         return message
 
