@@ -1,0 +1,171 @@
+"""Writes the man pages from the commands' own help and the hand-written parts under man/parts: `make man`.
+
+A command's page has its name, synopsis, description, commands and options from click, and then the sections of
+man/parts/PAGE.md if there is one. A part that belongs to no command is a page by itself. Adding a command or an option
+needs no edit here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pgtail import __version__
+from pgtail.cli import main
+from tests.tools.roff import bold, escape, from_markdown, heading, italic, prose, verbatim
+
+MAN = Path(__file__).parent.parent.parent / "man"
+PARTS = MAN / "parts"
+
+_METAVARS = {"integer": "N", "integer range": "N", "float": "N", "float range": "N", "path": "FILE", "filename": "FILE"}
+_SEE_ALSO = "SEE ALSO"
+
+
+def commands() -> Iterator[click.Context]:
+    """A context for pgtail and for each of its commands, with those of groups."""
+    yield from _below(main, "pgtail", None)
+
+
+def _below(command: click.Command, name: str, parent: click.Context | None) -> Iterator[click.Context]:
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
+    yield context
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            assert found is not None
+            yield from _below(found, below, context)
+
+
+def page_name(context: click.Context) -> str:
+    """pgtail-decode.1 for `pgtail decode`."""
+    return f"{context.command_path.replace(' ', '-')}.1"
+
+
+def options(context: click.Context) -> list[click.Option]:
+    """The options that a command shows, --help included."""
+    return [one for one in context.command.get_params(context) if isinstance(one, click.Option) and not one.hidden]
+
+
+def pages() -> dict[str, str]:
+    """Every page's source by its file name."""
+    found = {page_name(context): context for context in commands()}
+    alone = sorted(part.stem for part in PARTS.glob("*.md") if part.stem not in found)
+    names = [*found, *alone]
+    made = {name: _page(name, [*_command(context), *_part(name)], names) for name, context in found.items()}
+    return made | {name: _page(name, list(_part(name)), names) for name in alone}
+
+
+def _page(name: str, lines: list[str], names: list[str]) -> str:
+    title, _, section = name.rpartition(".")
+    head = [
+        rf".\" Made by `make man` from the command's help and man/parts/{name}.md: edit those.",
+        rf'.TH {escape(title.upper())} {section} "" "pgtail {__version__}" "pgtail manual"',
+        ".ad l",
+        ".nr HY 0",
+    ]
+    others = [f"{bold(other.rpartition('.')[0])}({other.rpartition('.')[2]})" for other in names if other != name]
+    own = [*(f"{other}," for other in others[:-1]), *others[-1:]]
+    if heading(_SEE_ALSO) in lines:
+        place = lines.index(heading(_SEE_ALSO)) + 1
+        lines = [*lines[:place], *own[:-1], own[-1] + ",", *lines[place:]]
+    else:
+        lines = [*lines, heading(_SEE_ALSO), *own]
+    return "\n".join([*head, *lines, ""])
+
+
+def _part(name: str) -> Iterator[str]:
+    part = PARTS / f"{name}.md"
+    if part.exists():
+        yield from from_markdown(part.read_text(encoding="utf-8").rstrip("\n"))
+
+
+def _command(context: click.Context) -> Iterator[str]:
+    yield heading("NAME")
+    summary = context.command.get_short_help_str(200).rstrip(".")
+    summary = summary[:1].lower() + summary[1:]
+    yield rf"{escape(context.command_path.replace(' ', '-'))} \- {escape(summary)}"
+    yield heading("SYNOPSIS")
+    yield " ".join([bold(context.command_path), r"[\fIOPTION\fP]...", *_arguments(context)])
+    yield heading("DESCRIPTION")
+    yield from _help(context.command)
+    if isinstance(context.command, click.Group):
+        yield heading("COMMANDS")
+        yield from _subcommands(context)
+    yield heading("OPTIONS")
+    for option in options(context):
+        yield ".TP"
+        yield _invocation(option)
+        yield from prose([_described(option)])
+
+
+def _arguments(context: click.Context) -> Iterator[str]:
+    if isinstance(context.command, click.Group):
+        yield r"\fICOMMAND\fP [\fIARGUMENT\fP]..."
+    for argument in context.command.get_params(context):
+        if isinstance(argument, click.Argument):
+            choices = _choices(argument.type)
+            name = (argument.metavar or (argument.name or "").upper()).removesuffix("...").strip("[]")
+            text = choices or italic(name)
+            yield (text if argument.required else f"[{text}]") + ("..." if argument.nargs == -1 else "")
+
+
+def _help(command: click.Command) -> Iterator[str]:
+    """The docstring: paragraphs, and what stands below a line of \\b as it is."""
+    text = inspect.cleandoc(command.help or "").partition("\f")[0]
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
+        if number:
+            yield ".PP"
+        if paragraph.startswith("\b"):
+            yield from verbatim(paragraph.removeprefix("\b").strip("\n").split("\n"))
+        else:
+            yield from prose(paragraph.split("\n"))
+
+
+def _subcommands(context: click.Context) -> Iterator[str]:
+    for below in commands():
+        if below.parent is not None and below.parent.command is context.command:
+            yield ".TP"
+            yield f"{bold(page_name(below).removesuffix('.1'))}(1)"
+            yield escape(below.command.get_short_help_str(200))
+
+
+def _choices(type_: object) -> str:
+    return "|".join(bold(str(choice)) for choice in type_.choices) if isinstance(type_, click.Choice) else ""
+
+
+def _invocation(option: click.Option) -> str:
+    """The ways to write an option, and its argument."""
+    names = ", ".join(bold(name) for name in [*option.opts, *option.secondary_opts])
+    if option.is_flag or option.count:
+        return names
+    name = option.metavar or _METAVARS.get(option.type.name, option.type.name.upper())
+    return f"{names} {(not option.metavar and _choices(option.type)) or italic(name)}"
+
+
+def _described(option: click.Option) -> str:
+    words = [option.help or ""]
+    if option.show_default and option.default is not None and not option.is_flag:
+        shown = option.show_default if isinstance(option.show_default, str) else option.default
+        words.append(f"Default: `{shown}`.")
+    if option.envvar:
+        names = [option.envvar] if isinstance(option.envvar, str) else option.envvar
+        words.append(f"Environment: {', '.join(f'`{name}`' for name in names)}.")
+    return " ".join(words)
+
+
+def write() -> None:
+    """Write every page, and remove those of commands that are no more."""
+    made = pages()
+    for stale in {page.name for page in MAN.glob("*.[1-8]")} - set(made):
+        (MAN / stale).unlink()
+    for name, text in made.items():
+        (MAN / name).write_text(text, encoding="utf-8")
+    print(f"wrote {', '.join(sorted(made))} in {MAN.name}/")
+
+
+if __name__ == "__main__":
+    write()
