@@ -1,0 +1,249 @@
+"""Floor 2, one cell -> one value: the table of built-in types, and the types of one stream.
+
+What is PostgreSQL's text stays the truth: a binary cell first becomes the text that the type's output function would
+give, and text alone becomes JSON, so that text and binary form of a value cannot differ. Knows nothing of columns.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Literal
+
+from pgtail.errors import OptionError
+from pgtail.values import (
+    bits,
+    boolean,
+    bytea,
+    datetime,
+    floats,
+    geometric,
+    identifiers,
+    json,
+    network,
+    numbers,
+    numeric,
+    text,
+    textsearch,
+    uuid,
+)
+from pgtail.values.arrays import array_named, array_of, vector_of
+from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind, Loader, Undecoded, hex_text, untold
+from pgtail.values.composites import COMPOSITE
+from pgtail.values.extensions import DELIMITERS, EXTENSIONS
+from pgtail.values.names import builtin_type_name, declared_type_name, element_name
+from pgtail.values.oids import BUILTIN
+from pgtail.values.ranges import multirange_of, range_of
+from pgtail.values.render import strings
+
+__all__ = ["UNKNOWN", "Codec", "Kind", "Types", "Undecoded"]
+
+LOADERS: Final[dict[str, Loader]] = {
+    "bit": bits.BIT,
+    "bool": boolean.BOOL,
+    "box": geometric.BOX,
+    "bpchar": text.TEXT,
+    "bytea": bytea.BYTEA,
+    "char": text.CHAR,
+    "cid": numbers.CID,
+    "cidr": network.CIDR,
+    "circle": geometric.CIRCLE,
+    "date": datetime.DATE,
+    "float4": floats.FLOAT4,
+    "float8": floats.FLOAT8,
+    "inet": network.INET,
+    "int2": numbers.INT2,
+    "int2vector": vector_of(21),
+    "int4": numbers.INT4,
+    "int8": numbers.INT8,
+    "interval": datetime.INTERVAL,
+    "json": json.JSON,
+    "jsonb": json.JSONB,
+    "jsonpath": text.JSONPATH,
+    "line": geometric.LINE,
+    "lseg": geometric.LSEG,
+    "macaddr": network.MACADDR,
+    "macaddr8": network.MACADDR8,
+    "money": numbers.MONEY,
+    "name": text.TEXT,
+    "numeric": numeric.NUMERIC,
+    "oid": numbers.OID,
+    "oidvector": vector_of(26),
+    "path": geometric.PATH,
+    "pg_lsn": identifiers.PG_LSN,
+    "pg_node_tree": text.TEXT,
+    "pg_snapshot": identifiers.SNAPSHOT,
+    "point": geometric.POINT,
+    "polygon": geometric.POLYGON,
+    "refcursor": text.TEXT,
+    "text": text.TEXT,
+    "tid": identifiers.TID,
+    "time": datetime.TIME,
+    "timestamp": datetime.TIMESTAMP,
+    "timestamptz": datetime.TIMESTAMPTZ,
+    "timetz": datetime.TIMETZ,
+    "tsquery": textsearch.TSQUERY,
+    "tsvector": textsearch.TSVECTOR,
+    "txid_snapshot": identifiers.SNAPSHOT,
+    "uuid": uuid.UUID,
+    "varbit": bits.BIT,
+    "varchar": text.TEXT,
+    "xid": numbers.OID,
+    "xid8": numbers.XID8,
+    "xml": text.XML,
+}
+"""The built-in types by name; arrays, ranges and composites follow from oids.BUILTIN. Of all others (reg*, aclitem) the
+bytes do not tell what they mean."""
+
+_UNTOLD: Final = Loader(Kind.TEXT, strings, untold)
+_OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN.items()}
+
+
+def _builtin(oid: int) -> Loader:
+    """The loader of a built-in type."""
+    builtin = BUILTIN[oid]
+    if builtin.name in LOADERS:
+        return LOADERS[builtin.name]
+    if builtin.element:
+        return array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
+    if builtin.typtype == "r":
+        return range_of(builtin.subtype)
+    if builtin.typtype == "m":
+        return multirange_of(builtin.subtype)
+    return COMPOSITE if builtin.typtype == "c" else _UNTOLD
+
+
+class Types:
+    """The types of one stream.
+
+    `encoding` is Python's name of what text cells are encoded in; `numbers="string"` makes int8 and numeric JSON
+    strings; `enums` names types (mood or schema.mood) whose binary form is a label. Raises OptionError for an encoding
+    that Python does not have.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoding: str = "utf-8",
+        numbers: Literal["exact", "string"] = "exact",
+        enums: Collection[str] = (),
+    ) -> None:
+        self._enum_names = frozenset(enums)
+        self._enum_oids: set[int] = set()
+        self._declared: dict[int, tuple[str, str]] = {}
+        self._codecs: dict[int, Codec] = {}
+        self._readers: dict[int, BinaryText] = {}
+        encoding, decode = _decoder(encoding)
+        self._context = Context(decode, encoding, numbers, self._binary, self._json, self._is_known)
+        self._unknown = self._make_codec(_UNTOLD, untold(self._context))
+
+    def declare(self, oid: int, namespace: str, name: str) -> None:
+        """A Type message: `namespace` is '' for pg_catalog; of a domain it names the base type."""
+        if self._declared.get(oid) != (namespace, name):
+            self._declared[oid] = (namespace, name)
+            self._forget(oid)
+
+    def declare_enums(self, oids: Iterable[int]) -> None:
+        """Types of which the server's catalog says that they are enums, or domains over enums."""
+        for oid in oids:
+            self._enum_oids.add(oid)
+            self._forget(oid)
+
+    def codec(self, type_oid: int, typmod: int = -1) -> Codec:
+        """How to show the values of a column. It may be another one after declare() of that OID.
+
+        `typmod` changes nothing: what it limits or rounds, the server has limited and rounded.
+        """
+        codec = self._codecs.get(type_oid)
+        if codec is None:
+            codec = self._codecs[type_oid] = self._make_codec(self._loader(type_oid), self._binary(type_oid))
+        return codec
+
+    def unknown(self) -> Codec:
+        """For a column of which not even the type's OID is known: text is a string, binary form tells nothing."""
+        return self._unknown
+
+    def type_name(self, oid: int, typmod: int = -1) -> str:
+        """The type as format_type() names it, as far as the stream tells (of a domain: its base type)."""
+        if oid in BUILTIN:
+            return builtin_type_name(oid, typmod)
+        if oid not in self._declared:
+            return f"type {oid}"
+        namespace, name = self._declared[oid]
+        if not namespace and name in _OIDS:
+            return builtin_type_name(_OIDS[name], typmod)
+        return declared_type_name(namespace, name)
+
+    def _forget(self, oid: int) -> None:
+        self._codecs.pop(oid, None)
+        self._readers.pop(oid, None)
+
+    def _is_known(self, oid: int) -> bool:
+        return oid in BUILTIN or oid in self._declared or oid in self._enum_oids
+
+    def _loader(self, oid: int) -> Loader:
+        if oid in BUILTIN:
+            return _builtin(oid)
+        if oid in self._enum_oids:
+            return text.ENUM
+        namespace, name = self._declared.get(oid, ("", ""))
+        if not namespace and name in _OIDS:
+            return _builtin(_OIDS[name])
+        own = self._named(namespace, name)
+        if own is None and name.startswith("_"):
+            element = element_name(name)
+            delimiter = DELIMITERS.get(element, ",")
+            return array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
+        return own or COMPOSITE
+
+    def _named(self, namespace: str, name: str) -> Loader | None:
+        """What the name alone tells of a user's type."""
+        if name in self._enum_names or f"{namespace}.{name}" in self._enum_names:
+            return text.ENUM
+        return EXTENSIONS.get(name)
+
+    def _binary(self, oid: int) -> BinaryText:
+        reader = self._readers.get(oid)
+        if reader is None:
+            reader = self._readers[oid] = self._loader(oid).binary(self._context)
+        return reader
+
+    def _json(self, oid: int) -> Json:
+        return self._loader(oid).json(self._context)
+
+    def _make_codec(self, loader: Loader, binary: BinaryText) -> Codec:
+        json = loader.json(self._context)
+        decode = self._context.decode
+
+        def text_text(cell: bytes) -> str:
+            try:
+                return decode(cell)
+            except ValueError:
+                raise Undecoded(hex_text(cell)) from None
+
+        def text_binary(cell: bytes) -> str:
+            try:
+                return binary(cell)
+            except DAMAGED:
+                raise Undecoded(hex_text(cell)) from None
+
+        def json_binary(cell: bytes) -> bytes:
+            return json.of_text(text_binary(cell))
+
+        return Codec(loader.kind, json.of_cell, json_binary, text_text, text_binary)
+
+
+def _decoder(encoding: str) -> tuple[str, Callable[[bytes], str]]:
+    """Python's own name of an encoding, and how to decode it."""
+    try:
+        name = codecs.lookup(encoding).name
+        "".encode(name)
+    except LookupError:
+        raise OptionError(f"{encoding!r} is no encoding that Python knows, as latin1 or euc_jp is") from None
+    if name == "utf-8":
+        return name, bytes.decode
+    return name, lambda cell: cell.decode(name)
+
+
+UNKNOWN: Final = Types().unknown()
+"""Types.unknown() of a stream in UTF-8."""

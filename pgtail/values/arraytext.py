@@ -1,0 +1,220 @@
+"""Floor 2, an array's text -> JSON (src/backend/utils/adt/arrayfuncs.c, array_out); knows nothing of element types."""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pgtail.values.codec import Context, Json, Kind, Undecoded, hex_text
+from pgtail.values.jsonsyntax import NUMBER
+from pgtail.values.render import string, strings_or_null
+
+MAXDIM: Final = 6
+"""The most dimensions an array has."""
+
+_SHORT: Final = 64 * 1024
+"""Up to so many bytes an array is made into a list of its elements; longer ones are taken element by element."""
+
+SPACES: Final = r" \t\n\r\v\f"
+"""What array_out quotes as white space, for a regular expression's set."""
+
+_NUMBER_OR_NULL = f"(?:{NUMBER}|NULL)"
+_are_numbers = re.compile(rf"\{{{_NUMBER_OR_NULL}(?:,{_NUMBER_OR_NULL})*\}}".encode()).fullmatch
+_bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
+_unescape = functools.partial(re.compile(r"\\(.)", re.DOTALL).sub, r"\1")
+# A bounded number of escapes at a time: the regular expression engine remembers each of them until it is through.
+_quoted_part = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,1000}', re.DOTALL).match
+
+
+class NotAnArray(Exception):
+    """The text is not what array_out writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Syntax:
+    """The regular expressions for one delimiter."""
+
+    delimiter: str
+    are_bare: Callable[[str], re.Match[str] | None]
+    """A whole array of one dimension in which nothing is quoted (but elements may be missing)."""
+    are_items: Callable[[str], re.Match[str] | None]
+    """A whole array of one dimension."""
+    items: Callable[[str], list[str]]
+    bare: Callable[[str, int], re.Match[str] | None]
+    """One element that is not quoted, at a place."""
+    between: Callable[[str, int], re.Match[str] | None]
+    """What follows an element: closing braces, and perhaps a delimiter and opening braces."""
+
+
+@functools.cache
+def _syntax(delimiter: str) -> _Syntax:
+    bare = rf'[^{{}}"\\{SPACES}{delimiter}]+'
+    item = rf'(?:"[^"\\]*(?:\\.[^"\\]*)*"|{bare})'
+    return _Syntax(
+        delimiter,
+        re.compile(rf'\{{[^{{}}"\\{SPACES}]+\}}').fullmatch,
+        re.compile(rf"\{{{item}(?:{delimiter}{item})*\}}", re.DOTALL).fullmatch,
+        re.compile(item, re.DOTALL).findall,
+        re.compile(bare).match,
+        re.compile(rf"(\}}*)(?:({delimiter})(\{{*))?").match,
+    )
+
+
+def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -> Json:
+    """The JSON of an array whose elements' type is known; what is no array, or has an element that is none, is not."""
+    read = _reader(kind, element.of_text, delimiter)
+
+    def of_text(text: str) -> bytes:
+        try:
+            return read(text)
+        except (NotAnArray, Undecoded):
+            raise Undecoded(text) from None
+
+    of_cell = _of_cell(context, of_text)
+    return Json(_numbers_first(of_cell) if _may_be_numbers(kind, element, delimiter) else of_cell, of_text)
+
+
+def user_array(context: Context, delimiter: str) -> Json:
+    """The JSON of a type whose name starts as an array's does: an array of strings, or a string if it is none."""
+    read = _reader(Kind.TEXT, string, delimiter)
+
+    def of_text(text: str) -> bytes:
+        try:
+            return read(text)
+        except NotAnArray:
+            return string(text)
+
+    return Json(_of_cell(context, of_text), of_text)
+
+
+def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[bytes], bytes]:
+    decode = context.decode
+
+    def of_cell(cell: bytes) -> bytes:
+        try:
+            text = decode(cell)
+        except ValueError:
+            raise Undecoded(hex_text(cell)) from None
+        return of_text(text)
+
+    return of_cell
+
+
+def _may_be_numbers(kind: Kind, element: Json, delimiter: str) -> bool:
+    return kind is Kind.NUMBER and delimiter == "," and element.of_text("1") == b"1"
+
+
+def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Take a usual array of numbers as it stands; leave everything else to the careful way, which says the same."""
+
+    def of_numbers(cell: bytes) -> bytes:
+        if len(cell) < _SHORT and _are_numbers(cell):
+            return b"[%b]" % cell[1:-1].replace(b"NULL", b"null")
+        return of_cell(cell)
+
+    return of_numbers
+
+
+def _reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
+    syntax = _syntax(delimiter)
+    listed = strings_or_null if kind is Kind.TEXT else functools.partial(_listed, element)
+
+    def read(text: str) -> bytes:
+        """Raises NotAnArray, and Undecoded from an element."""
+        if text == "{}":
+            return b"[]"
+        if text.startswith("["):
+            if not _bounds(text):
+                raise NotAnArray
+            return string(text)
+        if len(text) < _SHORT:
+            if syntax.are_bare(text):
+                return listed(_bare_items(text[1:-1].split(delimiter)))
+            if syntax.are_items(text):
+                return listed([_item(item) for item in syntax.items(text[1:-1])])
+        return _nested(text, syntax, element)
+
+    return read
+
+
+def _bare_items(items: list[str]) -> list[str] | list[str | None]:
+    if "" in items:
+        raise NotAnArray
+    return [None if item == "NULL" else item for item in items] if "NULL" in items else items
+
+
+def _item(item: str) -> str | None:
+    if not item.startswith('"'):
+        return None if item == "NULL" else item
+    return _unescape(item[1:-1]) if "\\" in item else item[1:-1]
+
+
+def _listed(element: Callable[[str], bytes], items: list[str] | list[str | None]) -> bytes:
+    return b"[%b]" % b",".join([b"null" if item is None else element(item) for item in items])
+
+
+def _nested(text: str, syntax: _Syntax, element: Callable[[str], bytes]) -> bytes:
+    """An array of any size and any number of dimensions, element by element."""
+    position = len(text) - len(text.lstrip("{"))
+    dimensions = position
+    if not 1 <= dimensions <= MAXDIM:
+        raise NotAnArray
+    out = io.BytesIO()
+    out.write(b"[" * dimensions)
+    # Of each dimension, the elements so far and how many there must be (0: not known yet).
+    counts, sizes = [0] * dimensions, [0] * dimensions
+    while True:
+        item, position = _item_at(text, position, syntax)
+        out.write(b"null" if item is None else element(item))
+        counts[-1] += 1
+        between = syntax.between(text, position)
+        if between is None:
+            raise NotAnArray
+        closed, opened = len(between[1]), len(between[3] or "")
+        _close(closed, counts, sizes)
+        out.write(b"]" * closed)
+        position = between.end()
+        if closed == dimensions:
+            if position != len(text) or between[2]:
+                raise NotAnArray
+            return out.getvalue()
+        if closed != opened or not between[2]:
+            raise NotAnArray
+        out.write(b"," + b"[" * opened)
+
+
+def _close(closed: int, counts: list[int], sizes: list[int]) -> None:
+    """End the innermost `closed` dimensions; one that ends must have as many elements as each time before."""
+    if closed > len(counts):
+        raise NotAnArray
+    for dimension in range(len(counts) - 1, len(counts) - 1 - closed, -1):
+        if sizes[dimension] not in (0, counts[dimension]):
+            raise NotAnArray
+        sizes[dimension] = counts[dimension]
+        counts[dimension] = 0
+        if dimension:
+            counts[dimension - 1] += 1
+
+
+def _item_at(text: str, position: int, syntax: _Syntax) -> tuple[str | None, int]:
+    """The element that begins at `position`, and the place after it."""
+    if not text.startswith('"', position):
+        bare = syntax.bare(text, position)
+        if bare is None:
+            raise NotAnArray
+        return None if bare[0] == "NULL" else bare[0], bare.end()
+    position += 1
+    parts: list[str] = []
+    while True:
+        part = _quoted_part(text, position)
+        end = part.end() if part else position
+        parts.append(_unescape(text[position:end]))
+        if text.startswith('"', end):
+            return "".join(parts), end + 1
+        if end == position:
+            raise NotAnArray
+        position = end

@@ -1,0 +1,10 @@
+"""Floor 2, bytea under bytea_output hex (src/backend/utils/adt/bytea.c); knows nothing of other types."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgtail.values.codec import Kind, Loader, hex_text, plain
+from pgtail.values.render import strings
+
+BYTEA: Final = Loader(Kind.TEXT, strings, plain(hex_text))

@@ -1,0 +1,110 @@
+"""Floor 2, what the values of a type need: Codec for those who show them, Loader for those who describe a type.
+
+Knows no type, and nothing of columns or rows.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+BinaryText: TypeAlias = Callable[[bytes], str]
+"""A binary cell -> exactly what the type's output function prints. Raises one of DAMAGED."""
+
+DAMAGED: Final = (ValueError, LookupError, struct.error)
+"""What reading a damaged binary cell raises; nobody outside this package sees it."""
+
+
+class Kind(enum.Enum):
+    """What a value looks like in JSON."""
+
+    BOOL = "bool"
+    NUMBER = "number"
+    JSON = "json"
+    ARRAY = "array"
+    TEXT = "text"
+
+
+class Undecoded(Exception):
+    """A cell that cannot be shown as its type says: `text` is what to show, as a string, and to say so."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """Everything about the values of one column type. Each function raises Undecoded and nothing else.
+
+    A text cell holds PostgreSQL's text in the stream's encoding, a binary cell what the type's send function wrote.
+    JSON tokens are UTF-8 without line breaks.
+    """
+
+    kind: Kind
+    json_text: Callable[[bytes], bytes]
+    """Text cell -> JSON token."""
+    json_binary: Callable[[bytes], bytes]
+    """Binary cell -> JSON token: the same as for the value's text cell."""
+    text_text: Callable[[bytes], str]
+    """Text cell -> PostgreSQL's text."""
+    text_binary: Callable[[bytes], str]
+    """Binary cell -> PostgreSQL's text."""
+
+
+class Json(NamedTuple):
+    """PostgreSQL's text -> JSON token, for one type; both raise Undecoded."""
+
+    of_cell: Callable[[bytes], bytes]
+    """From a text cell, in the stream's encoding."""
+    of_text: Callable[[str], bytes]
+
+
+@dataclass(slots=True)
+class Context:
+    """What a loader may know of the stream that its values come from."""
+
+    decode: Callable[[bytes], str]
+    """Bytes in the stream's encoding -> text. Raises ValueError."""
+    encoding: str
+    numbers: Literal["exact", "string"]
+    """Whether int8 and numeric are JSON numbers, or strings for readers that keep 53 bits."""
+    binary: Callable[[int], BinaryText]
+    """How to read the binary form of the type with this OID."""
+    json: Callable[[int], Json]
+    """The JSON of the type with this OID."""
+    known: Callable[[int], bool]
+    """Whether this type OID is a built-in type's or was declared."""
+    depth: int = 0
+    """How many arrays and composites lie around the value that is being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """One type: its place in JSON, and how to make the functions that read it in one stream."""
+
+    kind: Kind
+    json: Callable[[Context], Json]
+    binary: Callable[[Context], BinaryText]
+
+
+def hex_text(cell: bytes) -> str:
+    r"""Bytes that cannot be read, as \x and hexadecimal digits, which is also how bytea prints."""
+    return "\\x" + cell.hex()
+
+
+def plain(text: BinaryText) -> Callable[[Context], BinaryText]:
+    """For a type whose binary form means the same in every stream."""
+    return lambda context: text
+
+
+def untold(context: Context) -> BinaryText:
+    """For a type whose bytes do not tell what they mean without the server's catalog."""
+
+    def text(cell: bytes) -> str:
+        raise ValueError("the bytes do not tell")
+
+    return text

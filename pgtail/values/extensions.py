@@ -1,0 +1,85 @@
+"""Floor 2, the types of extensions that come with PostgreSQL, told by the name in their Type message.
+
+Sources: contrib/hstore/hstore_io.c, contrib/ltree/ltree_io.c, contrib/cube/cube.c, contrib/citext. Knows nothing of
+other types but how float8 prints.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.values.codec import BinaryText, Context, Kind, Loader, plain
+from pgtail.values.floats import float8
+from pgtail.values.nested import joined, value_at
+from pgtail.values.render import strings
+from pgtail.values.text import TEXT, versioned
+
+CUBE_POINT: Final = 0x80000000
+CUBE_MAX_DIM: Final = 100
+
+_count = struct.Struct(">i").unpack_from
+_cube_header = struct.Struct(">I").unpack_from
+
+
+def hstore(context: Context) -> BinaryText:
+    """The number of pairs; of each the key and the value (or NULL), each behind its length."""
+
+    def text(cell: bytes) -> str:
+        return joined(_pairs(cell, context), ", ", len(cell))
+
+    return text
+
+
+def _pairs(cell: bytes, context: Context) -> Iterator[str]:
+    (count,) = _count(cell)
+    if not 0 <= count <= len(cell) // 8:
+        raise ValueError("number of pairs")
+    position = 4
+    for _ in range(count):
+        key, position = value_at(cell, position)
+        value, position = value_at(cell, position)
+        if key is None:
+            raise ValueError("a key that is NULL")
+        yield f"{_quoted(key, context)}=>{'NULL' if value is None else _quoted(value, context)}"
+    if position != len(cell):
+        raise ValueError("bytes after an hstore")
+
+
+def _quoted(part: bytes, context: Context) -> str:
+    return '"{}"'.format(context.decode(part).replace("\\", "\\\\").replace('"', '\\"'))
+
+
+def cube_text(cell: bytes) -> str:
+    """A flag that it is a point and the number of dimensions; the lower left corner, the upper right if it is none."""
+    (header,) = _cube_header(cell)
+    dimensions = header & ~CUBE_POINT
+    corners = 1 if header & CUBE_POINT else 2
+    if dimensions > CUBE_MAX_DIM or len(cell) != 4 + 8 * corners * dimensions:
+        raise ValueError("not a cube")
+    numbers = struct.unpack_from(f">{corners * dimensions}d", cell, 4)
+    lower, upper = numbers[:dimensions], numbers[dimensions:]
+    if corners == 1 or lower == upper:
+        return _corner(lower)
+    return f"{_corner(lower)},{_corner(upper)}"
+
+
+def _corner(numbers: tuple[float, ...]) -> str:
+    return f"({', '.join(map(float8, numbers))})"
+
+
+_LTREE: Final = Loader(Kind.TEXT, strings, versioned(1))
+
+EXTENSIONS: Final[dict[str, Loader]] = {
+    "citext": TEXT,
+    "cube": Loader(Kind.TEXT, strings, plain(cube_text)),
+    "hstore": Loader(Kind.TEXT, strings, hstore),
+    "lquery": _LTREE,
+    "ltree": _LTREE,
+    "ltxtquery": _LTREE,
+}
+"""The types by name."""
+
+DELIMITERS: Final = {"geography": ":", "geometry": ":"}
+"""What stands between the elements of arrays of these types (PostGIS), by the element type's name."""

@@ -1,0 +1,139 @@
+"""Floor 2, float4 and float8: the fewest digits that lie strictly inside the rounding interval, the nearest of those.
+
+Python's repr() finds the fewest digits too, but takes a decimal on the very edge of the interval where the value's last
+bit is even, which PostgreSQL never does (src/common/d2s.c and f2s.c, acceptBounds). Knows nothing of other types.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from pgtail.values.codec import Kind, Loader, plain
+from pgtail.values.render import numbers
+
+_double = struct.Struct(">d").unpack
+_single = struct.Struct(">f").unpack
+_bits = struct.Struct(">I").unpack
+_from_bits = struct.Struct(">I").pack
+
+EDGES_FROM: Final = 2.0**52
+EDGES_TO: Final = 1e41
+"""Where a decimal of at most 17 digits can lie on the edge of a double's interval: an edge has exactly 54 significant
+bits, so d * 10**k is one only if d * 5**k (for k < 0: d / 5**-k) has 54, and d < 10**17 leaves -1 <= k <= 23."""
+
+
+def float8_text(cell: bytes) -> str:
+    """Eight bytes, IEEE 754."""
+    (value,) = _double(cell)
+    return float8(value)
+
+
+def float8(value: float) -> str:
+    """A double as PostgreSQL prints it: in exponent form below 1e-4 and from 1e15."""
+    magnitude = abs(value)
+    if 1e-4 <= magnitude < 1e15:
+        text = repr(value)
+        return text.removesuffix(".0")
+    if magnitude < 1e-4:
+        return repr(value) if magnitude else _zero(value)
+    if not math.isfinite(value):
+        return _not_finite(value)
+    digits, exponent = _digits(repr(magnitude))
+    if EDGES_FROM <= magnitude < EDGES_TO and _is_edge(digits, exponent):
+        digits, exponent = _search(
+            Fraction(magnitude), Fraction(math.nextafter(magnitude, 0)), Fraction(math.nextafter(magnitude, math.inf))
+        )
+    return _lay_out(value < 0, digits, exponent, 15)
+
+
+def float4_text(cell: bytes) -> str:
+    """Four bytes, IEEE 754; in exponent form below 1e-4 and from 1e6."""
+    (value,) = _single(cell)
+    magnitude = abs(value)
+    if magnitude == 0:
+        return _zero(value)
+    if not math.isfinite(value):
+        return _not_finite(value)
+    digits, exponent = _single_digits(magnitude)
+    return _lay_out(value < 0, digits, exponent, 6)
+
+
+def _single_digits(magnitude: float) -> tuple[str, int]:
+    mantissa, exponent = math.frexp(magnitude)
+    # Below the normal range there are fewer bits, and at a power of two the interval is narrower on one side.
+    if exponent >= -125 and mantissa != 0.5:
+        half = math.ldexp(1.0, exponent - 25)
+        low, high = magnitude - half, magnitude + half
+        # Six digits survive the way through a float: if fewer will do, then the rest of the six are zeros.
+        for places in (5, 6, 7, 8):
+            text = f"{magnitude:.{places}e}"
+            nearest = float(text)
+            if low < nearest < high:
+                return _digits(text)
+            if nearest in (low, high):
+                break
+    (bits,) = _bits(struct.pack(">f", magnitude))
+    below, above = (Fraction(_neighbour(bits + step)) for step in (-1, 1))
+    return _search(Fraction(magnitude), below, above)
+
+
+def _neighbour(bits: int) -> float:
+    if bits == 0x7F800000:
+        return 2.0**128
+    (value,) = _single(_from_bits(bits))
+    return float(value)
+
+
+def _search(value: Fraction, below: Fraction, above: Fraction) -> tuple[str, int]:
+    """The rule itself, in exact arithmetic: digits and decimal exponent, from the value and its two neighbours."""
+    low, high = (below + value) / 2, (value + above) / 2
+    first = Decimal(float(value)).adjusted()
+    for exponent in itertools.count(first, -1):
+        unit = Fraction(10) ** exponent
+        down = value // unit
+        inside = [digits for digits in (down, down + 1) if low < digits * unit < high]
+        if inside:
+            nearest = min(inside, key=lambda digits: (abs(digits * unit - value), digits % 2))
+            return str(nearest).rstrip("0"), exponent + len(str(nearest)) - 1
+    raise AssertionError("unreachable: the value itself lies inside")
+
+
+def _is_edge(digits: str, exponent: int) -> bool:
+    doubled = int(2 * Fraction(f"{digits[0]}.{digits[1:] or 0}e{exponent}"))
+    return (doubled // (doubled & -doubled)).bit_length() == 54
+
+
+def _digits(text: str) -> tuple[str, int]:
+    """Significant digits, and the decimal exponent of the first, of a positive number in Python's text."""
+    mantissa, _, exponent = text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    return (whole + fraction).rstrip("0"), int(exponent or 0) + len(whole) - 1
+
+
+def _lay_out(negative: bool, digits: str, exponent: int, exponent_from: int) -> str:
+    sign = "-" if negative else ""
+    if not -4 <= exponent < exponent_from:
+        point = "." if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{point}{digits[1:]}e{exponent:+03d}"
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    if len(digits) <= exponent + 1:
+        return sign + digits.ljust(exponent + 1, "0")
+    return f"{sign}{digits[: exponent + 1]}.{digits[exponent + 1 :]}"
+
+
+def _zero(value: float) -> str:
+    return "-0" if math.copysign(1, value) < 0 else "0"
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+FLOAT4: Final = Loader(Kind.NUMBER, numbers, plain(float4_text))
+FLOAT8: Final = Loader(Kind.NUMBER, numbers, plain(float8_text))

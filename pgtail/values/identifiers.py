@@ -1,0 +1,42 @@
+"""Floor 2, the server's own identifiers: log positions, row addresses, snapshots; knows nothing of other types.
+
+Sources: src/backend/utils/adt/pg_lsn.c, tid.c, xid8funcs.c.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pgtail.values.codec import Kind, Loader, plain
+from pgtail.values.render import strings
+from pgtail.wire.scalars import lsn_text
+
+_lsn = struct.Struct(">Q").unpack
+_tid = struct.Struct(">IH").unpack
+_snapshot = struct.Struct(">iQQ")
+
+
+def pg_lsn_text(cell: bytes) -> str:
+    """An unsigned 64-bit log position."""
+    (lsn,) = _lsn(cell)
+    return lsn_text(lsn)
+
+
+def tid_text(cell: bytes) -> str:
+    """Block number and place in the block."""
+    return "({},{})".format(*_tid(cell))
+
+
+def snapshot_text(cell: bytes) -> str:
+    """How many transactions are listed, xmin, xmax, the listed ones."""
+    count, xmin, xmax = _snapshot.unpack_from(cell)
+    if count < 0 or len(cell) != _snapshot.size + 8 * count:
+        raise ValueError("snapshot of another length")
+    xids = struct.unpack_from(f">{count}Q", cell, _snapshot.size)
+    return f"{xmin}:{xmax}:{','.join(map(str, xids))}"
+
+
+PG_LSN: Final = Loader(Kind.TEXT, strings, plain(pg_lsn_text))
+TID: Final = Loader(Kind.TEXT, strings, plain(tid_text))
+SNAPSHOT: Final = Loader(Kind.TEXT, strings, plain(snapshot_text))

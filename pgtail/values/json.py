@@ -1,0 +1,82 @@
+"""Floor 2, json and jsonb: the JSON itself with its digits, order of keys and duplicates; knows no other type."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import orjson
+
+from pgtail.values.codec import Context, Json, Kind, Loader, Undecoded, hex_text
+from pgtail.values.jsonsyntax import MAX_DEPTH, is_valid
+from pgtail.values.text import encoded, versioned
+
+QUICK_VALUES: Final = 1_000_000
+"""Up to so many values a document may be made into objects for a moment; each takes up to 100 bytes beside its own."""
+
+_SPACES = bytes.maketrans(b"\n\r", b"  ")
+
+
+def json(context: Context) -> Json:
+    """The JSON of a document is the document, on one line."""
+    decode = context.decode
+    utf8 = context.encoding == "utf-8"
+
+    def of_cell(cell: bytes) -> bytes:
+        if utf8 and _is_quickly_valid(cell):
+            return _on_one_line(cell)
+        try:
+            text = decode(cell)
+        except ValueError:
+            raise Undecoded(hex_text(cell)) from None
+        return of_text(text)
+
+    def of_text(text: str) -> bytes:
+        document = text.encode()
+        if _is_quickly_valid(document) or is_valid(document):
+            return _on_one_line(document)
+        raise Undecoded(text)
+
+    return Json(of_cell, of_text)
+
+
+def _is_quickly_valid(document: bytes) -> bool:
+    """Whether the document is certainly valid UTF-8, valid JSON and not nested too deep.
+
+    False says nothing: orjson refuses some valid documents (1e999, the escape of a lone surrogate).
+    """
+    if len(document) > MAX_DEPTH:
+        containers = document.count(b"[") + document.count(b"{")
+        if containers + document.count(b",") > QUICK_VALUES:
+            return False
+        if containers > MAX_DEPTH:
+            document = b"[" * _spare_depth() + document + b"]" * _spare_depth()
+    return _is_orjson(document)
+
+
+@functools.cache
+def _spare_depth() -> int:
+    """How many levels around a document make orjson's own limit on nesting ours (it is 1024)."""
+    for spare in range(1025):
+        if not _is_orjson(b"[" * (MAX_DEPTH + 1 + spare) + b"]" * (MAX_DEPTH + 1 + spare)):
+            return spare
+    raise AssertionError("orjson does not limit nesting, which its documentation promises")
+
+
+def _is_orjson(document: bytes) -> bool:
+    try:
+        orjson.loads(document)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _on_one_line(document: bytes) -> bytes:
+    # Outside strings only: inside, JSON allows no line break.
+    if b"\n" in document or b"\r" in document:
+        return document.translate(_SPACES)
+    return document
+
+
+JSON: Final = Loader(Kind.JSON, json, encoded)
+JSONB: Final = Loader(Kind.JSON, json, versioned(1))

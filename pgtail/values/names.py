@@ -1,0 +1,106 @@
+"""Floor 2, the names of types as PostgreSQL's format_type() writes them (src/backend/utils/adt/format_type.c).
+
+For people: knows nothing of values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.values.oids import BUILTIN
+
+VARHDRSZ: Final = 4
+"""What the type modifiers of text and numeric count too many."""
+
+_SPELLED = {
+    "bool": "boolean",
+    "char": '"char"',
+    "float4": "real",
+    "float8": "double precision",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+}
+_INTERVAL_FIELDS = {
+    1 << 2: " year",
+    1 << 1: " month",
+    1 << 3: " day",
+    1 << 10: " hour",
+    1 << 11: " minute",
+    1 << 12: " second",
+    1 << 2 | 1 << 1: " year to month",
+    1 << 3 | 1 << 10: " day to hour",
+    1 << 3 | 1 << 10 | 1 << 11: " day to minute",
+    1 << 3 | 1 << 10 | 1 << 11 | 1 << 12: " day to second",
+    1 << 10 | 1 << 11: " hour to minute",
+    1 << 10 | 1 << 11 | 1 << 12: " hour to second",
+    1 << 11 | 1 << 12: " minute to second",
+}
+_NO_PRECISION = 0xFFFF
+_is_plain = re.compile(r"[a-z_][a-z0-9_$]*").fullmatch
+
+
+def builtin_type_name(oid: int, typmod: int = -1) -> str:
+    """A built-in type, with its modifier where it has one."""
+    builtin = BUILTIN[oid]
+    if builtin.element:
+        return builtin_type_name(builtin.element, typmod) + "[]"
+    with_modifier = _MODIFIED.get(builtin.name)
+    if with_modifier is not None:
+        return with_modifier(typmod)
+    return _SPELLED.get(builtin.name, builtin.name)
+
+
+def declared_type_name(namespace: str, name: str) -> str:
+    """A user's type: schema-qualified, in double quotes where it must be."""
+    if name.startswith("_"):
+        return declared_type_name(namespace, element_name(name)) + "[]"
+    return f"{_identifier(namespace)}.{_identifier(name)}" if namespace else _identifier(name)
+
+
+def element_name(array_name: str) -> str:
+    """The element type's name, from the name that the server gives to its array type."""
+    return array_name[1:]
+
+
+def _identifier(name: str) -> str:
+    return name if _is_plain(name) else '"{}"'.format(name.replace('"', '""'))
+
+
+def _sized(name: str, without: str, extra: int) -> Callable[[int], str]:
+    return lambda typmod: f"{name}({typmod - extra})" if typmod >= extra else without
+
+
+def _timed(name: str, zone: str) -> Callable[[int], str]:
+    return lambda typmod: f"{name}({typmod}) {zone} time zone" if typmod >= 0 else f"{name} {zone} time zone"
+
+
+def _numeric(typmod: int) -> str:
+    if typmod < VARHDRSZ:
+        return "numeric"
+    precision, scale = (typmod - VARHDRSZ) >> 16, (typmod - VARHDRSZ) & 0x7FF
+    return f"numeric({precision},{(scale ^ 1024) - 1024})"
+
+
+def _interval(typmod: int) -> str:
+    if typmod < 0:
+        return "interval"
+    precision = typmod & 0xFFFF
+    fields = _INTERVAL_FIELDS.get(typmod >> 16, "")
+    return f"interval{fields}" if precision == _NO_PRECISION else f"interval{fields}({precision})"
+
+
+_MODIFIED: Final[dict[str, Callable[[int], str]]] = {
+    "bit": _sized("bit", '"bit"', 0),
+    "bpchar": _sized("character", "bpchar", VARHDRSZ),
+    "interval": _interval,
+    "numeric": _numeric,
+    "time": _timed("time", "without"),
+    "timestamp": _timed("timestamp", "without"),
+    "timestamptz": _timed("timestamp", "with"),
+    "timetz": _timed("time", "with"),
+    "varbit": _sized("bit varying", "bit varying", 0),
+    "varchar": _sized("character varying", "character varying", VARHDRSZ),
+}

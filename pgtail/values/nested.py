@@ -1,0 +1,64 @@
+"""Floor 2, what arrays, composites, ranges and hstore share: values inside values; knows none of these types.
+
+The server has already proved that its own values fit in memory; bytes from elsewhere have not. So a count is never
+believed, nesting is limited, and the text may not become much longer than the bytes it stands for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from pgtail.values.codec import BinaryText, Context
+
+MAX_DEPTH: Final = 12
+"""How deep arrays and composites may lie inside each other in binary form: each level holds a copy of what is in it."""
+
+_SPARE: Final = 16 * 1024 * 1024
+_GROWTH: Final = 8
+_AT_ONCE: Final = 256
+_length = struct.Struct(">i").unpack_from
+
+
+def value_at(cell: bytes, position: int) -> tuple[bytes | None, int]:
+    """The value behind its int32 length (-1: NULL), and the place after it. Raises ValueError or struct.error."""
+    (length,) = _length(cell, position)
+    start = position + 4
+    if length == -1:
+        return None, start
+    if not 0 <= length <= len(cell) - start:
+        raise ValueError("length of a value")
+    return cell[start : start + length], start + length
+
+
+def joined(items: Iterable[str], separator: str, size: int) -> str:
+    """The texts, one after another, for a value of `size` bytes. Raises ValueError if they grow beyond all measure.
+
+    Quotation marks double with every level of nesting, and ten bytes can stand for a numeric of 131072 digits.
+    """
+    source: Iterator[str] = iter(items)
+    parts: list[str] = []
+    room = _SPARE + _GROWTH * size
+    while batch := list(itertools.islice(source, _AT_ONCE)):
+        parts.append(separator.join(batch))
+        room -= len(parts[-1])
+        if room < 0:
+            raise ValueError("text out of all proportion to its bytes")
+    return separator.join(parts)
+
+
+def one_level_deeper(context: Context, read: Callable[[bytes], str]) -> BinaryText:
+    """`read`, but refusing what lies too deep."""
+
+    def text(cell: bytes) -> str:
+        if context.depth >= MAX_DEPTH:
+            raise ValueError("nested too deep")
+        context.depth += 1
+        try:
+            return read(cell)
+        finally:
+            context.depth -= 1
+
+    return text

@@ -1,0 +1,73 @@
+"""Floor 2, network addresses (src/backend/utils/adt/network.c, mac.c; src/port/inet_net_ntop.c).
+
+Knows nothing of other types. Python's ipaddress writes some IPv6 addresses differently, and not always the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pgtail.values.codec import BinaryText, Kind, Loader, plain
+from pgtail.values.render import strings
+
+PGSQL_AF_INET: Final = 2
+PGSQL_AF_INET6: Final = 3
+
+_SIZES = {PGSQL_AF_INET: 4, PGSQL_AF_INET6: 16}
+_words = struct.Struct(">8H").unpack
+
+
+def _address(*, cidr: bool) -> BinaryText:
+    def text(cell: bytes) -> str:
+        """Address family, bits of the netmask, whether it is a cidr, length of the address, the address."""
+        family, bits, is_cidr, size = cell[:4]
+        address = cell[4:]
+        width = 8 * size
+        if size != _SIZES[family] or len(address) != size or bits > width or is_cidr != cidr:
+            raise ValueError("not a network address")
+        if cidr and int.from_bytes(address) & ((1 << (width - bits)) - 1):
+            raise ValueError("a cidr with bits to the right of its mask")
+        host = ".".join(map(str, address)) if family == PGSQL_AF_INET else _ipv6(address)
+        return f"{host}/{bits}" if cidr or bits != width else host
+
+    return text
+
+
+def _ipv6(address: bytes) -> str:
+    words = _words(address)
+    start, length = _longest_zeros(words)
+    # These have an IPv4 address inside: ::1.2.3.4 and ::ffff:1.2.3.4, but not ::1.
+    if start == 0 and (length == 6 or (length == 7 and words[7] != 1) or (length == 5 and words[5] == 0xFFFF)):
+        return ("::" if length >= 6 else "::ffff:") + ".".join(map(str, address[12:]))
+    text = [f"{word:x}" for word in words]
+    if length < 2:
+        return ":".join(text)
+    return f"{':'.join(text[:start])}::{':'.join(text[start + length :])}"
+
+
+def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
+    """Place and length of the longest run of zeros, the first of several."""
+    best = (0, 0)
+    start = 0
+    for place, word in enumerate(words):
+        if word:
+            start = place + 1
+        elif place + 1 - start > best[1]:
+            best = (start, place + 1 - start)
+    return best
+
+
+def _hardware_address(size: int) -> BinaryText:
+    def text(cell: bytes) -> str:
+        if len(cell) != size:
+            raise ValueError("hardware address of another length")
+        return cell.hex(":")
+
+    return text
+
+
+INET: Final = Loader(Kind.TEXT, strings, plain(_address(cidr=False)))
+CIDR: Final = Loader(Kind.TEXT, strings, plain(_address(cidr=True)))
+MACADDR: Final = Loader(Kind.TEXT, strings, plain(_hardware_address(6)))
+MACADDR8: Final = Loader(Kind.TEXT, strings, plain(_hardware_address(8)))

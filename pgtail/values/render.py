@@ -1,0 +1,126 @@
+"""Floor 2, PostgreSQL's text -> JSON for strings, numbers and booleans; every JSON string of a value is escaped here.
+
+Knows the kinds of JSON, not the types that take them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import orjson
+
+from pgtail.values.codec import Context, Json, Undecoded, hex_text
+from pgtail.values.jsonsyntax import NUMBER
+
+LONG: Final = 1024 * 1024
+"""Bytes from which on a text is taken in pieces, so that it is not held in memory several times over."""
+
+string: Final[Callable[[str], bytes]] = orjson.dumps
+"""Text -> JSON string."""
+
+strings_or_null: Final[Callable[[list[str] | list[str | None]], bytes]] = orjson.dumps
+"""Texts -> JSON array of strings, None as null."""
+
+_is_number = re.compile(NUMBER.encode()).fullmatch
+_ZERO = ord("0")
+_NO_NUMBERS = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
+_BOOLEANS = {b"t": b"true", b"f": b"false"}
+
+
+def undecoded(cell: bytes, decode: Callable[[bytes], str]) -> NoReturn:
+    """Raise Undecoded for a text cell that is not what its type says: with its text, or its bytes if it has none."""
+    try:
+        text = decode(cell)
+    except ValueError:
+        text = hex_text(cell)
+    raise Undecoded(text)
+
+
+def strings(context: Context) -> Json:
+    """Everything that has no form of its own in JSON."""
+    decode, encoding = context.decode, context.encoding
+
+    def of_cell(cell: bytes) -> bytes:
+        try:
+            if len(cell) < LONG:
+                return string(decode(cell))
+            return _long_string(cell, encoding)
+        except (ValueError, orjson.JSONEncodeError):
+            raise Undecoded(hex_text(cell)) from None
+
+    return Json(of_cell, string)
+
+
+def _long_string(cell: bytes, encoding: str) -> bytes:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    out = io.BytesIO()
+    out.write(b'"')
+    for start in range(0, len(cell), LONG):
+        piece = decoder.decode(cell[start : start + LONG], final=start + LONG >= len(cell))
+        out.write(string(piece)[1:-1])
+    out.write(b'"')
+    return out.getvalue()
+
+
+def numbers(context: Context) -> Json:
+    """Numbers with the digits that the server sent; NaN and the infinities, which JSON has not, as strings."""
+    return Json(_number(context.decode), _of_ascii(_number(bytes.decode)))
+
+
+def large_numbers(context: Context) -> Json:
+    """As numbers, but as strings where the reader asked for it: the types that 53 bits do not hold."""
+    exact = numbers(context)
+    if context.numbers == "exact":
+        return exact
+
+    def of_cell(cell: bytes) -> bytes:
+        return _quoted(exact.of_cell(cell))
+
+    def of_text(text: str) -> bytes:
+        return _quoted(exact.of_text(text))
+
+    return Json(of_cell, of_text)
+
+
+def _quoted(token: bytes) -> bytes:
+    return token if token.startswith(b'"') else b'"%b"' % token
+
+
+def _number(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
+    def of_cell(cell: bytes) -> bytes:
+        if cell.isdigit() and (cell[0] != _ZERO or len(cell) == 1):
+            return cell
+        if _is_number(cell):
+            return cell
+        token = _NO_NUMBERS.get(cell)
+        if token is None:
+            undecoded(cell, decode)
+        return token
+
+    return of_cell
+
+
+def booleans(context: Context) -> Json:
+    """`t` and `f` as true and false."""
+    return Json(_boolean(context.decode), _of_ascii(_boolean(bytes.decode)))
+
+
+def _boolean(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
+    def of_cell(cell: bytes) -> bytes:
+        token = _BOOLEANS.get(cell)
+        if token is None:
+            undecoded(cell, decode)
+        return token
+
+    return of_cell
+
+
+def _of_ascii(of_cell: Callable[[bytes], bytes]) -> Callable[[str], bytes]:
+    def of_text(text: str) -> bytes:
+        return of_cell(text.encode())
+
+    return of_text

@@ -1,0 +1,85 @@
+"""Floor 2, the kinds of text: what is sent in binary form is the text itself; also "char", xml and jsonpath.
+
+Sources: src/backend/utils/adt/varlena.c, char.c, xml.c, jsonpath.c. Knows nothing of other types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.values.codec import BinaryText, Context, Kind, Loader, plain
+from pgtail.values.render import strings
+
+_XML_DECLARATION = re.compile(
+    r"""<\?xml\ version="(?P<version>[^"]*)"\ encoding="[^"]*"(?P<standalone>\ standalone="(?:yes|no)")?\?>""",
+    re.VERBOSE,
+)
+
+
+def encoded(context: Context) -> BinaryText:
+    """Text in the stream's encoding."""
+    return context.decode
+
+
+def label(context: Context) -> BinaryText:
+    """The label of an enum value: text that is never empty and never holds a NUL (src/backend/utils/adt/enum.c)."""
+    decode = context.decode
+
+    def text(cell: bytes) -> str:
+        if not cell or 0 in cell:
+            raise ValueError("not an enum's label")
+        return decode(cell)
+
+    return text
+
+
+def versioned(version: int) -> Callable[[Context], BinaryText]:
+    """Text behind a byte that says which version of the format it is (jsonb, jsonpath, ltree)."""
+    first = bytes([version])
+
+    def binary(context: Context) -> BinaryText:
+        decode = context.decode
+
+        def text(cell: bytes) -> str:
+            if not cell.startswith(first):
+                raise ValueError("an unknown version of the binary form")
+            return decode(cell[1:])
+
+        return text
+
+    return binary
+
+
+def char_text(cell: bytes) -> str:
+    """One byte: NUL prints as nothing, what is not ASCII in octal (charout, PostgreSQL 16 and later)."""
+    (value,) = cell
+    if value == 0:
+        return ""
+    return chr(value) if value < 0x80 else f"\\{value:03o}"
+
+
+def xml_binary(context: Context) -> BinaryText:
+    """The document; xml_send names the client's encoding in the declaration, xml_out leaves that out."""
+    decode = context.decode
+
+    def text(cell: bytes) -> str:
+        document = decode(cell)
+        declaration = _XML_DECLARATION.match(document)
+        if declaration is None:
+            return document
+        rest = document[declaration.end() :]
+        version, standalone = declaration["version"], declaration["standalone"]
+        if version == "1.0" and standalone is None:
+            return rest.removeprefix("\n")
+        return f'<?xml version="{version}"{standalone or ""}?>{rest}'
+
+    return text
+
+
+TEXT: Final = Loader(Kind.TEXT, strings, encoded)
+ENUM: Final = Loader(Kind.TEXT, strings, label)
+CHAR: Final = Loader(Kind.TEXT, strings, plain(char_text))
+XML: Final = Loader(Kind.TEXT, strings, xml_binary)
+JSONPATH: Final = Loader(Kind.TEXT, strings, versioned(1))
