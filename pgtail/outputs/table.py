@@ -1,0 +1,308 @@
+"""Floor 4, tables for people: a header, a row per change and a footer for each transaction; knows no terminal.
+
+Rows are laid out in pages: the widths of the first page hold for the rest of the transaction, so that memory stays
+bounded, and columns stay where they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pgtail.outputs.base import OutputOptions, Sink
+from pgtail.outputs.table_layout import GAP, Item, item_width, padding, wrap
+from pgtail.outputs.table_rows import Row, Rows
+from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_values import ValueStyle, name, quoted
+from pgtail.transaction import (
+    Change,
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
+from pgtail.wire.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
+
+PAGE: Final = 100
+"""Rows that are laid out together."""
+
+PAGE_TEXT: Final = 256 * 1024
+"""Characters that are laid out together, roughly."""
+
+NARROWEST: Final = 40
+"""Cells: narrower terminals are written for as if they had so many."""
+
+_MARGIN: Final = 2
+_OPERATIONS: Final = 7
+_LEFT: Final = _MARGIN + _OPERATIONS + GAP
+_TABLE_SHARE, _KEY_SHARE = 0.4, 0.25
+_VALUES_SHARE, _FEWEST_VALUES = 0.35, 28
+
+_UNITS: Final = ((31_557_600, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def clock() -> int:
+    """Now, as PostgreSQL's timestamps count: microseconds since 2000-01-01 UTC."""
+    return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
+
+
+class Table:
+    """`-o table`. `options.width` cells are never exceeded; `now` tells the time that ages are counted from."""
+
+    def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
+        self._sink = sink
+        self._width = max(options.width, NARROWEST)
+        self._max_rows = options.max_rows
+        self._long_values = options.max_width is None
+        self._schema_changes = options.schema_changes
+        self._now = now
+        self._painter = Painter(COLORED if options.color else PLAIN)
+        self._rows = Rows(ValueStyle(options.max_width), fill_unchanged=options.fill_unchanged)
+        self._page: list[Row] = []
+        self._page_text = 0
+        self._columns: _Columns | None = None
+        self._open: Transaction | None = None
+        self._headed = False
+        self._any = self._loose = False
+        self._seen = self._messages = 0
+        self._render: dict[type, Callable[[Any], None]] = {
+            RowChange: self._change,
+            TableTruncate: self._change,
+            LogicalMessage: self._message,
+            Started: self._started,
+            Ended: self._ended,
+            Outcome: self._outcome,
+            SchemaChange: self._schema,
+        }
+
+    def event(self, event: Event) -> None:
+        render = self._render.get(type(event))
+        if render is not None:
+            render(event)
+
+    def finish(self) -> None:
+        """Write what waits in the page."""
+        self._lay_out()
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        self._lay_out()
+        self._open = event.transaction
+        self._headed = False
+        self._columns = None
+        self._seen = self._messages = 0
+
+    def _change(self, change: RowChange | TableTruncate) -> None:
+        seen = self._seen = self._seen + 1
+        if self._max_rows is not None and seen + self._messages > self._max_rows:
+            return
+        row = self._rows.change(change) if isinstance(change, RowChange) else self._rows.truncate(change)
+        self._add(change, row)
+
+    def _message(self, message: LogicalMessage) -> None:
+        if message.transaction is None:
+            self._lone_message(message)
+            return
+        self._messages += 1
+        if self._max_rows is None or self._seen + self._messages <= self._max_rows:
+            self._add(message, self._rows.message(message))
+
+    def _lone_message(self, message: LogicalMessage) -> None:
+        """A message that belongs to no transaction, and may stand between the changes of one."""
+        row = self._rows.message(message)
+        if message.lsn is not None:
+            row.values.append(((lsn_text(message.lsn), "lsn"),))
+        self._by_itself(row)
+
+    def _schema(self, event: SchemaChange) -> None:
+        if self._schema_changes:
+            self._by_itself(self._rows.schema(event))
+
+    def _ended(self, event: Ended) -> None:
+        transaction = event.transaction
+        nothing = not self._seen and not self._messages
+        if not (nothing and event.complete and transaction.gid is None):
+            self._head(transaction)
+            self._lay_out()
+            self._lines(wrap(self._footer(transaction, complete=event.complete), self._width - _MARGIN), _MARGIN)
+        self._open, self._headed = None, False
+
+    def _outcome(self, outcome: Outcome) -> None:
+        self._lay_out()
+        prepared: Item = ((f"prepared {name(quoted(outcome.gid))}", "prepared"),)
+        if outcome.op == "commit_prepared":
+            items = self._opening(outcome.xid, outcome.lsn, outcome.time)
+            items += [(*prepared, (" committed", "insert")), ((f"end {lsn_text(outcome.end_lsn)}", "dim"),)]
+        else:
+            items = self._opening(outcome.xid, outcome.end_lsn, outcome.time)
+            items.append((*prepared, (" rolled back", "delete")))
+        self._block(items)
+
+    # -- pages -------------------------------------------------------------------------------------------------
+
+    def _add(self, change: Change, row: Row) -> None:
+        if change.transaction is not None:
+            self._head(change.transaction)
+        self._push(row)
+        if self._seen + self._messages == self._max_rows:
+            self._lay_out()
+
+    def _push(self, row: Row) -> None:
+        self._page.append(row)
+        if self._long_values:
+            self._page_text += row.weight()
+        if len(self._page) >= PAGE or self._page_text >= PAGE_TEXT:
+            self._lay_out()
+
+    def _by_itself(self, row: Row) -> None:
+        """A row between transactions, or one between the rows of a transaction that counts as none of them."""
+        if self._headed:
+            self._push(row)
+            return
+        if not self._loose:
+            self._blank()
+        self._loose = True
+        self._lines(_Columns([row], self._width).lines(row), 0)
+
+    def _lay_out(self) -> None:
+        """Write the rows that wait."""
+        if not self._page:
+            return
+        page, self._page, self._page_text = self._page, [], 0
+        if self._columns is None:
+            self._columns = _Columns(page, self._width)
+        for row in page:
+            self._lines(self._columns.lines(row), 0)
+
+    # -- what stands around the rows ---------------------------------------------------------------------------
+
+    def _head(self, transaction: Transaction) -> None:
+        if self._headed and transaction is self._open:
+            return
+        self._open, self._headed = transaction, True
+        items = self._opening(transaction.xid, transaction.lsn, transaction.time)
+        if transaction.origin is not None:
+            items.append(((f"from {name(transaction.origin)}", "origin"),))
+        if transaction.gid is not None:
+            items.append(((f"prepared {name(quoted(transaction.gid))}", "prepared"),))
+        if not transaction.begun:
+            items.append((("its beginning was not seen", "note"),))
+        self._block(items)
+
+    def _opening(self, xid: int | None, lsn: int | None, when: int | None) -> list[Item]:
+        items: list[Item] = [(("● ", "dot"), (f"xid {'unknown' if xid is None else xid}", "xid"))]
+        if lsn is not None:
+            items.append(((lsn_text(lsn), "lsn"),))
+        if when is not None:
+            items.append(((time_text(when).replace("T", " "), "plain"),))
+            items.append(((age(self._now() - when), "dim"),))
+        return items
+
+    def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
+        seen, messages = self._seen, self._messages
+        counts = [counted(seen, "change")] if seen or not messages else []
+        if transaction.changes > seen:
+            counts[:1] = [f"{grouped(seen)} of {counted(transaction.changes, 'change')}"]
+        if messages:
+            counts.append(counted(messages, "message"))
+        text = ", ".join(counts)
+        if self._max_rows is not None and seen + messages > self._max_rows:
+            text += f", {grouped(seen + messages - self._max_rows)} not shown (--max-rows {self._max_rows})"
+        if not complete:
+            return [((text, "dim"),), (("broken off here: its end was not seen", "bad"),)]
+        if transaction.end_lsn is not None:
+            text += f" · end {lsn_text(transaction.end_lsn)}"
+        return [((text, "dim"),)]
+
+    def _block(self, items: list[Item]) -> None:
+        """The first line of something new."""
+        self._blank()
+        self._loose = False
+        first, *rest = wrap(items, self._width - _MARGIN)
+        self._lines([first], 0)
+        self._lines(rest, _MARGIN)
+
+    def _blank(self) -> None:
+        """An empty line between two blocks."""
+        if self._any:
+            self._sink.write(b"\n")
+        self._any = True
+
+    def _lines(self, lines: Sequence[list[Fragment]], indent: int) -> None:
+        margin, line = " " * indent, self._painter.line
+        for fragments in lines:
+            self._sink.write(f"{margin}{line(fragments)}\n".encode())
+
+
+class _Columns:
+    """Where the columns of one transaction's table lie: found on its first page."""
+
+    def __init__(self, page: list[Row], width: int) -> None:
+        self._width = width
+        self._table = _common([item_width(row.table) for row in page], int(width * _TABLE_SHARE))
+        self._key = _common([item_width(row.key) for row in page if row.key], int(width * _KEY_SHARE))
+        self._values = _LEFT + self._table + GAP + (self._key + GAP if self._key else 0)
+        self._beside = width - self._values >= max(_FEWEST_VALUES, int(width * _VALUES_SHARE))
+        if not self._beside:
+            self._values = _LEFT if width >= 2 * NARROWEST else 2 * _MARGIN
+
+    def lines(self, row: Row) -> list[list[Fragment]]:
+        """A row as lines."""
+        text, style = row.op
+        op = [padding(_MARGIN), (text, style), padding(_LEFT - _MARGIN - len(text))]
+        values = wrap(row.values, self._width - self._values)
+        table, key = item_width(row.table), item_width(row.key)
+        if self._beside and table <= self._table and key <= self._key:
+            first = [*op, *row.table]
+            if row.key:
+                first += (padding(self._table + GAP - table), *row.key)
+            if values:
+                used = _LEFT + (self._table + GAP + key if row.key else table)
+                first += (padding(self._values - used), *values[0])
+            return [first, *self._indented(values[1:])]
+        left, *more = wrap([row.table, *([row.key] if row.key else [])], self._width - _LEFT)
+        return [op + left, *[[padding(_LEFT), *line] for line in more], *self._indented(values)]
+
+    def _indented(self, lines: list[list[Fragment]]) -> list[list[Fragment]]:
+        return [[padding(self._values), *line] for line in lines]
+
+
+def _common(widths: list[int], most: int) -> int:
+    """The width of a column: of the widest cell that is not too wide for it."""
+    return max([width for width in widths if width <= most], default=0)
+
+
+def grouped(number: int) -> str:
+    """A count for people: 500 002."""
+    return f"{number:,}".replace(",", " ")
+
+
+def counted(number: int, noun: str) -> str:
+    """A count and what is counted: 1 change, 2 changes."""
+    return f"{grouped(number)} {noun}{'s'[: number != 1]}"
+
+
+def age(micros: int) -> str:
+    """How long ago something was."""
+    if micros < 0:
+        return f"{_span(-micros)} ahead of this clock"
+    return f"{_span(micros)} ago"
+
+
+def _span(micros: int) -> str:
+    seconds = micros / 1_000_000
+    if seconds < 1:
+        return f"{micros // 1000} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

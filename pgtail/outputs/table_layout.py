@@ -1,0 +1,99 @@
+"""Floor 4, measuring and wrapping for a terminal, in cells: knows styles by name, and nothing of what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from rich.cells import cell_len, get_character_cell_size
+
+from pgtail.outputs.table_style import Fragment
+
+Item: TypeAlias = tuple[Fragment, ...]
+"""What stays on one line where it can: a name and its value."""
+
+GAP: Final = 2
+"""Cells between two items and between two columns."""
+
+SPACE: Final[Fragment] = (" ", "plain")
+_GAP: Final[Fragment] = (" " * GAP, "plain")
+
+
+def width_of(text: str) -> int:
+    """Cells that escaped text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def item_width(item: Item) -> int:
+    """Cells that an item takes on one line."""
+    width = 0
+    for text, _ in item:
+        width += len(text) if text.isascii() else cell_len(text)
+    return width
+
+
+def fitting(text: str, start: int, width: int) -> int:
+    """Where the part of the text ends that begins at `start` and fits into so many cells."""
+    if text.isascii():
+        return min(len(text), start + width)
+    for index in range(start, len(text)):
+        width -= get_character_cell_size(text[index])
+        if width < 0:
+            return index
+    return len(text)
+
+
+def padding(width: int) -> Fragment:
+    """So many cells of nothing."""
+    return " " * width, "plain"
+
+
+def wrap(items: Iterable[Item], width: int) -> list[list[Fragment]]:
+    """Lay items side by side in lines of at most `width` cells; one that is longer than a line is broken."""
+    lines: list[list[Fragment]] = []
+    line: list[Fragment] = []
+    used = 0
+    for item in items:
+        size = item_width(item)
+        if line and used + GAP + size <= width:
+            line += (_GAP, *item)
+            used += GAP + size
+            continue
+        if line:
+            lines.append(line)
+        if size <= width:
+            line, used = list(item), size
+        else:
+            *full, line = _broken(item, width)
+            lines += full
+            used = item_width(tuple(line))
+    if line:
+        lines.append(line)
+    return lines
+
+
+def _broken(item: Item, width: int) -> list[list[Fragment]]:
+    """One item over several lines: between its fragments, and inside one that is longer than a line.
+
+    A fragment that is one space only separates: no line begins with it.
+    """
+    lines: list[list[Fragment]] = [[]]
+    left = width
+    for text, style in item:
+        size = width_of(text)
+        if left < size <= width:
+            lines.append([])
+            left = width
+        if left == width and text == " ":
+            continue
+        start = 0
+        while size > left:
+            end = fitting(text, start, left)
+            piece = text[start:end]
+            lines[-1].append((piece, style))
+            lines.append([])
+            start, left = end, width
+            size -= width_of(piece)
+        lines[-1].append((text[start:], style))
+        left -= size
+    return [line for line in lines if line]

@@ -1,0 +1,117 @@
+"""Floor 4, one value as a person reads it: quoted, escaped, cut; knows codecs and cells, no row and no layout."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgtail.outputs.escape import escape, hides
+from pgtail.outputs.table_layout import SPACE, Item, fitting, width_of
+from pgtail.outputs.table_style import Fragment
+from pgtail.values import Codec, Kind, Undecoded
+from pgtail.wire.cells import UNCHANGED, Binary, Cell
+
+NULL: Final[Fragment] = ("NULL", "null")
+UNCHANGED_MARK: Final[Fragment] = ("(unchanged)", "note")
+_UNDECODED: Final[Item] = (SPACE, ("(undecoded)", "note"))
+_MORE: Final[Fragment] = ("…", "dim")
+
+_BOOLEANS: Final = {"t": "true", "f": "false"}
+_E_QUOTED: Final = {"'": "''", "\\": "\\\\"}
+_SHORTEST: Final = 8
+"""The smallest limit: E'', an escape and the ellipsis."""
+
+_NAME_LIMIT: Final = 256
+"""Cells of a name: PostgreSQL's have at most 63 bytes, which can be four times as long when they are spelled out."""
+
+_LARGE: Final = 64 * 1024
+"""Bytes of a text from which on only its beginning is decoded where only that is shown."""
+
+
+def name(text: str) -> str:
+    """A name, prefix or the like from a peer, safe to show; an empty one as ''."""
+    shown = escape(text[:_NAME_LIMIT])
+    if len(text) <= _NAME_LIMIT and width_of(shown) <= _NAME_LIMIT:
+        return shown or "''"
+    return shown[: fitting(shown, 0, _NAME_LIMIT - 1)] + "…"
+
+
+def quoted(text: str) -> str:
+    r"""A string as PostgreSQL writes it: 'it''s', and E'...\n' with doubled backslashes where something is hidden."""
+    text = text.replace("'", "''")
+    if hides(text):
+        return "E'" + escape(text.replace("\\", "\\\\")) + "'"
+    return f"'{text}'"
+
+
+class ValueStyle:
+    """Writes cells; `limit` is the most cells (of the terminal) that a value takes, None for all of it."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = None if limit is None else max(limit, _SHORTEST)
+
+    def cell(self, codec: Codec, cell: Cell, style: str = "value", *, bare: bool = False) -> Item:
+        """One cell of a row; `bare` says that values of its type need no quotes."""
+        if cell is None:
+            return (NULL,)
+        if cell is UNCHANGED:
+            return (UNCHANGED_MARK,)
+        try:
+            text = self._text(codec, cell)
+        except Undecoded as undecoded:
+            return (*self.bare(undecoded.text, style), *_UNDECODED)
+        if codec.kind is Kind.BOOL:
+            text = _BOOLEANS.get(text, text)
+        if text and (bare or codec.kind is not Kind.TEXT):
+            return self.bare(text, style)
+        return self.string(text, style)
+
+    def _text(self, codec: Codec, cell: bytes) -> str:
+        if isinstance(cell, Binary):
+            return codec.text_binary(cell)
+        if self._limit is not None and len(cell) >= _LARGE:
+            try:
+                return codec.text_text(_beginning(cell, 4 * self._limit + 4))
+            except Undecoded:
+                pass  # its encoding may be one that cannot be cut here
+        return codec.text_text(cell)
+
+    def string(self, text: str, style: str = "value") -> Item:
+        """Text in quotes."""
+        limit = self._limit
+        if limit is None or len(text) <= limit:
+            shown = quoted(text)
+            if limit is None or width_of(shown) <= limit:
+                return ((shown, style),)
+        begin = text[:limit]
+        if hides(begin):
+            return self._cut("E'", [escape(_E_QUOTED.get(char, char)) for char in begin], "'", style)
+        return self._cut("'", ["''" if char == "'" else char for char in begin], "'", style)
+
+    def bare(self, text: str, style: str = "value") -> Item:
+        """What needs no quotes."""
+        limit = self._limit
+        if limit is None or len(text) <= limit:
+            shown = escape(text)
+            if limit is None or width_of(shown) <= limit:
+                return ((shown, style),)
+        return self._cut("", [escape(char) for char in text[:limit]], "", style)
+
+    def _cut(self, before: str, chars: list[str], after: str, style: str) -> Item:
+        """As many characters as fit, and outside of the quotes a dim ellipsis."""
+        assert self._limit is not None
+        left = self._limit - len(before) - len(after) - 1
+        count = 0
+        for char in chars:
+            left -= width_of(char)
+            if left < 0:
+                break
+            count += 1
+        return (f"{before}{''.join(chars[:count])}{after}", style), _MORE
+
+
+def _beginning(cell: bytes, size: int) -> bytes:
+    """The first bytes of a text, not cut inside a character of UTF-8."""
+    for end in range(size, size - 4, -1):
+        if cell[end] & 0xC0 != 0x80:
+            return cell[:end]
+    return cell[:size]
