@@ -150,28 +150,41 @@ class Decoder:
         if start < cur.end and cur.buf[start] == _STREAM_ABORT:
             size = cur.end - start
             cur.abort_info = size > _SHORT_ABORT if self.assume is None else self.assume == "parallel"
-        try:
-            message = self._read(cur)
-            if cur.pos != cur.end:
-                self._leftover(cur, message)
-        except DecodeError as error:
-            if self.in_stream is not None or start >= cur.end or cur.buf[start] not in _IN_STREAM:
-                raise
-            message = self._first_inside(cur, start, error)
-        return message
+        if self.in_stream is None and start < cur.end and cur.buf[start] in _IN_STREAM:
+            return self._on_either_side(cur)
+        return self._whole(cur)
 
-    def _first_inside(self, cur: Cursor, start: int, outside: DecodeError) -> AnyMessage:
-        """The first message of a source did not decode: perhaps the source starts inside a stream segment."""
-        failed_at, self.in_stream = cur.pos, True
+    def _on_either_side(self, cur: Cursor) -> AnyMessage:
+        """A message of a source that may have started inside a stream segment: the reading that decodes.
+
+        Only a Message can decode both ways. The wrong reading then takes bytes of the xid or of the prefix for the
+        upper half of a log position: the lower one is right.
+        """
+        start = cur.pos
+        outside = self._try(cur)
+        if outside is not None and not isinstance(outside, Message):
+            return outside
+        self.in_stream = True
         cur.rewind(start)
+        inside = self._try(cur)
+        if isinstance(outside, Message) and isinstance(inside, Message) and outside.lsn < inside.lsn:
+            inside = None
+        if inside is not None:
+            return inside
+        self.in_stream = None
+        cur.rewind(start)
+        return self._whole(cur)
+
+    def _try(self, cur: Cursor) -> AnyMessage | None:
         try:
-            message = self._read(cur)
-            if cur.pos != cur.end:
-                self._leftover(cur, message)
+            return self._whole(cur)
         except DecodeError:
-            self.in_stream = None
-            cur.pos = failed_at
-            raise outside from None
+            return None
+
+    def _whole(self, cur: Cursor) -> AnyMessage:
+        message = self._read(cur)
+        if cur.pos != cur.end:
+            self._leftover(cur, message)
         return message
 
     def _read(self, cur: Cursor) -> AnyMessage:
