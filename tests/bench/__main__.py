@@ -1,0 +1,108 @@
+"""`make bench`: pgtail's speed beside others', on one workload; a tenth of its published size, or all with BENCH=full.
+
+The programs run in turn, several rounds, so that whatever else the machine does meets all of them; medians count, and
+CPU time more than wall time. Nothing here passes or fails by a time.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.contenders import Contender, contenders
+from tests.bench.measure import FLOOR, Cost, Failed, Run, run
+from tests.bench.workload import SIZES, WORK, Backlog
+
+ROUNDS = 5
+NULL = Path(os.devnull)
+FILE = WORK / "output"
+
+console = Console(highlight=False)
+
+
+def main() -> None:
+    name = os.environ.get("BENCH") or "tenth"
+    if name not in SIZES:
+        raise SystemExit(f"BENCH={name}: expected one of {', '.join(SIZES)}")
+    backlog = Backlog(SIZES[name])
+    if not backlog.is_there():
+        console.print(f"making {backlog.size.changes:,} changes on an embedded PostgreSQL, kept in {WORK} ...")
+        backlog.record()
+    found, missing = contenders(backlog)
+    for line in missing:
+        console.print(f"left out: {line}", markup=False)
+    console.print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {_cpu()}")
+    try:
+        for output in (NULL, FILE):
+            costs = _in_turn(found, backlog, output)
+            console.print(_table(costs, backlog, output))
+    finally:
+        FILE.unlink(missing_ok=True)
+
+
+def _in_turn(found: list[Contender], backlog: Backlog, output: Path) -> dict[str, Cost]:
+    runs: dict[str, list[Run]] = {contender.name: [] for contender in found}
+    for _ in range(ROUNDS):
+        for contender in found:
+            runs[contender.name].append(_measured(contender, backlog, output))
+    return {name: Cost(of_one) for name, of_one in runs.items()}
+
+
+def _measured(contender: Contender, backlog: Backlog, output: Path) -> Run:
+    """One run; it counts only if there is a line for every change where these can be counted."""
+    try:
+        cost = run(contender.command, output)
+    except Failed as failed:
+        raise SystemExit(f"{contender.name} failed: {failed}") from failed
+    if output is FILE and contender.writes_changes:
+        lines = _lines(output)
+        if lines != backlog.size.changes:
+            raise SystemExit(f"{contender.name} wrote {lines:,} lines for {backlog.size.changes:,} changes")
+    return cost
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
+
+
+def _table(costs: dict[str, Cost], backlog: Backlog, output: Path) -> Table:
+    where = "to /dev/null" if output is NULL else "to a file"
+    size = backlog.lengths.stat().st_size / 1e6
+    table = Table(
+        title=f"{backlog.size.changes:,} changes, {size:.0f} MB, {where}; medians of {ROUNDS} in turn",
+        caption=f"CPU: user and system time. A peak below {FLOOR} MB is the measuring process's own.",
+        box=None,
+    )
+    table.add_column("program")
+    for heading in ("CPU s", "least-most", "times pgtail's", "wall s", "changes/s", "peak MB"):
+        table.add_column(heading, justify="right")
+    pgtail = next(iter(costs.values()))
+    for name, cost in costs.items():
+        least, most = cost.spread
+        table.add_row(
+            name,
+            f"{cost.cpu:.2f}",
+            f"{least:.2f}-{most:.2f}",
+            f"{cost.cpu / pgtail.cpu:.2f}",
+            f"{cost.wall:.2f}",
+            f"{backlog.size.changes / cost.wall:,.0f}",
+            f"{cost.peak:.0f}",
+        )
+    return table
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+if __name__ == "__main__":
+    main()
