@@ -27,7 +27,7 @@ from pgtail.transaction import (
 )
 from pgtail.values import Types
 from pgtail.wire.cells import TupleData
-from pgtail.wire.decoder import AnyFrame, Unknown
+from pgtail.wire.decoder import AnyFrame, Taken, Unknown
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.schema import Relation as RelationMessage
 from pgtail.wire.schema import Type as TypeMessage
@@ -55,12 +55,16 @@ _ENTRY_OVERHEAD = 200
 class Assembler:
     """Turns the messages of one stream into events, in bounded memory.
 
+    `whole` is the transaction that comes whole and whose Started was told, while the stream is inside of it; `tables`
+    are those in force outside of stream segments.
+
     `types` learns the types that the stream names. Raises AssemblyError where `strict` and a message is out of
     place, OutputError where a streamed transaction cannot be kept on disk.
     """
 
     def __init__(self, types: Types, *, strict: bool = False, buffer: StreamBuffer | None = None) -> None:
         self.relations = Relations(types)
+        self.tables = self.relations.current
         self._strict = strict
         self._buffer = buffer or StreamBuffer()
         self._streams: dict[int, Transaction] = {}
@@ -85,6 +89,19 @@ class Assembler:
         for transaction in self._streams.values():
             transaction.begun = False
         return events
+
+    def restart(self) -> Transaction | None:
+        """The stream begins again, and what is not finished comes once more: it is forgotten, tables stay known.
+
+        Returns the transaction of which events were told already, or None.
+        """
+        half = self._transaction if self._state is State.INSIDE else None
+        for xid in self._streams:
+            self._buffer.drop(xid)
+            self.relations.drop(xid)
+        self._streams.clear()
+        self._enter(State.OUTSIDE)
+        return half
 
     def finish(self) -> Events:
         """The source has ended: what is still open is named. Raises AssemblyError where `strict`."""
@@ -158,6 +175,7 @@ class Assembler:
     def _enter(self, state: State) -> None:
         self._state = state
         self._steps = STEPS[state]
+        self.whole = self._transaction if state is State.INSIDE and self._transaction.begun else None
 
     # -- tables and types --------------------------------------------------------------------------------------
 
@@ -437,6 +455,7 @@ _ALWAYS: dict[type, Step] = {
     Keepalive: Assembler._nothing,
     StandbyStatusUpdate: Assembler._nothing,
     UnknownFrame: Assembler._unknown_frame,
+    Taken: Assembler._nothing,
 }
 HEADLESS: Final[dict[type, Step]] = {
     Insert: Assembler._insert,

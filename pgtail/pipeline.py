@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from pgtail.assembler import Assembler
 from pgtail.filters import Filter
 from pgtail.outputs.base import Output
-from pgtail.transaction import Change, Ended, Event, Note, Outcome, SchemaChange, Started
-from pgtail.wire.decoder import AnyFrame
+from pgtail.transaction import (
+    Change,
+    Ended,
+    Event,
+    LogicalMessage,
+    Note,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
+from pgtail.wire.decoder import AnyFrame, Taken
 
 
 class Pipeline:
@@ -26,6 +38,7 @@ class Pipeline:
         self._filter = filter_ if filter_ is not None and filter_.active else None
         self._note = note
         self._waiting: Started | None = None
+        self._half: Transaction | None = None
         self._emit = output.event
         self.shown = 0
         self.damaged = False
@@ -34,11 +47,35 @@ class Pipeline:
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
-        self._take(self._assembler.feed(message, lsn, offset))
+        if isinstance(message, Taken):
+            return
+        events = self._assembler.feed(message, lsn, offset)
+        self._take(events if self._half is None else self._not_seen(events))
+
+    def restart(self, *, gap: bool) -> None:
+        """The stream begins again, with whatever was not finished.
+
+        What was rendered of a transaction that was cut off is passed over when it comes again; behind a `gap` nothing
+        comes again.
+        """
+        if gap:
+            self.lost()
+        half = self._assembler.restart()
+        if half is None:
+            return
+        if self._half is not None:
+            # It was cut off a second time, perhaps earlier than the first time.
+            half.changes = max(half.changes, self._half.changes)
+            half.messages = max(half.messages, self._half.messages)
+        self._half = half
 
     def lost(self) -> None:
         """Messages were skipped here."""
-        self._take(self._assembler.lost())
+        events = [*self._assembler.lost()]
+        if self._half is not None and not any(isinstance(event, Ended) for event in events):
+            events.append(Ended(self._half, complete=False))
+        self._half = None
+        self._take(events)
 
     def finish(self) -> None:
         """The source ended; raises AssemblyError when strict and something was left open."""
@@ -49,8 +86,31 @@ class Pipeline:
 
     def break_off(self) -> None:
         """The source broke off with an error: what was rendered is closed well formed."""
-        self._take(self._assembler.lost())
+        self.lost()
         self._output.finish()
+
+    def _not_seen(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Events without those that were rendered before the stream began again: (commit LSN, seq) tells which."""
+        for event in events:
+            half = self._half
+            if half is None or isinstance(event, Note | SchemaChange | Outcome):
+                yield event
+            elif isinstance(event, Started):
+                if event.transaction.lsn == half.lsn:
+                    self._waiting = event if self._waiting is not None else None
+                    continue
+                self._half = None
+                yield Ended(half, complete=False)
+                yield event
+            elif isinstance(event, RowChange | TableTruncate):
+                if event.seq is None or event.seq > half.changes:
+                    yield event
+            elif isinstance(event, LogicalMessage):
+                if event.transaction is None or event.transaction.messages > half.messages:
+                    yield event
+            else:
+                self._half = None
+                yield event
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:

@@ -57,7 +57,8 @@ class Relations:
 
     def __init__(self, types: Types) -> None:
         self._types = types
-        self._current: dict[int, Relation] = {}
+        self.current: dict[int, Relation] = {}
+        """The tables in force outside of stream segments."""
         self._open: dict[int, dict[int, Relation]] = {}
         self.versions: list[Relation] = []
         """Every distinct version, at the index `Relation.version`."""
@@ -73,7 +74,7 @@ class Relations:
             now = before
         else:
             self.versions.append(now)
-        scope = self._current if stream is None else self._open.setdefault(stream, {})
+        scope = self.current if stream is None else self._open.setdefault(stream, {})
         scope[message.oid] = now
         return before, now
 
@@ -83,12 +84,12 @@ class Relations:
         if relation is None:
             relation = Relation(oid, "", "", "", (), seen=False, version=len(self.versions))
             self.versions.append(relation)
-            self._current[oid] = relation
+            self.current[oid] = relation
         return relation
 
     def keep(self, stream: int) -> None:
         """The streamed transaction was committed or prepared: what it sent holds for everybody."""
-        self._current.update(self._open.pop(stream, {}))
+        self.current.update(self._open.pop(stream, {}))
 
     def drop(self, stream: int) -> None:
         """The streamed transaction was rolled back: the server will send its tables again."""
@@ -99,7 +100,7 @@ class Relations:
             found = self._open.get(stream, {}).get(oid)
             if found is not None:
                 return found
-        return self._current.get(oid)
+        return self.current.get(oid)
 
     def _describe(self, message: RelationMessage) -> Relation:
         columns = tuple(

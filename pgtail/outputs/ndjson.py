@@ -194,7 +194,7 @@ class Json:
     """`-o json`."""
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
-        self._write = sink.write
+        self.write = sink.write
         self._changes = ChangeJson(fill_unchanged=options.fill_unchanged)
         self._transactions = options.transactions
         self._schema_changes = options.schema_changes
@@ -243,7 +243,7 @@ class Json:
     def _row(self, change: RowChange) -> None:
         if change.transaction is not self._of:
             self._enter(change.transaction)
-        table = self._changes.table(change.relation)
+        table = self.table(change.relation)
         op, new = change.op, change.new
         seq = b"" if change.seq is None else b'"seq":%d,' % change.seq
         lsn = b"" if change.lsn is None else b'"lsn":"%X/%X",' % (change.lsn >> 32, change.lsn & 0xFFFFFFFF)
@@ -252,9 +252,19 @@ class Json:
             row = table.row(new)
             if row is not None and len(row) < LARGE:
                 identity = b"" if op == "insert" else table.identity
-                self._write(b'%b%b"new":%b}\n' % (head, identity, row))
+                self.write(b'%b%b"new":%b}\n' % (head, identity, row))
                 return
         self._line(head, *self._changes.tuples(table, change))
+
+    def table(self, relation: Relation) -> RelationJson:
+        """What a version of a table contributes to its lines."""
+        return self._changes.table(relation)
+
+    def parts_of(self, transaction: Transaction) -> tuple[bytes, bytes, bytes]:
+        """What a transaction contributes to its lines: xid, then commit or prepare, then origin, gid and state."""
+        if transaction is not self._of:
+            self._enter(transaction)
+        return self._xid, self._commit, self._origin
 
     def _truncate(self, change: TableTruncate) -> None:
         if change.transaction is not self._of:
@@ -285,10 +295,10 @@ class Json:
         *rest, last = [part for part in parts if part]
         parts = (*rest, last[:-1] + b"}\n")
         if sum(map(len, parts)) < LARGE:
-            self._write(b"".join(parts))
+            self.write(b"".join(parts))
         else:
             for part in parts:
-                self._write(part)
+                self.write(part)
 
 
 def truncate_pairs(change: TableTruncate) -> bytes:

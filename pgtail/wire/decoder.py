@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
@@ -11,7 +12,7 @@ from pgtail.wire.schema import Relation, Type
 from pgtail.wire.stream import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgtail.wire.transaction import Begin, Commit, Message, Origin
 from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
-from pgtail.wire.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame, XLogData
+from pgtail.wire.walsender import HEADER, Keepalive, StandbyStatusUpdate, UnknownFrame, XLogData
 
 
 class Unknown(NamedTuple):
@@ -19,6 +20,10 @@ class Unknown(NamedTuple):
 
     tag_byte: int
     body: bytes
+
+
+class Taken(NamedTuple):
+    """A row message that was not decoded, because `Decoder.rows` had taken it."""
 
 
 AnyMessage: TypeAlias = (
@@ -42,6 +47,7 @@ AnyMessage: TypeAlias = (
     | RollbackPrepared
     | StreamPrepare
     | Unknown
+    | Taken
 )
 AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame
 
@@ -82,7 +88,20 @@ _IN_STREAM = frozenset(b"RYIUDTM")
 _STREAM_START, _STREAM_ABORT, _ORIGIN = b"SAO"
 _SHORT_ABORT, _LONG_ABORT = 9, 25
 
+_ROWS = frozenset(b"IUD")
+_XLOG_DATA = ord("w")
+_TAKEN = Taken()
+_HEADER_SIZE = 1 + HEADER.size
+_header = HEADER.unpack_from
+
 Assume: TypeAlias = Literal["on", "parallel"] | None
+
+RowTaker: TypeAlias = Callable[[Buffer, int, int, int, int], int]
+"""A short way for row messages outside of stream segments: (buf, pos of the tag, end, LSN or 0, what must follow).
+
+Returns where the message ends, or -1 where it is to be decoded as any other. What must follow is the byte that stands
+behind the message, or -1 where it must end exactly at `end`.
+"""
 
 
 class Decoder:
@@ -102,12 +121,19 @@ class Decoder:
         self.separator: bytes | None = None
         """What stands between messages where nothing else tells their length; None where frames do."""
         self.in_stream: bool | None = None
+        self.rows: RowTaker | None = None
 
     def frame(self, buf: Buffer, pos: int, end: int) -> tuple[AnyFrame, int | None, int | None]:
         """Decode a walsender frame that is `buf[pos:end]`: (message or frame, LSN, server clock).
 
         Raises Truncated or Malformed, with positions in `buf`.
         """
+        if self.rows is not None and self.in_stream is False and end - pos > _HEADER_SIZE and buf[pos] == _XLOG_DATA:
+            message = pos + _HEADER_SIZE
+            if buf[message] in _ROWS:
+                lsn, _, clock = _header(buf, pos + 1)
+                if self.rows(buf, message, end, lsn, -1) > 0:
+                    return _TAKEN, lsn or None, clock
         cur = self.cursor
         cur.start(buf, pos, end)
         kind = "frame"
@@ -121,7 +147,7 @@ class Decoder:
             if not isinstance(header, XLogData):
                 if cur.pos != cur.end:
                     self._leftover(cur, header)
-                return header, (header.end_lsn if isinstance(header, Keepalive) else None), header.clock
+                return header, (header.end_lsn or None if isinstance(header, Keepalive) else None), header.clock
         except DecodeError as error:
             error.message = kind
             raise
@@ -139,6 +165,11 @@ class Decoder:
         `final` says that nothing follows `end`. Raises Truncated (more bytes may help unless `final`) or Malformed.
         """
         cur = self.cursor
+        if self.rows is not None and self.separator and self.in_stream is False and pos < end and buf[pos] in _ROWS:
+            taken = self.rows(buf, pos, end, 0, self.separator[0])
+            if taken > 0:
+                cur.pos = taken
+                return _TAKEN
         cur.start(buf, pos, end)
         if pos < end and buf[pos] == _STREAM_ABORT:
             cur.abort_info = self._long_abort(buf, pos, end, final)

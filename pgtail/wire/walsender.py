@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 
 from pgtail.wire.cursor import LSN, TIME, Cursor, Layout
 
-_HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
+HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
 _STATUS: Final = struct.Struct(">cQQQqB")
 
 
@@ -21,7 +21,7 @@ class XLogData(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(*cur.fixed(_HEADER))
+        return cls(*cur.fixed(HEADER))
 
 
 class Keepalive(NamedTuple):

@@ -1,0 +1,163 @@
+"""Floor 4, the short way of `-o json`: ordinary row messages straight from bytes to a line, without objects between.
+
+It takes what is ordinary, in a transaction that came whole, and declines everything else before a byte is written:
+those messages are decoded and rendered as all others (ndjson.py), and both ways give the same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+from pgtail.outputs.ndjson import LARGE, Json, RelationJson
+from pgtail.relations import Relation
+from pgtail.transaction import Transaction
+from pgtail.values import Undecoded
+from pgtail.wire.cursor import Buffer
+
+_HEAD: Final = struct.Struct(">IBH").unpack_from
+_U32: Final = struct.Struct(">I").unpack_from
+_HEAD_SIZE: Final = 8
+"""The tag, the relation, the kind of tuple and the number of columns."""
+
+_INSERT, _UPDATE, _DELETE = b"IUD"
+_NEW, _KEY = b"NK"
+_TEXT, _NULL = b"tn"
+_DECLINED: Final = -1
+
+
+_Value: TypeAlias = Callable[[bytes], bytes]
+"""A text cell -> its JSON token."""
+
+
+class Position(Protocol):
+    """What this way must know of where the stream is (the assembler knows it)."""
+
+    whole: Transaction | None
+    """The transaction that a row message would belong to now, if it came whole and its Started was told."""
+
+    tables: dict[int, Relation]
+    """The tables in force outside of stream segments."""
+
+
+class Rows:
+    """A RowTaker (wire/decoder.py) that writes lines to a Json output."""
+
+    def __init__(self, output: Json, position: Position) -> None:
+        self._output = output
+        self._write = output.write
+        self._position = position
+        self._relations = position.tables
+        self._tables: dict[int, _Table] = {}
+        self._of: Transaction | None = None
+        self._xid = self._commit = self._origin = b""
+
+    def __call__(self, buf: Buffer, pos: int, end: int, lsn: int, follows: int) -> int:
+        transaction = self._position.whole
+        if transaction is None:
+            return _DECLINED
+        if transaction is not self._of:
+            self._of = transaction
+            self._xid, self._commit, self._origin = self._output.parts_of(transaction)
+        start = pos
+        try:
+            oid, kind, count = _HEAD(buf, pos + 1)
+            table = self._tables.get(oid)
+            if table is None or table.relation is not self._relations.get(oid):
+                table = self._describe(oid)
+                if table is None:
+                    return _DECLINED
+            form = table.forms[buf[pos]]
+            if kind != form.kind or count != form.count:
+                return _DECLINED
+            if lsn:
+                line = form.line
+                values: list[Any] = [
+                    self._xid,
+                    transaction.changes + 1,
+                    self._commit,
+                    lsn >> 32,
+                    lsn & 0xFFFFFFFF,
+                    self._origin,
+                ]
+            else:
+                line = form.line_without_lsn
+                values = [self._xid, transaction.changes + 1, self._commit, self._origin]
+            pos = _cells(form.values, buf, pos + _HEAD_SIZE, values.append)
+        except (IndexError, struct.error, Undecoded):
+            return _DECLINED
+        if pos > end or pos - start > LARGE or (pos != end if follows < 0 else pos == end or buf[pos] != follows):
+            return _DECLINED
+        transaction.changes += 1
+        self._write(line % tuple(values))
+        return pos
+
+    def _describe(self, oid: int) -> _Table | None:
+        """Make a table's version ready, if its Relation was seen."""
+        relation = self._relations.get(oid)
+        if relation is None or not relation.seen:
+            return None
+        table = self._tables[oid] = _Table(self._output.table(relation))
+        return table
+
+
+class _Form:
+    """The lines about one operation on one table: formats, and how each cell becomes JSON.
+
+    A format takes the transaction's and the row's keys in the order of the contract, then a token for each cell shown.
+    In a key tuple the columns outside of the identity have None in `values`: they are NULL there, and not shown.
+    """
+
+    __slots__ = ("count", "kind", "line", "line_without_lsn", "values")
+
+    def __init__(self, kind: int, head: bytes, tail: bytes, columns: list[tuple[bytes, _Value | None]]) -> None:
+        shown = b",".join([_literal(name) + b"%b" for name, value in columns if value is not None])
+        begin, row = _literal(head) + b'%b"seq":%d,%b', b"%b" + _literal(tail) + b"{" + shown + b"}}\n"
+        self.kind = kind
+        self.count = len(columns)
+        self.line = begin + b'"lsn":"%X/%X",' + row
+        self.line_without_lsn = begin + row
+        self.values = [value for _, value in columns]
+
+
+class _Table:
+    """One version of a table, made ready."""
+
+    __slots__ = ("forms", "relation")
+
+    def __init__(self, json: RelationJson) -> None:
+        self.relation = json.relation
+        new: list[tuple[bytes, _Value | None]] = [(name, value) for name, value, _ in json.columns]
+        key = [
+            (name, value if column.key else None)
+            for (name, value), column in zip(new, json.relation.columns, strict=True)
+        ]
+        self.forms = {
+            _INSERT: _Form(_NEW, json.heads["insert"], b'"new":', new),
+            _UPDATE: _Form(_NEW, json.heads["update"], json.identity + b'"new":', new),
+            _DELETE: _Form(_KEY, json.heads["delete"], json.identity + b'"old":', key),
+        }
+
+
+def _literal(text: bytes) -> bytes:
+    """Text that stands for itself in a format."""
+    return text.replace(b"%", b"%%")
+
+
+def _cells(values: list[_Value | None], buf: Buffer, pos: int, add: Callable[[Any], None]) -> int:
+    """Add the JSON tokens of a tuple's cells, text or NULL; returns where the tuple ends. Raises Undecoded for others."""
+    u32 = _U32
+    for value in values:
+        kind = buf[pos]
+        if kind == _NULL:
+            pos += 1
+            if value is not None:
+                add(b"null")
+        elif kind == _TEXT and value is not None:
+            start = pos + 5
+            pos = start + u32(buf, pos + 1)[0]
+            add(value(buf[start:pos]))
+        else:
+            raise Undecoded("")
+    return pos
