@@ -60,6 +60,8 @@ class Relations:
         self.current: dict[int, Relation] = {}
         """The tables in force outside of stream segments."""
         self._open: dict[int, dict[int, Relation]] = {}
+        self._newer: dict[int, set[int]] = {}
+        """By open stream: the tables that were described to everybody after it described them itself."""
         self.versions: list[Relation] = []
         """Every distinct version, at the index `Relation.version`."""
 
@@ -74,8 +76,12 @@ class Relations:
             now = before
         else:
             self.versions.append(now)
-        scope = self.current if stream is None else self._open.setdefault(stream, {})
-        scope[message.oid] = now
+        if stream is None:
+            self.current[message.oid] = now
+            self._outdate(message.oid)
+        else:
+            self._open.setdefault(stream, {})[message.oid] = now
+            self._newer.setdefault(stream, set()).discard(message.oid)
         return before, now
 
     def get(self, oid: int, stream: int | None = None) -> Relation:
@@ -88,12 +94,25 @@ class Relations:
         return relation
 
     def keep(self, stream: int) -> None:
-        """The streamed transaction was committed or prepared: what it sent holds for everybody."""
-        self.current.update(self._open.pop(stream, {}))
+        """The streamed transaction was committed or prepared: what it sent holds for everybody.
+
+        But not where somebody else has described the table since: the server then forgot that it had told this one.
+        """
+        newer = self._newer.pop(stream, set())
+        for oid, relation in self._open.pop(stream, {}).items():
+            if oid not in newer:
+                self.current[oid] = relation
+                self._outdate(oid)
 
     def drop(self, stream: int) -> None:
         """The streamed transaction was rolled back: the server will send its tables again."""
         self._open.pop(stream, None)
+        self._newer.pop(stream, None)
+
+    def _outdate(self, oid: int) -> None:
+        for stream, tables in self._open.items():
+            if oid in tables:
+                self._newer[stream].add(oid)
 
     def _find(self, oid: int, stream: int | None) -> Relation | None:
         if stream is not None:
