@@ -217,8 +217,14 @@ class Assembler:
 
     def _first(self, message: AnyFrame, lsn: int | None) -> Events:
         """The first message after Begin and Origin."""
+        return [*self.start(), *self.feed(message, lsn, self._offset)]
+
+    def start(self) -> Events:
+        """What belongs to the transaction that has just begun is about to come."""
+        if self._state is not State.BEGUN:
+            return _NOTHING
         self._enter(State.INSIDE)
-        return [Started(self._transaction), *self.feed(message, lsn, self._offset)]
+        return (Started(self._transaction),)
 
     def _commit(self, message: Commit, lsn: int | None) -> Events:
         transaction = self._transaction

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pgtail.assembler import Assembler
 from pgtail.filters import Filter
-from pgtail.outputs.base import Output
+from pgtail.outputs.base import Output, TakesRows
 from pgtail.transaction import (
     Change,
     Ended,
@@ -20,7 +20,7 @@ from pgtail.transaction import (
     TableTruncate,
     Transaction,
 )
-from pgtail.wire.decoder import AnyFrame, Taken
+from pgtail.wire.decoder import AnyFrame, Decoder, RowTaker, Taken
 
 
 class Pipeline:
@@ -39,11 +39,24 @@ class Pipeline:
         self._note = note
         self._waiting: Started | None = None
         self._half: Transaction | None = None
+        self._rows: RowTaker | None = None
+        self._decoder: Decoder | None = None
         self._emit = output.event
         self.shown = 0
         self.damaged = False
         self.end_lsn: int | None = None
         """The end LSN of the last transaction, outcome or message that was rendered or filtered: where to resume."""
+
+    def shorten(self, decoder: Decoder) -> None:
+        """Let the output take ordinary rows of this decoder straight from the bytes, where it can."""
+        self._decoder = decoder
+        if self._filter is None and isinstance(self._output, TakesRows):
+            self._rows = self._output.row_taker(self._assembler, self._start)
+        decoder.rows = self._rows if self._half is None else None
+
+    def _start(self) -> None:
+        """A row is about to be taken: tell of the transaction that has just begun, if there is one."""
+        self._take(self._assembler.start())
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
@@ -67,14 +80,20 @@ class Pipeline:
             # It was cut off a second time, perhaps earlier than the first time.
             half.changes = max(half.changes, self._half.changes)
             half.messages = max(half.messages, self._half.messages)
+        self._pass_over(half)
+
+    def _pass_over(self, half: Transaction | None) -> None:
+        """Pass over what was rendered of this transaction, when it comes again; no short way meanwhile."""
         self._half = half
+        if self._decoder is not None:
+            self._decoder.rows = self._rows if half is None else None
 
     def lost(self) -> None:
         """Messages were skipped here."""
         events = [*self._assembler.lost()]
         if self._half is not None and not any(isinstance(event, Ended) for event in events):
             events.append(Ended(self._half, complete=False))
-        self._half = None
+        self._pass_over(None)
         self._take(events)
 
     def finish(self) -> None:
@@ -99,7 +118,7 @@ class Pipeline:
                 if event.transaction.lsn == half.lsn:
                     self._waiting = event if self._waiting is not None else None
                     continue
-                self._half = None
+                self._pass_over(None)
                 yield Ended(half, complete=False)
                 yield event
             elif isinstance(event, RowChange | TableTruncate):
@@ -109,7 +128,7 @@ class Pipeline:
                 if event.transaction is None or event.transaction.messages > half.messages:
                     yield event
             else:
-                self._half = None
+                self._pass_over(None)
                 yield event
 
     def _take(self, events: Iterable[Event]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from pgtail.transaction import Event
+from pgtail.relations import Relation
+from pgtail.transaction import Event, Transaction
+from pgtail.wire.decoder import RowTaker
 
 
 class Sink(Protocol):
@@ -44,3 +47,21 @@ class Output(Protocol):
 
     def finish(self) -> None:
         """The input ended, or broke off: close what is open, so that what was written is well formed."""
+
+
+class Position(Protocol):
+    """Where the stream is, for an output that takes rows straight from the bytes (the assembler knows it)."""
+
+    whole: Transaction | None
+    """The transaction that a row message would belong to now, if it came whole and its Started was told."""
+
+    tables: dict[int, Relation]
+    """The tables in force outside of stream segments."""
+
+
+@runtime_checkable
+class TakesRows(Protocol):
+    """An output with a short way for ordinary rows, for when nothing is filtered."""
+
+    def row_taker(self, position: Position, start: Callable[[], None]) -> RowTaker:
+        """The short way; it calls `start` where a transaction has just begun and a row is about to come."""

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from pgtail.outputs.base import OutputOptions, Sink
+from pgtail.outputs.base import OutputOptions, Position, Sink
 from pgtail.relations import Relation, differences
 from pgtail.transaction import (
     Ended,
@@ -26,6 +26,7 @@ from pgtail.transaction import (
 )
 from pgtail.values import UNKNOWN, Codec, Undecoded
 from pgtail.wire.cells import UNCHANGED, Binary, TupleData
+from pgtail.wire.decoder import RowTaker
 from pgtail.wire.scalars import lsn_text, time_text
 
 LARGE: Final = 1024 * 1024
@@ -259,6 +260,12 @@ class Json:
     def table(self, relation: Relation) -> RelationJson:
         """What a version of a table contributes to its lines."""
         return self._changes.table(relation)
+
+    def row_taker(self, position: Position, start: Callable[[], None]) -> RowTaker:
+        """The short way for ordinary rows."""
+        from pgtail.outputs.ndjson_rows import Rows
+
+        return Rows(self, position, start)
 
     def parts_of(self, transaction: Transaction) -> tuple[bytes, bytes, bytes]:
         """What a transaction contributes to its lines: xid, then commit or prepare, then origin, gid and state."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from pgtail.outputs.base import Position
 from pgtail.outputs.ndjson import LARGE, Json, RelationJson
-from pgtail.relations import Relation
 from pgtail.transaction import Transaction
 from pgtail.values import Undecoded
 from pgtail.wire.cursor import Buffer
@@ -31,23 +31,17 @@ _Value: TypeAlias = Callable[[bytes], bytes]
 """A text cell -> its JSON token."""
 
 
-class Position(Protocol):
-    """What this way must know of where the stream is (the assembler knows it)."""
-
-    whole: Transaction | None
-    """The transaction that a row message would belong to now, if it came whole and its Started was told."""
-
-    tables: dict[int, Relation]
-    """The tables in force outside of stream segments."""
-
-
 class Rows:
-    """A RowTaker (wire/decoder.py) that writes lines to a Json output."""
+    """A RowTaker (wire/decoder.py) that writes lines to a Json output.
 
-    def __init__(self, output: Json, position: Position) -> None:
+    `start` is called where a transaction has just begun and a row is about to come.
+    """
+
+    def __init__(self, output: Json, position: Position, start: Callable[[], None]) -> None:
         self._output = output
         self._write = output.write
         self._position = position
+        self._start = start
         self._relations = position.tables
         self._tables: dict[int, _Table] = {}
         self._of: Transaction | None = None
@@ -56,7 +50,10 @@ class Rows:
     def __call__(self, buf: Buffer, pos: int, end: int, lsn: int, follows: int) -> int:
         transaction = self._position.whole
         if transaction is None:
-            return _DECLINED
+            self._start()
+            transaction = self._position.whole
+            if transaction is None:
+                return _DECLINED
         if transaction is not self._of:
             self._of = transaction
             self._xid, self._commit, self._origin = self._output.parts_of(transaction)
