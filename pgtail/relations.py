@@ -59,9 +59,9 @@ class Relations:
         self._types = types
         self.current: dict[int, Relation] = {}
         """The tables in force outside of stream segments."""
-        self._open: dict[int, dict[int, Relation]] = {}
-        self._newer: dict[int, set[int]] = {}
-        """By open stream: the tables that were described to everybody after it described them itself."""
+        self._open: dict[int, dict[int, tuple[int, Relation]]] = {}
+        self._described: dict[int, int] = {}
+        self._count = 0
         self.versions: list[Relation] = []
         """Every distinct version, at the index `Relation.version`."""
 
@@ -76,12 +76,11 @@ class Relations:
             now = before
         else:
             self.versions.append(now)
+        self._count += 1
         if stream is None:
-            self.current[message.oid] = now
-            self._outdate(message.oid)
+            self._now_holds(self._count, now)
         else:
-            self._open.setdefault(stream, {})[message.oid] = now
-            self._newer.setdefault(stream, set()).discard(message.oid)
+            self._open.setdefault(stream, {})[message.oid] = (self._count, now)
         return before, now
 
     def get(self, oid: int, stream: int | None = None) -> Relation:
@@ -96,29 +95,25 @@ class Relations:
     def keep(self, stream: int) -> None:
         """The streamed transaction was committed or prepared: what it sent holds for everybody.
 
-        But not where somebody else has described the table since: the server then forgot that it had told this one.
+        But not where the table was described again since: the server has then forgotten that it sent this.
         """
-        newer = self._newer.pop(stream, set())
-        for oid, relation in self._open.pop(stream, {}).items():
-            if oid not in newer:
-                self.current[oid] = relation
-                self._outdate(oid)
+        for count, relation in self._open.pop(stream, {}).values():
+            if count > self._described.get(relation.oid, 0):
+                self._now_holds(count, relation)
 
     def drop(self, stream: int) -> None:
         """The streamed transaction was rolled back: the server will send its tables again."""
         self._open.pop(stream, None)
-        self._newer.pop(stream, None)
 
-    def _outdate(self, oid: int) -> None:
-        for stream, tables in self._open.items():
-            if oid in tables:
-                self._newer[stream].add(oid)
+    def _now_holds(self, count: int, relation: Relation) -> None:
+        self._described[relation.oid] = count
+        self.current[relation.oid] = relation
 
     def _find(self, oid: int, stream: int | None) -> Relation | None:
         if stream is not None:
             found = self._open.get(stream, {}).get(oid)
             if found is not None:
-                return found
+                return found[1]
         return self.current.get(oid)
 
     def _describe(self, message: RelationMessage) -> Relation:
