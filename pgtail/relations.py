@@ -21,7 +21,7 @@ class Column:
     type_oid: int
     typmod: int
     key: bool
-    type_name: str = field(compare=False)
+    type_name: str
     codec: Codec = field(compare=False, repr=False)
 
 
@@ -170,6 +170,8 @@ def _column_differences(before: Sequence[Column], now: Sequence[Column]) -> list
         b, n = old[name], new[name]
         if (b.type_oid, b.typmod) != (n.type_oid, n.typmod):
             found.append(f"column {name} retyped")
+        elif b.type_name != n.type_name:
+            found.append(f"column {name}: its type {b.type_name} is called {n.type_name} now")
         if b.key != n.key:
             found.append(f"column {name} {'joined' if n.key else 'left'} the replica identity")
     return found
