@@ -228,12 +228,16 @@ class Assembler:
 
     def _commit(self, message: Commit, lsn: int | None) -> Events:
         transaction = self._transaction
+        if transaction.begun and transaction.commit_lsn != message.commit_lsn:
+            return self._out_of_place(message, lsn)
         transaction.commit_lsn, transaction.commit_ts = message.commit_lsn, message.commit_time
         transaction.end_lsn = message.end_lsn
         self._enter(State.OUTSIDE)
         return [*self._flags(message), Ended(transaction)]
 
     def _prepare(self, message: Prepare, lsn: int | None) -> Events:
+        if self._transaction.begun and self._transaction.prepare_lsn != message.prepare_lsn:
+            return self._out_of_place(message, lsn)
         _fill_prepared(self._transaction, message)
         self._prepared.add(message.gid)
         self._enter(State.OUTSIDE)
@@ -493,6 +497,7 @@ STEPS: Final[dict[State, dict[type, Step]]] = {
     State.INSIDE: {
         **_ALWAYS,
         **HEADLESS,
+        Origin: Assembler._origin,
         Commit: Assembler._commit,
         Prepare: Assembler._prepare,
     },
