@@ -6,8 +6,10 @@ Knows no message: an entry is anything that pickles. Nothing but this process ev
 from __future__ import annotations
 
 import pickle
+import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from typing import IO, Any
 
 from pgtail.errors import OutputError
@@ -23,6 +25,7 @@ class StreamBuffer:
         self._limit = limit
         self._used = 0
         self._file: IO[bytes] | None = None
+        self._free: list[tuple[int, int]] = []
         self._open: dict[int, _Entries] = {}
 
     def __contains__(self, xid: int) -> bool:
@@ -64,18 +67,22 @@ class StreamBuffer:
         if entries is None:
             return
         self._used -= entries.pending_size
-        if not self._open and self._file is not None:
+        if self._open:
+            self._free = _merged([*self._free, *entries.extents])
+        elif self._file is not None:
+            self._free.clear()
             self._file.truncate(0)
 
     def take(self, xid: int) -> Iterator[Any]:
         """The entries of a transaction in order, without those that were rolled back; forgets them at the end."""
         entries = self._open[xid]
-        index = 0
-        for chunk in self._chunks(entries):
-            for entry in chunk:
-                if not entries.aborted(index):
-                    yield entry
-                index += 1
+        first, after = 0, 0
+        aborted = iter([*entries.aborted, (sys.maxsize, sys.maxsize)])
+        for index, entry in enumerate(chain.from_iterable(self._chunks(entries))):
+            while index >= after:
+                first, after = next(aborted)
+            if index < first:
+                yield entry
         self.drop(xid)
 
     def close(self) -> None:
@@ -98,7 +105,8 @@ class StreamBuffer:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="pgtail-")  # noqa: SIM115 -- lives as long as the buffer
             data = pickle.dumps(entries.pending, pickle.HIGHEST_PROTOCOL)
-            offset = self._file.seek(0, 2)
+            offset = self._room(self._file, len(data))
+            self._file.seek(offset)
             self._file.write(data)
             self._file.flush()
         except OSError as error:
@@ -110,11 +118,30 @@ class StreamBuffer:
         entries.pending = []
         entries.pending_size = 0
 
+    def _room(self, file: IO[bytes], size: int) -> int:
+        """Where `size` bytes may be written: where a transaction that has ended lay, else at the file's end."""
+        for index, (offset, length) in enumerate(self._free):
+            if length >= size:
+                self._free[index] = (offset + size, length - size)
+                return offset
+        return file.seek(0, 2)
+
+
+def _merged(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Stretches of a file, (offset, size), with neighbours as one."""
+    found: list[tuple[int, int]] = []
+    for offset, size in sorted(extents):
+        if found and sum(found[-1]) == offset:
+            found[-1] = (found[-1][0], found[-1][1] + size)
+        elif size:
+            found.append((offset, size))
+    return found
+
 
 class _Entries:
     """One transaction's entries: `extents` lie in the file, `pending` are the last ones, in memory."""
 
-    __slots__ = ("_aborted", "_count", "_first", "extents", "pending", "pending_size")
+    __slots__ = ("_count", "_first", "aborted", "extents", "pending", "pending_size")
 
     def __init__(self) -> None:
         self.extents: list[tuple[int, int]] = []
@@ -122,7 +149,8 @@ class _Entries:
         self.pending_size = 0
         self._count = 0
         self._first: dict[int, int] = {}
-        self._aborted: list[tuple[int, int]] = []
+        self.aborted: list[tuple[int, int]] = []
+        """Ranges of entries, in order, that do not count."""
 
     def add(self, subxid: int, entry: Any, size: int) -> None:
         self._first.setdefault(subxid, self._count)
@@ -131,11 +159,13 @@ class _Entries:
         self.pending_size += size
 
     def abort(self, subxid: int) -> bool:
-        first = self._first.pop(subxid, None)
+        first = self._first.get(subxid)
         if first is None:
             return False
-        self._aborted.append((first, self._count))
+        # What began inside it went with it: an abort of that by itself, coming later, must take nothing more.
+        while self._first and next(reversed(self._first.values())) >= first:
+            self._first.popitem()
+        while self.aborted and self.aborted[-1][0] >= first:
+            self.aborted.pop()
+        self.aborted.append((first, self._count))
         return True
-
-    def aborted(self, index: int) -> bool:
-        return any(first <= index < end for first, end in self._aborted)
