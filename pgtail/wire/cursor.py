@@ -190,6 +190,7 @@ class Cursor:
         """
         buf = self.buf
         pos = self.pos
+        end = self.end
         u32 = _U32
         cells: list[Cell] = []
         append = cells.append
@@ -202,6 +203,8 @@ class Cursor:
                 if kind == _TEXT:
                     start = pos + 5
                     pos = start + u32(buf, pos + 1)[0]
+                    if pos > end:
+                        return self._careful_tuple_data(field)
                     append(buf[start:pos])
                 elif kind == _NULL:
                     append(None)
@@ -209,6 +212,8 @@ class Cursor:
                 elif kind == _BINARY:
                     start = pos + 5
                     pos = start + u32(buf, pos + 1)[0]
+                    if pos > end:
+                        return self._careful_tuple_data(field)
                     append(Binary(buf[start:pos]))
                 elif kind == _UNCHANGED:
                     append(UNCHANGED)
@@ -217,7 +222,7 @@ class Cursor:
                     return self._careful_tuple_data(field)
         except (IndexError, struct.error):
             return self._careful_tuple_data(field)
-        if pos > self.end or count > MAX_COLUMNS:
+        if pos > end or count > MAX_COLUMNS:
             return self._careful_tuple_data(field)
         self.pos = pos
         return tuple(cells)
