@@ -81,7 +81,7 @@ class Rows:
             else:
                 line = form.line_without_lsn
                 values = [self._xid, transaction.changes + 1, self._commit, self._origin]
-            pos = _cells(form.values, buf, pos + _HEAD_SIZE, values.append)
+            pos = _cells(form.values, buf, pos + _HEAD_SIZE, end, values.append)
         except (IndexError, struct.error, Undecoded):
             return _DECLINED
         if pos > end or pos - start > LARGE or (pos != end if follows < 0 else pos == end or buf[pos] != follows):
@@ -142,7 +142,7 @@ def _literal(text: bytes) -> bytes:
     return text.replace(b"%", b"%%")
 
 
-def _cells(values: list[_Value | None], buf: Buffer, pos: int, add: Callable[[Any], None]) -> int:
+def _cells(values: list[_Value | None], buf: Buffer, pos: int, end: int, add: Callable[[Any], None]) -> int:
     """Add the JSON tokens of a tuple's cells, text or NULL; returns where the tuple ends. Raises Undecoded for others."""
     u32 = _U32
     for value in values:
@@ -154,6 +154,8 @@ def _cells(values: list[_Value | None], buf: Buffer, pos: int, add: Callable[[An
         elif kind == _TEXT and value is not None:
             start = pos + 5
             pos = start + u32(buf, pos + 1)[0]
+            if pos > end:
+                raise Undecoded("")
             add(value(buf[start:pos]))
         else:
             raise Undecoded("")
