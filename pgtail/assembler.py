@@ -10,23 +10,22 @@ import enum
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
+from pgtail.changes import ChangeMessage, logical_message, odd_tuple, outcome_of, row_change, table_truncate
 from pgtail.errors import AssemblyError
-from pgtail.relations import Relation, Relations
+from pgtail.relations import Relations
 from pgtail.streambuffer import StreamBuffer
+from pgtail.streams import Streams
 from pgtail.transaction import (
+    Change,
     Ended,
     Event,
     LogicalMessage,
     Note,
-    Outcome,
-    RowChange,
     SchemaChange,
     Started,
-    TableTruncate,
     Transaction,
 )
 from pgtail.values import Types
-from pgtail.wire.cells import TupleData
 from pgtail.wire.decoder import AnyFrame, Taken, Unknown
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.schema import Relation as RelationMessage
@@ -48,8 +47,6 @@ class State(enum.Enum):
 
 Events: TypeAlias = Iterable[Event]
 _NOTHING: Final[tuple[Event, ...]] = ()
-_ENTRY_OVERHEAD = 200
-"""Bytes that a buffered change takes beside its values, roughly."""
 
 
 class Assembler:
@@ -66,8 +63,7 @@ class Assembler:
         self.relations = Relations(types)
         self.tables = self.relations.current
         self._strict = strict
-        self._buffer = buffer or StreamBuffer()
-        self._streams: dict[int, Transaction] = {}
+        self._streams = Streams(self.relations, buffer or StreamBuffer())
         self._prepared: set[str] = set()
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
@@ -86,8 +82,7 @@ class Assembler:
     def lost(self) -> Events:
         """Messages were skipped here: what is under way is broken off, tables stay known."""
         events = self._break_off()
-        for transaction in self._streams.values():
-            transaction.begun = False
+        self._streams.gap()
         return events
 
     def restart(self) -> Transaction | None:
@@ -96,9 +91,6 @@ class Assembler:
         Returns the transaction of which events were told already, or None.
         """
         half = self._transaction if self._state is State.INSIDE else None
-        for xid in self._streams:
-            self._buffer.drop(xid)
-            self.relations.drop(xid)
         self._streams.clear()
         self._enter(State.OUTSIDE)
         return half
@@ -109,14 +101,14 @@ class Assembler:
         events = self._break_off()
         if open_:
             events += self._doubt(f"the input ends inside transaction {_known(xid)}, before its end")
-        if self._streams:
-            xids = ", ".join(map(str, self._streams))
+        if self._streams.open:
+            xids = ", ".join(map(str, self._streams.open))
             events += self._doubt(f"the input ends before the end of streamed transaction {xids}: it is not shown")
         return events
 
     def close(self) -> None:
         """Give back the temporary file."""
-        self._buffer.close()
+        self._streams.close()
 
     @property
     def open_transaction(self) -> bool:
@@ -151,7 +143,7 @@ class Assembler:
         if self.open_transaction:
             events.append(Ended(self._transaction, complete=False))
         if self._state is State.SEGMENT:
-            self._streams[self._stream].begun = False
+            self._streams.open[self._stream].begun = False
         self._enter(State.OUTSIDE)
         return events
 
@@ -159,13 +151,6 @@ class Assembler:
         if self._strict:
             raise AssemblyError(text, offset=self._offset)
         return [Note(text, self._offset)]
-
-    def _once(self, key: int, text: str) -> Events:
-        """A note that is worth saying once for each relation version."""
-        if key in self._noted:
-            return _NOTHING
-        self._noted.add(key)
-        return self._doubt(text)
 
     def _flags(self, message: Commit | Prepare | CommitPrepared | RollbackPrepared | StreamCommit) -> list[Event]:
         if not message.flags:
@@ -245,98 +230,67 @@ class Assembler:
 
     def _insert(self, message: Insert, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)
-        change = _row("insert", self._transaction, lsn, relation, "", None, message.new)
-        if len(message.new) != len(relation.columns):
-            return [*self._odd_tuple(relation, message.new), change]
-        return (change,)
+        change = row_change("insert", self._transaction, lsn, relation, "", None, message.new)
+        return (change,) if len(message.new) == len(relation.columns) else self._odd(change)
 
     def _update(self, message: Update, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)
-        change = _row("update", self._transaction, lsn, relation, message.old_kind, message.old, message.new)
-        if len(message.new) != len(relation.columns):
-            return [*self._odd_tuple(relation, message.new), change]
-        return (change,)
+        change = row_change("update", self._transaction, lsn, relation, message.old_kind, message.old, message.new)
+        return (change,) if len(message.new) == len(relation.columns) else self._odd(change)
 
     def _delete(self, message: Delete, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)
-        change = _row("delete", self._transaction, lsn, relation, message.old_kind, message.old, None)
-        if len(message.old) != len(relation.columns):
-            return [*self._odd_tuple(relation, message.old), change]
-        return (change,)
+        change = row_change("delete", self._transaction, lsn, relation, message.old_kind, message.old, None)
+        return (change,) if len(message.old) == len(relation.columns) else self._odd(change)
 
     def _truncate(self, message: Truncate, lsn: int | None) -> Events:
-        events: list[Event] = []
         for oid in message.relations:
-            relation = self.relations.get(oid)
-            if not relation.seen:
-                events += self._odd_tuple(relation, ())
-            events.append(_table_truncate(self._transaction, lsn, relation, message.options))
-        return events
+            yield from self._odd(table_truncate(self._transaction, lsn, self.relations.get(oid), message.options))
 
     def _message(self, message: Message, lsn: int | None) -> Events:
-        return (_logical_message(self._transaction if message.transactional else None, message, lsn),)
+        return (logical_message(self._transaction if message.transactional else None, message, lsn),)
 
     def _outside_message(self, message: Message, lsn: int | None) -> Events:
         return self._out_of_place(message, lsn) if message.transactional else self._message(message, lsn)
 
-    def _odd_tuple(self, relation: Relation, cells: TupleData) -> Events:
-        if not relation.seen:
-            text = f"relation {relation.oid} was never described: its columns are shown as ?1, ?2, ..."
-        elif len(cells) > len(relation.columns):
-            text = f"a row of {relation.qualified} has {len(cells)} columns, its Relation {len(relation.columns)}"
-        else:
-            text = f"a row of {relation.qualified} has only {len(cells)} of {len(relation.columns)} columns"
-        return self._once(relation.version, text)
+    def _odd(self, change: Change) -> Iterator[Event]:
+        """A change, and before it a word where it does not fit its table: one for each version of a table."""
+        text = odd_tuple(change)
+        if text is not None and not isinstance(change, LogicalMessage) and change.relation.version not in self._noted:
+            self._noted.add(change.relation.version)
+            yield from self._doubt(text)
+        yield change
 
     # -- streamed transactions ---------------------------------------------------------------------------------
 
     def _stream_start(self, message: StreamStart, lsn: int | None) -> Events:
-        xid, events = message.xid, list[Event]()
-        if message.first_segment or xid not in self._streams:
-            self._streams[xid] = Transaction(xid, streamed=True, begun=bool(message.first_segment))
-            self._buffer.start(xid)
-            if not message.first_segment:
-                events = self._doubt(f"the first segments of streamed transaction {xid} were never seen")
-        self._stream = xid
+        known = self._streams.start(message)
+        self._stream = message.xid
         self._enter(State.SEGMENT)
-        return events
+        return (
+            _NOTHING if known else self._doubt(f"the first segments of streamed transaction {message.xid} are missing")
+        )
 
     def _stream_stop(self, message: StreamStop, lsn: int | None) -> Events:
         self._enter(State.OUTSIDE)
         return _NOTHING
 
     def _stream_origin(self, message: Origin, lsn: int | None) -> Events:
-        self._streams[self._stream].origin = message.name
+        self._streams.open[self._stream].origin = message.name
         return _NOTHING
 
-    def _keep(self, message: Insert | Update | Delete | Truncate | Message, lsn: int | None) -> Events:
-        """A change inside a segment waits for its transaction's end, with the tables as they are now."""
-        versions, size, subxid = [], _ENTRY_OVERHEAD, self._stream
-        if isinstance(message, Truncate):
-            versions = [self.relations.get(oid, self._stream).version for oid in message.relations]
-        elif isinstance(message, Message):
-            if not message.transactional:
-                return self._message(message, lsn)
-            size += len(message.content)
-        else:
-            versions = [self.relations.get(message.relation, self._stream).version]
-            size += _weight(message)
-        if message.xid is not None:
-            subxid = message.xid
-        self._buffer.add(self._stream, subxid, (message, lsn, versions), size)
+    def _keep(self, message: ChangeMessage, lsn: int | None) -> Events:
+        """A change inside a segment waits for its transaction's end; a message that belongs to none does not."""
+        if isinstance(message, Message) and not message.transactional:
+            return self._message(message, lsn)
+        self._streams.keep(self._stream, message, lsn)
         return _NOTHING
 
     def _stream_abort(self, message: StreamAbort, lsn: int | None) -> Events:
-        if message.xid not in self._streams:
-            text = f"Stream Abort of transaction {message.xid}, of which nothing was seen: ignored"
-            return [Note(text, self._offset)]
-        if message.subxid == message.xid:
-            del self._streams[message.xid]
-            self._buffer.drop(message.xid)
-            self.relations.drop(message.xid)
-        else:
-            self._buffer.abort(message.xid, message.subxid)
-        return _NOTHING
+        if self._streams.abort(message):
+            return _NOTHING
+        text = f"Stream Abort of transaction {message.xid}, of which nothing was seen: ignored"
+        return [Note(text, self._offset)]
 
     def _stream_commit(self, message: StreamCommit, lsn: int | None) -> Iterator[Event]:
         yield from self._flags(message)
@@ -353,104 +307,35 @@ class Assembler:
         yield from self._replay(transaction)
 
     def _stream_of(self, xid: int) -> Generator[Event, None, Transaction]:
-        transaction = self._streams.pop(xid, None)
+        transaction = self._streams.end(xid)
         if transaction is None:
             yield from self._doubt(f"the end of streamed transaction {xid}, of which nothing was seen")
             transaction = Transaction(xid, streamed=True, begun=False)
-            self._buffer.start(xid)
-        self.relations.keep(xid)
         return transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
-        assert transaction.xid is not None
         yield Started(transaction)
-        for message, lsn, versions in self._buffer.take(transaction.xid):
-            relations = [self.relations.versions[version] for version in versions]
-            yield from self._kept(transaction, message, lsn, relations)
+        for change in self._streams.changes(transaction):
+            yield from self._odd(change)
         yield Ended(transaction)
-
-    def _kept(
-        self, transaction: Transaction, message: Any, lsn: int | None, relations: list[Relation]
-    ) -> Iterator[Event]:
-        if isinstance(message, Message):
-            yield _logical_message(transaction, message, lsn)
-        elif isinstance(message, Truncate):
-            for relation in relations:
-                yield _table_truncate(transaction, lsn, relation, message.options)
-        else:
-            (relation,) = relations
-            new = None if isinstance(message, Delete) else message.new
-            old_kind, old = ("", None) if isinstance(message, Insert) else (message.old_kind, message.old)
-            cells = new if new is not None else old
-            if cells is not None and len(cells) != len(relation.columns):
-                yield from self._odd_tuple(relation, cells)
-            yield _row(type(message).__name__.lower(), transaction, lsn, relation, old_kind, old, new)
 
     # -- outcomes of prepared transactions ---------------------------------------------------------------------
 
-    def _commit_prepared(self, message: CommitPrepared, lsn: int | None) -> Events:
-        outcome = Outcome(
-            "commit_prepared", message.xid, message.gid, message.commit_lsn, message.end_lsn, message.commit_time
-        )
-        return [*self._flags(message), *self._unpaired(message.gid, "Commit Prepared"), outcome]
+    def _outcome(self, message: CommitPrepared | RollbackPrepared, lsn: int | None) -> Events:
+        return [*self._flags(message), *self._unpaired(message), outcome_of(message)]
 
-    def _rollback_prepared(self, message: RollbackPrepared, lsn: int | None) -> Events:
-        outcome = Outcome(
-            "rollback_prepared",
-            message.xid,
-            message.gid,
-            message.prepare_end_lsn,
-            message.rollback_end_lsn,
-            message.rollback_time,
-            message.prepare_time,
-        )
-        return [*self._flags(message), *self._unpaired(message.gid, "Rollback Prepared"), outcome]
-
-    def _unpaired(self, gid: str, kind: str) -> list[Event]:
+    def _unpaired(self, message: CommitPrepared | RollbackPrepared) -> list[Event]:
         """Its Prepare may lie in an earlier session, or be a server's bug: never an error."""
-        if gid in self._prepared:
-            self._prepared.discard(gid)
+        if message.gid in self._prepared:
+            self._prepared.discard(message.gid)
             return []
-        return [Note(f"{kind} of {gid!r}, whose Prepare is not in this input", self._offset)]
-
-
-def _row(
-    op: str,
-    transaction: Transaction,
-    lsn: int | None,
-    relation: Relation,
-    old_kind: str,
-    old: TupleData | None,
-    new: TupleData | None,
-) -> RowChange:
-    transaction.changes = seq = transaction.changes + 1
-    return RowChange(op, transaction, seq if transaction.begun else None, lsn, relation, old_kind, old, new)
-
-
-def _table_truncate(transaction: Transaction, lsn: int | None, relation: Relation, options: int) -> TableTruncate:
-    transaction.changes = seq = transaction.changes + 1
-    seq_shown = seq if transaction.begun else None
-    return TableTruncate(transaction, seq_shown, lsn, relation, bool(options & 1), bool(options & 2))
-
-
-def _logical_message(transaction: Transaction | None, message: Message, lsn: int | None) -> LogicalMessage:
-    if transaction is not None:
-        transaction.messages += 1
-    return LogicalMessage(transaction, lsn, message.prefix, message.content, message.transactional)
+        return [Note(f"{type(message).__name__} of {message.gid!r}, whose Prepare is not in this input", self._offset)]
 
 
 def _fill_prepared(transaction: Transaction, message: Prepare) -> None:
     transaction.xid, transaction.gid, transaction.state = message.xid, message.gid, "prepared"
     transaction.prepare_lsn, transaction.prepare_ts = message.prepare_lsn, message.prepare_time
     transaction.end_lsn = message.end_lsn
-
-
-def _weight(message: Insert | Update | Delete) -> int:
-    """About how many bytes a row message takes in memory."""
-    old = None if isinstance(message, Insert) else message.old
-    new = None if isinstance(message, Delete) else message.new
-    cells = [*(old or ()), *(new or ())]
-    return 40 * len(cells) + sum([len(cell) for cell in cells if isinstance(cell, bytes)])
 
 
 def _known(xid: int | None) -> str:
@@ -486,8 +371,8 @@ STEPS: Final[dict[State, dict[type, Step]]] = {
         StreamCommit: Assembler._stream_commit,
         StreamPrepare: Assembler._stream_prepare,
         StreamAbort: Assembler._stream_abort,
-        CommitPrepared: Assembler._commit_prepared,
-        RollbackPrepared: Assembler._rollback_prepared,
+        CommitPrepared: Assembler._outcome,
+        RollbackPrepared: Assembler._outcome,
     },
     State.BEGUN: {
         **_ALWAYS,
