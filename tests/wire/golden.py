@@ -255,8 +255,7 @@ GOLDEN_FRAMES: Final = [
     ),
     FrameCase(
         "Z_small/p1",
-        "77 0000000005ce2dd0 0000000005ce2dd0 000303bb3a7efbea"
-        "42 0000000005ce2f30 000303bb3a7efa42 00000544",
+        "77 0000000005ce2dd0 0000000005ce2dd0 000303bb3a7efbea42 0000000005ce2f30 000303bb3a7efa42 00000544",
         Begin(0x5CE2F30, 848527605299778, 1348),
         0x5CE2DD0,
         848527605300202,

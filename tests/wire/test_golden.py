@@ -41,6 +41,12 @@ def outcome(made: Decoder, data: bytes) -> AnyMessage | type[DecodeError]:
         return type(error)
 
 
+def short(case: Case) -> AnyMessage:
+    """A Stream Abort without its log position and time."""
+    assert isinstance(case.message, StreamAbort)
+    return case.message._replace(abort_lsn=None, abort_time=None)
+
+
 def test_the_list_has_every_kind_inside_and_outside_of_a_segment() -> None:
     kinds = {type(case.message) for case in GOLDEN}
     assert kinds == set(MESSAGES.values())
@@ -94,7 +100,7 @@ def test_every_prefix_is_truncated(case: Case) -> None:
     for size in range(len(case.data)):
         wanted: object = Truncated
         if case.data[0] == ABORT and size == 9:
-            wanted = StreamAbort(case.message[0], case.message[1], None, None)  # type: ignore[misc]
+            wanted = short(case)
         assert outcome(decoder(case), case.data[:size]) == wanted, size
 
 
@@ -104,7 +110,7 @@ def test_every_prefix_of_an_abort_is_truncated_once_the_option_is_known(case: Ca
         assert outcome(decoder(case, "parallel"), case.data[:size]) is Truncated
     assert outcome(decoder(case, "parallel"), case.data) == case.message
     assert outcome(decoder(case, "on"), case.data) is Malformed
-    assert outcome(decoder(case, "on"), case.data[:9]) == StreamAbort(case.message[0], case.message[1], None, None)  # type: ignore[misc]
+    assert outcome(decoder(case, "on"), case.data[:9]) == short(case)
 
 
 @every_case
@@ -125,7 +131,7 @@ def test_every_prefix_is_truncated_where_only_the_message_tells_its_length(case:
 def test_trailing_bytes_are_malformed(case: Case) -> None:
     """But between the two lengths of a Stream Abort, where more bytes could still make it whole."""
     for extra in (b"\n", b"\0", b"\0" * 15, b"\0" * 17, case.data):
-        wanted = Malformed
+        wanted: type[DecodeError] = Malformed
         if case.data[0] == ABORT and len(case.data) + len(extra) < LONG_ABORT:
             wanted = Truncated
         assert outcome(decoder(case), case.data + extra) is wanted

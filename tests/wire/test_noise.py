@@ -1,4 +1,4 @@
-"""One million damaged messages: each decodes to something or is Truncated or Malformed, and nothing else ever happens."""
+"""One million damaged messages: each decodes to something, or is Truncated or Malformed; nothing else ever happens."""
 
 from __future__ import annotations
 
