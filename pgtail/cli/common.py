@@ -33,8 +33,8 @@ class FileSink:
     """Gathers bytes and writes them to a file descriptor; `flush` writes what there is."""
 
     def __init__(self, fd: int, name: str) -> None:
-        self._fd = fd
-        self._name = name
+        self.fd = fd
+        self.name = name
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -57,21 +57,21 @@ class FileSink:
         """Flush, and wait until the bytes are on the disk, where the descriptor is a file on one."""
         self.flush()
         try:
-            os.fsync(self._fd)
+            os.fsync(self.fd)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                 raise self._failed(error) from error
 
     def _write_some(self, view: memoryview) -> int:
         try:
-            return os.write(self._fd, view)
+            return os.write(self.fd, view)
         except BrokenPipeError:
             raise ClosedPipe from None
         except OSError as error:
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> OutputError:
-        return OutputError(f"cannot write to {self._name}: {error.strerror}")
+        return OutputError(f"cannot write to {self.name}: {error.strerror}")
 
 
 def _joined(parts: list[bytes]) -> Iterator[bytes]:
@@ -114,13 +114,13 @@ def _forget_stdout() -> None:
 
 
 @contextlib.contextmanager
-def open_sink(file: str | None) -> Iterator[FileSink]:
-    """Standard output, or a file that is written anew. Raises OutputError."""
+def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
+    """Standard output, or a file that is written anew, or (`append`) at its end. Raises OutputError."""
     if file is None or file == "-":
         yield FileSink(sys.stdout.fileno(), "standard output")
         return
     try:
-        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC), 0o644)
     except OSError as error:
         raise OutputError(f"cannot write to {file}: {error.strerror}") from error
     try:

@@ -10,7 +10,9 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _apply(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+    """One decorator of several options, which the help shows in this order."""
+
     def decorate(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -38,7 +40,7 @@ class Count(click.ParamType):
 
 def output_options(function: F) -> F:
     """What is written and where: `output`, `file`, `color` and the limits of tables."""
-    return _apply(
+    return in_order(
         [
             click.option(
                 "-o",
@@ -90,7 +92,7 @@ def output_options(function: F) -> F:
 
 def filter_options(function: F) -> F:
     """Which changes are shown: `table`, `exclude`, `op`, `xid` and `where`."""
-    return _apply(
+    return in_order(
         [
             click.option(
                 "-t",
@@ -132,7 +134,7 @@ def limit_option(function: F) -> F:
 
 def dump_options(function: F) -> F:
     """How dumps are read: `input_format`, `encoding`, `assume` and `enums`."""
-    return _apply(
+    return in_order(
         [
             click.option(
                 "--input-format",
