@@ -20,6 +20,7 @@ _HIDDEN: Final = re.compile(
     "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff"  # tags and more variation selectors
+    "\ufdd0-\ufdef\ufffe\uffff"  # noncharacters
     "]"
 )
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pgtail.outputs.base import OutputOptions, Sink
-from pgtail.outputs.table_layout import GAP, Item, item_width, padding, wrap
+from pgtail.outputs.table_layout import GAP, Item, item_width, padding, sentence, wrap
 from pgtail.outputs.table_rows import Row, Rows
 from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
 from pgtail.outputs.table_values import ValueStyle, name, quoted
@@ -68,7 +68,7 @@ class Table:
         self._page_text = 0
         self._columns: _Columns | None = None
         self._open: Transaction | None = None
-        self._headed = False
+        self._headed = self._placed = False
         self._any = self._loose = False
         self._seen = self._messages = 0
         self._render: dict[type, Callable[[Any], None]] = {
@@ -187,6 +187,7 @@ class Table:
         if self._headed and transaction is self._open:
             return
         self._open, self._headed = transaction, True
+        self._placed = transaction.lsn is not None
         items = self._opening(transaction.xid, transaction.lsn, transaction.time)
         if transaction.origin is not None:
             items.append(((f"from {name(transaction.origin)}", "origin"),))
@@ -206,7 +207,7 @@ class Table:
         return items
 
     def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
-        seen, messages = self._seen, self._messages
+        seen, messages, width = self._seen, self._messages, self._width - _MARGIN
         counts = [counted(seen, "change")] if seen or not messages else []
         if transaction.changes > seen:
             counts[:1] = [f"{grouped(seen)} of {counted(transaction.changes, 'change')}"]
@@ -216,10 +217,12 @@ class Table:
         if self._max_rows is not None and seen + messages > self._max_rows:
             text += f", {grouped(seen + messages - self._max_rows)} not shown (--max-rows {self._max_rows})"
         if not complete:
-            return [((text, "dim"),), (("broken off here: its end was not seen", "bad"),)]
+            return [sentence(text, "dim", width), (("broken off here: its end was not seen", "bad"),)]
+        if not self._placed and transaction.lsn is not None:
+            text += f" · commit {lsn_text(transaction.lsn)}"
         if transaction.end_lsn is not None:
             text += f" · end {lsn_text(transaction.end_lsn)}"
-        return [((text, "dim"),)]
+        return [sentence(text, "dim", width)]
 
     def _block(self, items: list[Item]) -> None:
         """The first line of something new."""
@@ -249,29 +252,43 @@ class _Columns:
         self._table = _common([item_width(row.table) for row in page], int(width * _TABLE_SHARE))
         self._key = _common([item_width(row.key) for row in page if row.key], int(width * _KEY_SHARE))
         self._values = _LEFT + self._table + GAP + (self._key + GAP if self._key else 0)
-        self._beside = width - self._values >= max(_FEWEST_VALUES, int(width * _VALUES_SHARE))
-        if not self._beside:
-            self._values = _LEFT if width >= 2 * NARROWEST else 2 * _MARGIN
+        self._fewest = max(_FEWEST_VALUES, int(width * _VALUES_SHARE))
+        self._beside = width - self._values >= self._fewest
+        self._below = _LEFT if width >= 2 * NARROWEST else 2 * _MARGIN
 
     def lines(self, row: Row) -> list[list[Fragment]]:
-        """A row as lines."""
-        text, style = row.op
-        op = [padding(_MARGIN), (text, style), padding(_LEFT - _MARGIN - len(text))]
-        values = wrap(row.values, self._width - self._values)
-        table, key = item_width(row.table), item_width(row.key)
-        if self._beside and table <= self._table and key <= self._key:
-            first = [*op, *row.table]
-            if row.key:
-                first += (padding(self._table + GAP - table), *row.key)
-            if values:
-                used = _LEFT + (self._table + GAP + key if row.key else table)
-                first += (padding(self._values - used), *values[0])
-            return [first, *self._indented(values[1:])]
-        left, *more = wrap([row.table, *([row.key] if row.key else [])], self._width - _LEFT)
-        return [op + left, *[[padding(_LEFT), *line] for line in more], *self._indented(values)]
+        """A row as lines: values beside the key, or below where there is too little room."""
+        left, used = self._left(row)
+        start = max(self._values, used + GAP)
+        if self._beside and self._width - start >= self._fewest:
+            first, *rest = wrap(row.values, self._width - start) or [[]]
+            if first:
+                left += (padding(start - used), *first)
+            return [left, *_indented(rest, start)]
+        if used > self._width:
+            first, *rest = wrap([row.table, *([row.key] if row.key else [])], self._width - _LEFT)
+            lines = [[*_operation(row), *first], *_indented(rest, _LEFT)]
+        else:
+            lines = [left]
+        return lines + _indented(wrap(row.values, self._width - self._below), self._below)
 
-    def _indented(self, lines: list[list[Fragment]]) -> list[list[Fragment]]:
-        return [[padding(self._values), *line] for line in lines]
+    def _left(self, row: Row) -> tuple[list[Fragment], int]:
+        """Operation, table and key on one line, and the cells they take."""
+        left = [*_operation(row), *row.table]
+        used = _LEFT + item_width(row.table)
+        if row.key:
+            gap = max(_LEFT + self._table - used, 0) + GAP
+            left += (padding(gap), *row.key)
+            used += gap + item_width(row.key)
+        return left, used
+
+
+def _operation(row: Row) -> Item:
+    return padding(_MARGIN), row.op, padding(_LEFT - _MARGIN - len(row.op[0]))
+
+
+def _indented(lines: list[list[Fragment]], indent: int) -> list[list[Fragment]]:
+    return [[padding(indent), *line] for line in lines]
 
 
 def _common(widths: list[int], most: int) -> int:

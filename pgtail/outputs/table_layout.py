@@ -48,6 +48,19 @@ def padding(width: int) -> Fragment:
     return " " * width, "plain"
 
 
+def spaced(text: str, style: str) -> Item:
+    """Words that may stand on several lines."""
+    fragments: list[Fragment] = []
+    for word in text.split(" "):
+        fragments += (SPACE, (word, style))
+    return tuple(fragments[1:])
+
+
+def sentence(text: str, style: str, width: int) -> Item:
+    """Text that is broken between words, if it is longer than a line."""
+    return ((text, style),) if width_of(text) <= width else spaced(text, style)
+
+
 def wrap(items: Iterable[Item], width: int) -> list[list[Fragment]]:
     """Lay items side by side in lines of at most `width` cells; one that is longer than a line is broken."""
     lines: list[list[Fragment]] = []
@@ -75,13 +88,15 @@ def wrap(items: Iterable[Item], width: int) -> list[list[Fragment]]:
 def _broken(item: Item, width: int) -> list[list[Fragment]]:
     """One item over several lines: between its fragments, and inside one that is longer than a line.
 
-    A fragment that is one space only separates: no line begins with it.
+    A fragment that is one space only separates: no line begins or ends with it.
     """
     lines: list[list[Fragment]] = [[]]
     left = width
     for text, style in item:
         size = width_of(text)
         if left < size <= width:
+            if lines[-1][-1:] == [SPACE]:
+                del lines[-1][-1]
             lines.append([])
             left = width
         if left == width and text == " ":

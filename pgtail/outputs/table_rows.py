@@ -7,18 +7,13 @@ from typing import Final
 
 from pgtail.outputs.table_layout import SPACE, Item
 from pgtail.outputs.table_style import Fragment
-from pgtail.outputs.table_values import UNCHANGED_MARK, ValueStyle, name
+from pgtail.outputs.table_values import BARE, UNCHANGED_MARK, ValueStyle, name
 from pgtail.relations import Relation, differences
 from pgtail.transaction import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.values import UNKNOWN
-from pgtail.values.oids import BUILTIN
 from pgtail.wire.cells import UNCHANGED, Cell, TupleData
 
 _ARROW: Final[Item] = (SPACE, ("→ ", "dim"))
-_STRINGS: Final = frozenset(("text", "varchar", "bpchar", "char", "name", "xml", "refcursor", "pg_node_tree"))
-_BARE: Final = frozenset([oid for oid, builtin in BUILTIN.items() if builtin.name not in _STRINGS])
-"""The types whose text tells by itself that it is a value: dates, UUIDs, addresses, ranges, ..."""
-
 _ONLY_THE_KEY: Final[Item] = (("only the key was sent", "note"),)
 _NO_COLUMNS: Final[Item] = (("no columns", "note"),)
 
@@ -45,7 +40,7 @@ class _Shape:
         self.table: Item = ((name(relation.qualified), "table"),)
         self.names = [name(column.name) for column in relation.columns]
         self.codecs = [column.codec for column in relation.columns]
-        self.bare = [column.type_oid in _BARE for column in relation.columns]
+        self.bare = [column.type_oid in BARE for column in relation.columns]
         key = relation.identity in ("default", "index")
         self.keys = [index for index, column in enumerate(relation.columns) if key and column.key]
         self.others = [index for index in range(len(relation.columns)) if index not in self.keys]
@@ -151,22 +146,22 @@ class Rows:
             if index >= len(new):
                 break
             cell = new[index]
-            label = (f"{shape.names[index]} ", "name")
+            label: Item = ((shape.names[index], "name"), SPACE)
             if index >= len(old) or old[index] == cell:
-                values.append((label, *self._cell(shape, index, cell)))
+                values.append((*label, *self._cell(shape, index, cell)))
             elif cell is UNCHANGED:
                 filled = self._fill and old[index] is not UNCHANGED
                 value = (*self._cell(shape, index, old[index]), SPACE) if filled else ()
-                values.append((label, *value, UNCHANGED_MARK))
+                values.append((*label, *value, UNCHANGED_MARK))
             else:
-                values.append((label, *self._changed(shape, index, old[index], cell)))
+                values.append((*label, *self._changed(shape, index, old[index], cell)))
         return values
 
     def _deleted(self, shape: _Shape, kind: str, old: TupleData) -> list[Item]:
         """The old row beside the key, as far as it was sent: a key tuple has NULL in every other column."""
         whole = kind == "O" and shape.relation.seen
         values: list[Item] = [
-            ((f"{shape.names[index]} ", "name"), *self._cell(shape, index, old[index]))
+            ((shape.names[index], "name"), SPACE, *self._cell(shape, index, old[index]))
             for index in shape.others
             if index < len(old) and (whole or old[index] is not None)
         ]

@@ -8,7 +8,12 @@ from pgtail.outputs.escape import escape, hides
 from pgtail.outputs.table_layout import SPACE, Item, fitting, width_of
 from pgtail.outputs.table_style import Fragment
 from pgtail.values import Codec, Kind, Undecoded
+from pgtail.values.oids import BUILTIN
 from pgtail.wire.cells import UNCHANGED, Binary, Cell
+
+_STRINGS: Final = frozenset(("text", "varchar", "bpchar", "char", "name", "xml", "refcursor", "pg_node_tree"))
+BARE: Final = frozenset([oid for oid, builtin in BUILTIN.items() if builtin.name not in _STRINGS])
+"""The types whose text tells by itself that it is a value: dates, UUIDs, addresses, ranges, ..."""
 
 NULL: Final[Fragment] = ("NULL", "null")
 UNCHANGED_MARK: Final[Fragment] = ("(unchanged)", "note")

@@ -36,6 +36,7 @@ HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
         ("\ufeffname", r"\ufeffname"),
         ("❤\ufe0f", r"❤\ufe0f"),
         ("\U000e0041", r"\U000e0041"),
+        ("\ufffe\ufdd0", r"\ufffe\ufdd0"),
         ("\udc80", r"\udc80"),
         (r"C:\new", r"C:\new"),
     ],

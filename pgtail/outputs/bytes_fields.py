@@ -1,0 +1,169 @@
+"""Floor 4, what the bytes of each field mean: spans -> names, values and words; knows no layout.
+
+Which fields there are, and where they lie, only the decoder says: nothing here reads a message.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pgtail.outputs.bytes_scope import Scope
+from pgtail.outputs.table_layout import Item, spaced
+from pgtail.outputs.table_values import BARE, ValueStyle, name
+from pgtail.relations import IDENTITIES, Relation
+from pgtail.values import UNKNOWN
+from pgtail.wire.cells import Binary
+from pgtail.wire.cursor import Buffer, Span
+from pgtail.wire.decoder import FRAMES, MESSAGES
+from pgtail.wire.scalars import lsn_text, time_text
+
+_PART = re.compile(r"(old|new|column|relation)\[(\d+)\](?: (.+))?")
+_TUPLES = {"K": "the old row's identity", "O": "the whole old row", "N": "the new row"}
+_KINDS = {"n": "NULL", "u": "unchanged TOAST, not sent", "t": "text", "b": "binary"}
+_BYTES: Final[dict[str, dict[str, str]]] = {
+    "frame": {chr(tag): class_.__name__ for tag, class_ in FRAMES.items()},
+    "tag": {chr(tag): class_.__name__ for tag, class_ in MESSAGES.items()},
+    "replica identity": IDENTITIES,
+    "tuple kind": _TUPLES,
+    "new tuple": _TUPLES,
+}
+_BITS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("Truncate", "options"): ("cascade", "restart identity"),
+    ("Message", "flags"): ("transactional",),
+    ("StreamStart", "first segment"): ("the first segment",),
+    ("Keepalive", "reply requested"): ("the server wants an answer at once",),
+    ("StandbyStatusUpdate", "reply requested"): ("the client wants an answer at once",),
+    ("Relation", "flags"): ("part of the identity",),
+}
+_NOT_SET: Final = {("Message", "flags"): "not transactional"}
+
+_I32 = struct.Struct(">i").unpack
+_I64 = struct.Struct(">q").unpack
+
+
+class Field(NamedTuple):
+    """One field: where it lies in the buffer, what it is called and what it says. `depth` is 1 inside of a list."""
+
+    span: Span
+    name: str
+    type: str
+    value: Item
+    words: tuple[str, ...] = ()
+    depth: int = 0
+
+
+class Fields:
+    """Describes the fields of one message after another; `values` writes their values, `encoding` is the text's."""
+
+    def __init__(self, scope: Scope, values: ValueStyle, *, encoding: str) -> None:
+        self._scope = scope
+        self._values = values
+        self._encoding = encoding
+        self._kind = ""
+        self._relation: Relation | None = None
+        self._tuple = ""
+        self._read: dict[str, Callable[[Span, bytes], tuple[str, str]]] = {
+            "Byte1": self._byte,
+            "Int8": self._bits,
+            "Int32": self._signed,
+            "Int32 (Oid)": self._oid,
+            "Int64 (XLogRecPtr)": lambda _, data: (lsn_text(int.from_bytes(data)), ""),
+            "Int64 (TimestampTz)": lambda _, data: (time_text(_I64(data)[0]).replace("T", " "), ""),
+        }
+
+    def describe(self, buf: Buffer, spans: Sequence[Span]) -> Iterator[Field]:
+        """The fields of a message that was decoded, as far as it was."""
+        self._kind, self._relation, self._tuple = "", None, ""
+        for span in spans:
+            data = buf[span.start : span.end]
+            part = _PART.fullmatch(span.field)
+            if part is None:
+                yield self._field(span, data, span.field)
+            elif part[1] == "relation":
+                yield self._field(span, data, span.field, depth=1)
+            elif part[1] == "column":
+                yield self._column(span, data, int(part[2]), part[3])
+            else:
+                yield self._cell(span, data, int(part[2]), part[3])
+
+    @property
+    def relation(self) -> Relation | None:
+        """The table that the last message described is about."""
+        return self._relation
+
+    def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> Field:
+        if span.type == "String":
+            value, word = self._values.string(data[:-1].decode(self._encoding, "backslashreplace")), ""
+        elif span.type.startswith("Byte") and span.type != "Byte1":
+            value, word = self._content(data), ""
+        else:
+            text, word = self._read.get(span.type, self._number)(span, data)
+            value = spaced(text, "value")
+        return Field(span, label, span.type, value, (word,) if word else (), depth)
+
+    def _content(self, data: bytes) -> Item:
+        try:
+            return self._values.string(data.decode())
+        except UnicodeDecodeError:
+            return self._values.bare("\\x" + data.hex())
+
+    def _number(self, span: Span, data: bytes) -> tuple[str, str]:
+        return str(int.from_bytes(data)), ""
+
+    def _signed(self, span: Span, data: bytes) -> tuple[str, str]:
+        signed = span.field.endswith(("length", "atttypmod"))
+        return str(_I32(data)[0] if signed else int.from_bytes(data)), ""
+
+    def _byte(self, span: Span, data: bytes) -> tuple[str, str]:
+        char = chr(data[0])
+        word = _BYTES.get(span.field, {}).get(char, "")
+        if span.field in ("frame", "tag"):
+            self._kind = word
+        elif span.field in ("tuple kind", "new tuple"):
+            self._tuple = char
+        return (repr(char) if 0x20 <= data[0] < 0x7F else f"0x{data[0]:02x}"), word
+
+    def _bits(self, span: Span, data: bytes) -> tuple[str, str]:
+        what = (self._kind, span.field.rpartition(" ")[2] if span.field.startswith("column") else span.field)
+        bits = _BITS.get(what, ())
+        words = [word for bit, word in enumerate(bits) if data[0] >> bit & 1]
+        if data[0] >> len(bits):
+            words.append(f"unknown bits 0x{data[0] >> len(bits) << len(bits):02x}")
+        return str(data[0]), ", ".join(words) or _NOT_SET.get(what, "")
+
+    def _oid(self, span: Span, data: bytes) -> tuple[str, str]:
+        oid = int.from_bytes(data)
+        about = span.field.startswith("relation") or (self._kind == "Relation" and span.field == "oid")
+        if not about:
+            return str(oid), ""
+        self._relation = self._scope.relation(oid)
+        if not self._relation.seen:
+            return str(oid), "never described" if self._kind != "Relation" else ""
+        return str(oid), name(self._relation.qualified)
+
+    def _column(self, span: Span, data: bytes, index: int, part: str) -> Field:
+        field = self._field(span, data, span.field, depth=1)
+        if part == "type" and self._relation is not None and index < len(self._relation.columns):
+            return field._replace(words=(name(self._relation.columns[index].type_name),))
+        return field
+
+    def _cell(self, span: Span, data: bytes, index: int, part: str | None) -> Field:
+        columns = self._relation.columns if self._relation is not None else ()
+        column = columns[index] if index < len(columns) else None
+        label = f"?{index + 1}" if column is None else name(column.name)
+        if part == "kind":
+            kind = chr(data[0])
+            word = _KINDS.get(kind, "")
+            if kind == "n" and self._tuple == "K" and column is not None and not column.key:
+                word = "not part of the identity"
+            return Field(span, f"{label} kind", span.type, ((repr(kind), "value"),), (word,), 1)
+        if part == "length":
+            return self._field(span, data, f"{label} length", depth=1)
+        codec = UNKNOWN if column is None else column.codec
+        bare = column is not None and column.type_oid in BARE
+        value = self._values.cell(codec, Binary(data) if span.type == "binary" else data, bare=bare)
+        words = () if column is None else (name(column.type_name),)
+        return Field(span, label, f"Byten ({span.type})", value, words, 1)

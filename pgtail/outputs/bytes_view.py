@@ -1,0 +1,240 @@
+"""Floor 4, the byte view: every message field by field, for people or as JSON lines; knows no file and no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import orjson
+
+from pgtail.errors import DecodeError, Malformed
+from pgtail.outputs.base import Sink
+from pgtail.outputs.bytes_fields import Field
+from pgtail.outputs.escape import escape
+from pgtail.outputs.table_layout import GAP, Item, item_width, padding, spaced, width_of, wrap
+from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_values import name
+from pgtail.relations import Relation
+from pgtail.wire.cursor import Buffer
+from pgtail.wire.scalars import lsn_text
+
+_MARGIN: Final = 2
+_HEX_LINE: Final = 8
+_WIDE: Final = 110
+"""Cells from which on hex digits stand apart and types are written in full."""
+_WIDEST_NAME: Final = 32
+_BAD_BYTES: Final = 16
+"""How many bytes are shown where it is not known how long the bad field is."""
+_OP_STYLES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete", "Truncate": "truncate"}
+
+
+@dataclass(slots=True)
+class Place:
+    """Which message, and where it lies: `number` counts from 1; `base` is the source's offset of the byte at `start`
+    in the buffer, None where the source is text and offsets in it mean nothing."""
+
+    number: int
+    kind: str
+    offset: int | None
+    start: int
+    end: int
+    base: int | None = None
+    lsn: int | None = None
+    relation: Relation | None = None
+
+    def at(self, position: int) -> int:
+        """The offset of a place in the buffer: in the source, or from the start of the message."""
+        return position - self.start + (self.base or 0)
+
+
+@dataclass(slots=True)
+class Damage:
+    """Where a message stopped to make sense: the bytes from `start` to `end` are the bad ones."""
+
+    error: DecodeError
+    field: str
+    start: int
+    end: int
+
+
+class View(Protocol):
+    """One way to show messages."""
+
+    def message(self, place: Place, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None) -> None:
+        """Show one message, whole or as far as it could be decoded."""
+
+
+def damage_of(error: DecodeError, fields: Sequence[Field], position: int, end: int) -> tuple[list[Field], Damage]:
+    """The good fields, and the bad bytes: the last field read where its value is wrong, else what follows it.
+
+    `position` is where the cursor stopped, `end` the end of the buffer.
+    """
+    good = list(fields)
+    wrong = error.field if error.field is not None else "tag" if error.message is None else None
+    if isinstance(error, Malformed) and good and wrong is not None and good[-1].span.end == position:
+        last = good[-1]
+        if last.span.field == wrong or last.span.field.startswith(f"{wrong} "):
+            return good[:-1], Damage(error, last.name, last.span.start, last.span.end)
+    return good, Damage(error, error.field or "", position, min(end, position + _BAD_BYTES))
+
+
+class TextView:
+    """For people: offset and hex on the left, the field's name, type and value on the right.
+
+    `width` cells are never exceeded; of a long field `most_bytes` are shown (None: all).
+    """
+
+    def __init__(self, sink: Sink, *, width: int, color: bool, most_bytes: int | None) -> None:
+        self._sink = sink
+        self._width = max(width, 60)
+        self._most = most_bytes
+        self._wide = self._width >= _WIDE
+        self._painter = Painter(COLORED if color else PLAIN)
+        self._any = False
+
+    def message(self, place: Place, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None) -> None:
+        if self._any:
+            self._sink.write(b"\n")
+        self._any = True
+        self._write(wrap(self._head(place, damage), self._width))
+        names = max([2 * field.depth + width_of(field.name) for field in fields], default=0)
+        offsets = _MARGIN + len(str(place.at(place.end))) + (place.base is None)
+        columns = _Columns(self._width, offsets, min(names, _WIDEST_NAME), self._types(fields), wide=self._wide)
+        for field in fields:
+            label: Item = (padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain"))
+            values = [field.value, *[spaced(word, "note") for word in field.words]]
+            self._field(columns, place, buf, (field.span.start, field.span.end), label, self._type(field.type), values)
+        if damage is not None:
+            label = (("✗ " + name(damage.field) if damage.field else "✗", "bad"),)
+            reason = [spaced(escape(damage.error.reason), "bad")]
+            self._field(columns, place, buf, (damage.start, damage.end), label, "", reason, style="bad")
+
+    def _head(self, place: Place, damage: Damage | None) -> list[Item]:
+        style = _OP_STYLES.get(place.kind, "xid")
+        items: list[Item] = [
+            (("● ", "dot" if damage is None else "bad"), (f"{place.number}  ", "dim"), (place.kind, style))
+        ]
+        if place.relation is not None:
+            items.append(((name(place.relation.qualified), "table"),))
+        if place.lsn is not None:
+            items.append(((lsn_text(place.lsn), "lsn"),))
+        if place.offset is not None:
+            items.append(((f"byte {place.offset}", "dim"),))
+        items.append(((f"{place.end - place.start} bytes", "dim"),))
+        return items
+
+    def _types(self, fields: Sequence[Field]) -> int:
+        return max([len(self._type(field.type)) for field in fields], default=0)
+
+    def _type(self, type_: str) -> str:
+        """The manual's type; without PostgreSQL's name for it where there is little room."""
+        return type_ if self._wide else type_.partition(" ")[0]
+
+    def _field(
+        self,
+        columns: _Columns,
+        place: Place,
+        buf: Buffer,
+        span: tuple[int, int],
+        label: Item,
+        type_: str,
+        values: list[Item],
+        style: str = "plain",
+    ) -> None:
+        start, end = span
+        shown = end if self._most is None else min(end, start + self._most)
+        left: list[list[Fragment]] = []
+        for at in range(start, shown, _HEX_LINE):
+            line = buf[at : min(at + _HEX_LINE, shown)]
+            digits = line.hex(" ") if self._wide else line.hex()
+            sign = "+" if place.base is None else ""
+            left.append([(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)])
+        if shown < end:
+            left.append([padding(columns.offset + GAP), (f"{end - shown} more bytes", "dim")])
+        right = columns.beside(label, type_, wrap(values, columns.values))
+        self._write(columns.join(left, right))
+
+    def _write(self, lines: list[list[Fragment]]) -> None:
+        for line in lines:
+            self._sink.write(f"{self._painter.line(line)}\n".encode())
+
+
+class _Columns:
+    """Where the columns of one message lie."""
+
+    def __init__(self, width: int, offset: int, names: int, types: int, *, wide: bool) -> None:
+        self.offset = offset
+        self.hex = 3 * _HEX_LINE - 1 if wide else 2 * _HEX_LINE
+        self.left = self.offset + GAP + self.hex + GAP
+        self.names = names
+        self.types = types
+        self.values = max(width - self.left - names - GAP - types - GAP, 12)
+
+    def beside(self, label: Item, type_: str, values: list[list[Fragment]]) -> list[list[Fragment]]:
+        """The right half: name and type once, the value in as many lines as it takes."""
+        lines = wrap([label], self.names + GAP + self.types) or [[]]
+        if item_width(label) <= self.names:
+            lines[0] += [padding(self.names + GAP - item_width(label)), (type_, "dim")]
+        for index, value in enumerate(values):
+            if index >= len(lines):
+                lines.append([])
+            used = item_width(tuple(lines[index]))
+            lines[index] += [padding(self.names + GAP + self.types + GAP - used), *value]
+        return lines
+
+    def join(self, left: list[list[Fragment]], right: list[list[Fragment]]) -> list[list[Fragment]]:
+        """Both halves side by side."""
+        lines = []
+        for index in range(max(len(left), len(right))):
+            line = left[index] if index < len(left) else []
+            if index < len(right) and right[index]:
+                line = [*line, padding(self.left - item_width(tuple(line))), *right[index]]
+            lines.append(line)
+        return lines
+
+
+class JsonView:
+    """For programs: one JSON object per message, with its fields."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def message(self, place: Place, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None) -> None:
+        described = {
+            "message": place.number,
+            "kind": place.kind,
+            "offset": place.offset,
+            "size": place.end - place.start,
+            "lsn": None if place.lsn is None else lsn_text(place.lsn),
+            "relation": None if place.relation is None else place.relation.qualified,
+            "fields": [
+                {
+                    "offset": place.at(field.span.start),
+                    "hex": buf[field.span.start : field.span.end].hex(),
+                    "field": field.span.field,
+                    "column": field.name if field.name != field.span.field else None,
+                    "type": field.type,
+                    "value": "".join([text for text, _ in field.value]),
+                    "means": ", ".join(field.words) or None,
+                }
+                for field in fields
+            ],
+            "error": None if damage is None else _described(place, buf, damage),
+        }
+        self._sink.write(orjson.dumps(_without_none(described)) + b"\n")
+
+
+def _described(place: Place, buf: Buffer, damage: Damage) -> dict[str, object]:
+    return {
+        "offset": place.at(damage.start),
+        "hex": buf[damage.start : damage.end].hex(),
+        "field": damage.field or None,
+        "expected": damage.error.reason,
+    }
+
+
+def _without_none(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list) else value

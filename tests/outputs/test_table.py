@@ -1,0 +1,455 @@
+"""Tables: what is shown, how it is laid out, and that nothing a peer sends can break either."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from pgtail.filters import Filter
+from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.table import age, counted
+from pgtail.wire.cells import UNCHANGED, Binary, Cell
+from pgtail.wire.rows import Delete, Insert, Truncate, Update
+from pgtail.wire.transaction import Commit, Message, Origin
+from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
+from tests.corpus import Capture, captures
+from tests.outputs.golden import FOLDER, GOLDEN, render
+from tests.outputs.rendering import (
+    BOOL,
+    BYTEA,
+    INT4,
+    JSONB,
+    NOON,
+    NUMERIC,
+    TEXT,
+    TIMESTAMPTZ,
+    capture_table,
+    relation,
+    table,
+    table_of,
+    transaction,
+)
+
+ORDERS = relation(
+    ("id", INT4, True),
+    ("customer", TEXT, False),
+    ("total", NUMERIC, False),
+    ("note", TEXT, False),
+    name="orders",
+)
+HEADER = "● xid 743  0/1949A30  2026-11-28 11:59:59.988000Z  12 ms ago\n"
+FOOTER = "  1 change · end 0/1949A68\n"
+
+
+def rows_of(text: str) -> str:
+    """What stands between the header and the footer of the only transaction."""
+    assert text.startswith(HEADER)
+    assert text.endswith(FOOTER)
+    return text.removeprefix(HEADER).removesuffix(FOOTER)
+
+
+def one(*cells: Cell, options: OutputOptions | None = None) -> str:
+    """The row of an insert into orders."""
+    return rows_of(table_of(transaction(ORDERS, Insert(None, 1, cells)), options))
+
+
+# -- captures ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("golden", GOLDEN)
+def test_a_capture_looks_as_it_did_when_it_was_read(golden: str) -> None:
+    assert render(golden) == (FOLDER / f"{golden}.txt").read_text(encoding="utf-8")
+
+
+def test_every_golden_file_is_tested() -> None:
+    assert {file.stem for file in Path(FOLDER).iterdir()} == set(GOLDEN)
+
+
+@pytest.mark.parametrize("capture", captures(), ids=str)
+def test_no_line_is_wider_than_the_terminal(capture: Capture) -> None:
+    for width, most in ((40, 20), (80, 20), (97, None)):
+        text = capture_table(capture, OutputOptions(width=width, max_rows=most, max_width=most))
+        assert max(map(cell_len, text.split("\n"))) <= width
+
+
+TWINS = [c for c in captures() if c.binary and c.scenario.has(f"{c.name.removesuffix('_bin')}.walsender.bin")]
+
+
+@pytest.mark.parametrize("capture", [c for c in TWINS if c.scenario.name in ("A_dml", "A_part")], ids=str)
+def test_text_and_binary_twins_look_the_same(capture: Capture) -> None:
+    twin = Capture(capture.scenario, capture.name.removesuffix("_bin"))
+    assert capture_table(capture) == capture_table(twin)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_stands_first_and_values_are_told_from_null() -> None:
+    row = one(b"1042", b"Ada Lovelace", b"129.50", None)
+    assert (
+        row == "  INSERT   public.orders  id=1042  customer 'Ada Lovelace'  total 129.50\n" + " " * 35 + "note NULL\n"
+    )
+    assert "note ''" in one(b"1", b"", b"0", b"")
+
+
+def test_four_kinds_of_cell_look_different() -> None:
+    full = relation(("a", TEXT, True), ("b", TEXT, True), identity="f")
+    update = Update(None, 1, "O", (b"x", b"y"), (b"", UNCHANGED))
+    assert "a 'x' → ''  b (unchanged)" in table_of(transaction(full, update))
+    assert "note NULL" in one(b"1", b"", b"0", None)
+    delete = Delete(None, 1, "K", (b"7", None, None, None))
+    assert "id=7  only the key was sent" in table_of(transaction(ORDERS, delete))
+
+
+def test_an_unchanged_value_is_filled_in_on_request_and_still_marked() -> None:
+    full = relation(("a", TEXT, True), ("b", TEXT, True), identity="f")
+    messages = transaction(full, Update(None, 1, "O", (b"x", b"y"), (b"z", UNCHANGED)))
+    assert "b 'y' (unchanged)" in table_of(messages, OutputOptions(fill_unchanged=True))
+
+
+def test_a_changed_key_shows_both() -> None:
+    update = Update(None, 1, "K", (b"7", None, None, None), (b"8", b"Ada", b"1", None))
+    assert "id=7 → 8  customer 'Ada'" in table_of(transaction(ORDERS, update))
+
+
+def test_a_key_that_was_not_sent_again_is_taken_from_the_old_row() -> None:
+    two = relation(("a", TEXT, True), ("b", TEXT, True), name="t")
+    update = Update(None, 1, "K", (b"x", b"y"), (b"z", UNCHANGED))
+    assert "a='x' → 'z', b='y'\n" in table_of(transaction(two, update))
+
+
+def test_a_table_that_was_never_described_has_numbered_columns() -> None:
+    text = table_of(transaction(Insert(None, 16385, (b"1", None)), Delete(None, 16385, "K", (b"1", None))))
+    assert "INSERT   relation 16385  ?1 '1'  ?2 NULL\n" in text
+    assert "DELETE   relation 16385  ?1 '1'  only the key was sent\n" in text
+
+
+def test_cells_beyond_the_relation_are_shown() -> None:
+    assert "note NULL  ?5 'more'" in one(b"1", b"", b"0", None, b"more", options=OutputOptions(width=120))
+
+
+def test_a_value_that_cannot_be_decoded_is_marked() -> None:
+    odd = relation(("id", INT4, True), ("v", TEXT, False), ("d", TIMESTAMPTZ, False))
+    text = table_of(transaction(odd, Insert(None, 1, (b"1", b"caf\xe9", Binary(b"\x00")))))
+    assert r"v \x636166e9 (undecoded)  d \x00 (undecoded)" in text
+
+
+def test_values_of_other_types_need_no_quotes() -> None:
+    types = relation(("at", TIMESTAMPTZ, False), ("doc", JSONB, False), ("ok", BOOL, False), ("raw", BYTEA, False))
+    insert = Insert(None, 1, (b"infinity", b'{"k": 1}', b"t", b"\\x00ff"))
+    assert 'at infinity  doc {"k": 1}  ok true  raw \\x00ff\n' in table_of(transaction(types, insert))
+
+
+def test_a_table_without_columns_says_so() -> None:
+    assert "INSERT   public.t  no columns\n" in table_of(transaction(relation(), Insert(None, 1, ())))
+
+
+def test_truncate_says_what_else_it_did() -> None:
+    orders, lines = ORDERS, relation(("id", INT4, True), oid=2, name="order_lines")
+    text = table_of(transaction(orders, lines, Truncate(None, 3, (1, 2)), Truncate(None, 0, (1,))))
+    assert "  TRUNC    public.orders       cascade, restart identity\n" in text
+    assert "  TRUNC    public.order_lines  cascade, restart identity\n" in text
+    assert "  TRUNC    public.orders\n  3 changes" in text
+
+
+# -- strings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("O'Brien", "'O''Brien'"),
+        (r"C:\new", r"'C:\new'"),
+        ("moved\x1b[31m", r"E'moved\x1b[31m'"),
+        ("line\nC:\\new", r"E'line\nC:\\new'"),
+        ("it's\t", r"E'it''s\t'"),
+        ("[bold red]x[/]", "'[bold red]x[/]'"),
+        ("abc\u202etxt", r"E'abc\u202etxt'"),
+        ("日本語", "'日本語'"),
+    ],
+)
+def test_a_string_is_a_literal_that_postgresql_reads_back(sent: str, shown: str) -> None:
+    assert f"customer {shown}" in one(b"1", sent.encode(), b"0", None, options=OutputOptions(width=120))
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit", "shown"),
+    [
+        ("a" * 20, 22, "'" + "a" * 20 + "'"),
+        ("a" * 21, 22, "'" + "a" * 19 + "'…"),
+        ("日本語日本語", 10, "'日本語'…"),
+        ("'" * 20, 10, "'''''''…".replace("…", "'…")),
+        ("\n" * 20, 10, r"E'\n\n\n'…"),
+        ("\x1b" * 20, 10, r"E'\x1b'…"),
+        ("b" * 100_000, 10, "'bbbbbbb'…"),
+        ("é" * 100_000, 10, "'ééééééé'…"),
+    ],
+)
+def test_a_long_string_is_cut_between_characters_and_closed(sent: str, limit: int, shown: str) -> None:
+    row = one(b"1", sent.encode(), b"0", None, options=OutputOptions(width=200, max_width=limit))
+    assert f"customer {shown}  total" in row
+    assert cell_len(shown) <= limit
+
+
+def test_a_long_value_of_another_type_is_cut_too() -> None:
+    row = one(b"1", b"", b"1" * 50, None, options=OutputOptions(width=200, max_width=10))
+    assert "total 111111111…  note" in row
+
+
+def test_without_a_limit_a_value_is_shown_whole_over_several_lines() -> None:
+    value = "".join([chr(0x3041 + n % 80) for n in range(5000)])
+    row = one(b"1", value.encode(), b"0", None, options=OutputOptions(width=80, max_width=None))
+    assert value in "".join([line.strip() for line in row.split("\n")])
+
+
+# -- layout --------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_aligned_in_cells() -> None:
+    wide = relation(("id", INT4, True), ("v", TEXT, False), oid=2, name="événements日本")
+    text = table_of(
+        transaction(ORDERS, wide, Insert(None, 1, (b"1042", b"a", b"1", None)), Insert(None, 2, (b"7", b"x")))
+    )
+    first, second = [line for line in text.split("\n") if "INSERT" in line]
+    assert cell_len(first[: first.index("id=")]) == cell_len(second[: second.index("id=")])
+    assert cell_len(first[: first.index("customer")]) == cell_len(second[: second.index("v 'x'")])
+
+
+def test_one_long_name_does_not_push_the_others_away() -> None:
+    long = relation(("id", INT4, True), ("v", TEXT, False), oid=2, name="n" * 63)
+    text = table_of(transaction(ORDERS, long, Insert(None, 1, (b"1", b"a", b"1", None)), Insert(None, 2, (b"7", b"x"))))
+    assert "  INSERT   public.orders  id=1  customer 'a'" in text
+    assert f"  INSERT   public.{'n' * 62}\n           n  id=7\n           v 'x'\n" in text
+
+
+def test_a_row_that_is_a_little_longer_only_moves_itself() -> None:
+    inserts = [Insert(None, 1, (key, b"Ada", b"1", None)) for key in (b"7", b"12345678")]
+    text = table_of(transaction(ORDERS, *[inserts[0]] * 100, inserts[1]), OutputOptions(max_rows=None))
+    assert "  INSERT   public.orders  id=7  customer 'Ada'" in text
+    assert "  INSERT   public.orders  id=12345678  customer 'Ada'" in text
+
+
+def test_on_a_narrow_terminal_values_stand_below() -> None:
+    insert = Insert(None, 1, (b"1042", b"Ada", b"129.50", None))
+    assert table_of(transaction(ORDERS, insert), OutputOptions(width=40)) == (
+        "● xid 743  0/1949A30\n"
+        "  2026-11-28 11:59:59.988000Z  12 ms ago\n"
+        "  INSERT   public.orders  id=1042\n"
+        "    customer 'Ada'  total 129.50\n"
+        "    note NULL\n"
+        "  1 change · end 0/1949A68\n"
+    )
+
+
+# -- transactions --------------------------------------------------------------------------------------------------
+
+
+def test_origin_and_counts() -> None:
+    begin, *rest = transaction(
+        Origin(5, "node_b"),
+        ORDERS,
+        Insert(None, 1, (b"1", b"", b"0", None)),
+        Message(None, 1, 9, "audit", b"moved by teller 4\x1b[31m"),
+        Message(None, 1, 9, "raw", b"\xff\x00"),
+    )
+    text = table_of([begin, *rest])
+    assert text.startswith(HEADER.rstrip("\n") + "  from node_b\n")
+    assert r"  MESSAGE  audit                E'moved by teller 4\x1b[31m'" in text
+    assert r"  MESSAGE  raw                  \xff00 (2 bytes)" in text
+    assert text.endswith("  1 change, 2 messages · end 0/1949A68\n")
+
+
+def test_rows_beyond_the_limit_are_counted() -> None:
+    inserts = [Insert(None, 1, (b"%d" % n, b"", b"0", None)) for n in range(50_002)]
+    text = table_of(transaction(ORDERS, *inserts))
+    assert text.count("INSERT") == 20
+    assert text.endswith("  50 002 changes, 49 982 not shown (--max-rows 20) · end 0/1949A68\n")
+
+
+def test_exactly_as_many_rows_as_the_limit_are_all_shown() -> None:
+    inserts = [Insert(None, 1, (b"%d" % n, b"", b"0", None)) for n in range(20)]
+    assert table_of(transaction(ORDERS, *inserts)).endswith("  20 changes · end 0/1949A68\n")
+
+
+def test_without_a_limit_rows_come_in_pages_of_the_same_widths() -> None:
+    inserts = [Insert(None, 1, (b"%d" % n, b"x", b"0", None)) for n in range(10, 1010)]
+    text = table_of(transaction(ORDERS, *inserts), OutputOptions(max_rows=None))
+    places = [line.index("customer") for line in text.split("\n") if "INSERT" in line and "id=1" not in line]
+    assert text.count("INSERT") == 1000
+    assert len(set(places)) == 1
+
+
+def test_what_a_filter_left_out_is_counted_apart() -> None:
+    inserts = [Insert(None, 1, (b"%d" % n, b"", b"0", None)) for n in range(5)]
+    text = table_of(transaction(ORDERS, *inserts), filter_=Filter(where=["id > 2"]))
+    assert text.endswith("  2 of 5 changes · end 0/1949A68\n")
+
+
+def test_an_empty_transaction_is_not_shown() -> None:
+    assert table_of(transaction()) == ""
+
+
+def test_blocks_are_set_apart_by_an_empty_line() -> None:
+    messages = transaction(ORDERS, Delete(None, 1, "K", (b"7", None, None, None)))
+    text = table_of([*messages, *transaction(), *messages])
+    assert text.count("\n\n") == 1
+    assert not text.startswith("\n")
+    assert text.endswith(FOOTER)
+
+
+def test_a_transaction_that_breaks_off_says_so() -> None:
+    text = table_of(transaction(ORDERS, Insert(None, 1, (b"1", b"", b"0", None)))[:-1])
+    assert text.endswith("  1 change  broken off here: its end was not seen\n")
+    assert table_of(transaction()[:-1]) == HEADER + "  0 changes  broken off here: its end was not seen\n"
+
+
+def test_changes_without_a_begin_have_a_header_all_the_same() -> None:
+    text = table_of([ORDERS, Delete(None, 1, "K", (b"7", None, None, None)), Commit(0, 0x10, 0x20, NOON)])
+    assert text.startswith("● xid unknown  its beginning was not seen\n")
+    assert text.endswith("  1 change · commit 0/10 · end 0/20\n")
+
+
+def test_a_prepared_transaction_and_its_outcomes() -> None:
+    when = NOON - 3_000
+    text = table_of(
+        [
+            BeginPrepare(0x194B120, 0x194B1F0, when, 751, "transfer-91"),
+            ORDERS,
+            Delete(None, 1, "K", (b"7", None, None, None)),
+            Prepare(0, 0x194B120, 0x194B1F0, when, 751, "transfer-91"),
+            CommitPrepared(0, 0x194B200, 0x194B230, NOON, 751, "transfer-91"),
+            RollbackPrepared(0, 0x194B120, 0x194B300, when, NOON, 752, "x\x1b"),
+        ]
+    )
+    prepared, committed, rolled_back = text.split("\n\n")
+    assert prepared.split("\n") == [
+        "● xid 751  0/194B120  2026-11-28 11:59:59.997000Z  3 ms ago",
+        "  prepared 'transfer-91'",
+        "  DELETE   public.orders  id=7  only the key was sent",
+        "  1 change · end 0/194B1F0",
+    ]
+    assert committed.split("\n") == [
+        "● xid 751  0/194B200  2026-11-28 12:00:00.000000Z  0 ms ago",
+        "  prepared 'transfer-91' committed  end 0/194B230",
+    ]
+    assert rolled_back.split("\n") == [
+        "● xid 752  0/194B300  2026-11-28 12:00:00.000000Z  0 ms ago",
+        r"  prepared E'x\x1b' rolled back",
+        "",
+    ]
+
+
+def test_a_message_outside_of_transactions_stands_by_itself() -> None:
+    lone = Message(None, 0, 9, "nontx", b"hello")
+    memory, pipeline = table()
+    pipeline.feed(lone, 0x34ECA10)
+    assert memory.text == "  MESSAGE  nontx  'hello'  not transactional  0/34ECA10\n"
+
+
+def test_a_message_that_is_not_transactional_may_stand_inside_a_transaction() -> None:
+    lone = Message(None, 0, 9, "nontx", b"hello")
+    text = table_of(transaction(ORDERS, Delete(None, 1, "K", (b"7", None, None, None)), lone))
+    assert "  MESSAGE  nontx                'hello'  not transactional\n" in text
+    assert text.endswith(FOOTER)
+
+
+def test_schema_changes_are_shown_when_asked_for() -> None:
+    wider = relation(("id", INT4, True), ("customer", TEXT, False), ("total", NUMERIC, False), name="orders")
+    messages = [ORDERS, *transaction(wider, Insert(None, 1, (b"1", b"", b"0")))]
+    text = table_of(messages, OutputOptions(schema_changes=True, width=120))
+    assert "SCHEMA   public.orders  id integer key  customer text  total numeric  note text  identity default\n" in text
+    assert "SCHEMA   public.orders  column note dropped\n" in text
+    assert "SCHEMA" not in table_of(messages)
+
+
+@pytest.mark.parametrize(
+    ("micros", "shown"),
+    [
+        (0, "0 ms ago"),
+        (12_345, "12 ms ago"),
+        (1_249_000, "1.2 s ago"),
+        (42_000_000, "42 s ago"),
+        (3_599_000_000, "59 min ago"),
+        (7_200_000_000, "2 h ago"),
+        (86_400_000_000 * 3, "3 d ago"),
+        (86_400_000_000 * 800, "2 y ago"),
+        (-3_000_000, "3.0 s ahead of this clock"),
+    ],
+)
+def test_ages(micros: int, shown: str) -> None:
+    assert age(micros) == shown
+
+
+def test_counts() -> None:
+    assert [counted(n, "change") for n in (0, 1, 2, 500_002)] == [
+        "0 changes",
+        "1 change",
+        "2 changes",
+        "500 002 changes",
+    ]
+
+
+# -- what a peer may send ------------------------------------------------------------------------------------------
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=90)
+ANY_CELL: st.SearchStrategy[Cell] = st.one_of(
+    st.none(),
+    st.just(UNCHANGED),
+    ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.binary(max_size=20).map(Binary),
+)
+SGR = re.compile(r"\x1b\[[0-9;]+m")
+HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+@given(
+    names=st.lists(ANY_TEXT, min_size=5, max_size=5),
+    cells=st.lists(st.tuples(ANY_CELL, ANY_CELL, ANY_CELL), min_size=1, max_size=4),
+    content=st.binary(max_size=50) | ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")),
+    width=st.integers(1, 200),
+    most=st.none() | st.integers(1, 70),
+)
+def test_nothing_from_a_peer_drives_the_terminal_or_breaks_the_layout(
+    names: list[str], cells: list[tuple[Cell, Cell, Cell]], content: bytes, width: int, most: int | None
+) -> None:
+    described = relation((names[0], INT4, True), (names[1], TEXT, False), (names[1], JSONB, False), name=names[2])
+    messages = transaction(
+        Origin(1, names[3]),
+        described,
+        *[Insert(None, 1, row) for row in cells],
+        *[Update(None, 1, "O", row, cells[0]) for row in cells],
+        *[Update(None, 1, "K", row, cells[0]) for row in cells],
+        *[Delete(None, 1, "K", row) for row in cells],
+        Message(None, 1, 1, names[4], content),
+        Message(None, 0, 1, names[4], content),
+    )
+    messages.append(CommitPrepared(0, 1, 2, NOON, 3, names[4]))
+    text = table_of(messages, OutputOptions(width=width, max_width=most, schema_changes=True))
+    lines = text.split("\n")
+    assert not {unicodedata.category(char) for line in lines for char in line} & HIDDEN
+    assert max(map(cell_len, lines)) <= max(width, 40)
+    colored = table_of(messages, OutputOptions(width=width, max_width=most, schema_changes=True, color=True))
+    assert SGR.sub("", colored) == text
+
+
+def test_memory_stays_bounded_whatever_the_limits() -> None:
+    for options in (OutputOptions(max_rows=None, max_width=None), OutputOptions(max_rows=20)):
+        memory, pipeline = table(options)
+        begin, *_ = transaction()
+        pipeline.feed(ORDERS, None)
+        pipeline.feed(begin, None)
+        insert = Insert(None, 1, (b"1", b"x" * 1000, b"0", None))
+        tracemalloc.start()
+        for _ in range(20_000):
+            pipeline.feed(insert, None)
+            memory.data.clear()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 4_000_000
