@@ -24,6 +24,9 @@ SPACES: Final = r" \t\n\r\v\f"
 
 _NUMBER_OR_NULL = f"(?:{NUMBER}|NULL)"
 _are_numbers = re.compile(rf"\{{{_NUMBER_OR_NULL}(?:,{_NUMBER_OR_NULL})*\}}".encode()).fullmatch
+_string_tokens = re.compile(
+    rb'"[^"\\\x00-\x1f]*(?:\\["\\][^"\\\x00-\x1f]*)*"|[^{}"\\,\s\x00-\x1f]+'
+).findall
 _bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
 _unescape = functools.partial(re.compile(r"\\(.)", re.DOTALL).sub, r"\1")
 # A bounded number of escapes at a time: the regular expression engine remembers each of them until it is through.
@@ -75,7 +78,11 @@ def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -
             raise Undecoded(text) from None
 
     of_cell = _of_cell(context, of_text)
-    return Json(_numbers_first(of_cell) if _may_be_numbers(kind, element, delimiter) else of_cell, of_text)
+    if delimiter == "," and _may_be_numbers(kind, element):
+        of_cell = _numbers_first(of_cell)
+    elif delimiter == "," and kind is Kind.TEXT:
+        of_cell = _strings_first(of_cell)
+    return Json(of_cell, of_text)
 
 
 def user_array(context: Context, delimiter: str) -> Json:
@@ -104,8 +111,8 @@ def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[byt
     return of_cell
 
 
-def _may_be_numbers(kind: Kind, element: Json, delimiter: str) -> bool:
-    return kind is Kind.NUMBER and delimiter == "," and element.of_text("1") == b"1"
+def _may_be_numbers(kind: Kind, element: Json) -> bool:
+    return kind is Kind.NUMBER and element.of_text("1") == b"1"
 
 
 def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
@@ -117,6 +124,29 @@ def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
         return of_cell(cell)
 
     return of_numbers
+
+
+def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Take a usual array of ASCII strings from its tokens; leave everything else to the careful way.
+
+    array_out and JSON quote such strings alike: both put a backslash before quotation marks and backslashes.
+    """
+
+    def of_strings(cell: bytes) -> bytes:
+        if len(cell) < _SHORT and cell.isascii():
+            tokens = _string_tokens(cell)
+            # Whatever is no token shows here: then the tokens do not make up the cell.
+            if cell == b"{%b}" % b",".join(tokens):
+                return b"[%b]" % b",".join([_token(token) for token in tokens])
+        return of_cell(cell)
+
+    return of_strings
+
+
+def _token(token: bytes) -> bytes:
+    if token.startswith(b'"'):
+        return token
+    return b"null" if token == b"NULL" else b'"%b"' % token
 
 
 def _reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
