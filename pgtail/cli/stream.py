@@ -1,0 +1,251 @@
+"""Floor 7, `pgtail stream`: a replication slot to tables or JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgtail.cli.options import filter_options, limit_option, output_options, verbose_option
+from pgtail.cli.stream_options import connection_options, protocol_options, range_options, slot_options
+from pgtail.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgtail.cli.voice import StreamSink, Voice
+    from pgtail.filters import Filter
+    from pgtail.pipeline import Pipeline
+    from pgtail.server.connection import Connector
+    from pgtail.server.interrupt import Interrupt
+    from pgtail.server.plan import Place, Plan, Request
+    from pgtail.server.pump import Limits
+    from pgtail.server.tail import MakeWorker
+    from pgtail.server.worker import Worker
+    from pgtail.transaction import Note
+    from pgtail.values import Types
+
+
+@click.command("stream", context_settings={"help_option_names": ["--help"]})
+@connection_options
+@slot_options
+@range_options
+@limit_option
+@output_options
+@filter_options
+@protocol_options
+@verbose_option
+def command(**options: Any) -> None:
+    """Tail a replication slot of pgoutput, as tables or newline-delimited JSON.
+
+    DSN is a connection string, a URI or a database's name; what it leaves out comes from PG* variables, the service
+    file and .pgpass. An existing slot is read without consuming anything unless --ack says so.
+
+    \b
+    pgtail stream shop                         tail the changes of database shop from now on
+    pgtail stream shop -S cdc --until now      look at what slot cdc still holds
+    pgtail stream shop -t orders | jq .new     only one table, as JSON
+    """
+    from pgtail.cli.common import exit_statuses
+
+    with exit_statuses():
+        damaged = Stream(options).run()
+    raise SystemExit(1 if damaged else 0)
+
+
+class Stream:
+    """One run of the command."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    def run(self) -> bool:
+        """Tail until the end; returns whether something of the stream could not be shown.
+
+        Raises PgtailError, and ClosedPipe where nobody reads the output any more.
+        """
+        from pgtail.cli.common import build_filter, build_types, open_sink
+        from pgtail.cli.voice import StreamSink, Voice
+        from pgtail.server.interrupt import Interrupt
+
+        options = self._options
+        types = build_types(encoding=options["encoding"] or "utf-8", numbers=options["numbers"], declared=())
+        filter_ = build_filter(options)
+        request, connector = self._request(), self._connector()
+        voice = Voice(options["verbose"])
+        try:
+            with Interrupt() as interrupt, open_sink(options["file"], append=True) as file:
+                sink = StreamSink(file.fd, file.name, voice)
+                return self._tail(connector, request, types, filter_, sink, voice, interrupt)
+        except KeyboardInterrupt:
+            voice.tell("stopped before anything was read")
+            return False
+        finally:
+            voice.close()
+
+    def _tail(
+        self,
+        connector: Connector,
+        request: Request,
+        types: Types,
+        filter_: Filter,
+        sink: StreamSink,
+        voice: Voice,
+        interrupt: Interrupt,
+    ) -> bool:
+        from pgtail.assembler import Assembler
+        from pgtail.cli.common import build_output
+        from pgtail.pipeline import Pipeline
+        from pgtail.server.pump import transactions_text
+        from pgtail.server.tail import Tail
+        from pgtail.wire.scalars import lsn_text
+
+        plan = self._plan(connector, request, types, interrupt)
+        for warning in plan.warnings:
+            voice.tell(f"warning: {warning}")
+        voice.detail(f"options: {plan.options.words()}")
+        assembler = Assembler(types)
+        pipeline = Pipeline(
+            assembler, build_output(self._options, sink), filter_=filter_, note=lambda note: _tell_note(note, voice)
+        )
+        tail = Tail(
+            plan,
+            connector,
+            interrupt,
+            voice,
+            self._limits(),
+            self._make_worker(plan, pipeline, sink, interrupt),
+            reconnect=self._options["reconnect"],
+        )
+        try:
+            resume = tail.run()
+        finally:
+            for line in _about_filter(filter_):
+                voice.tell(line)
+        voice.tell(f"{transactions_text(pipeline.shown)} shown; resume at {lsn_text(resume)}")
+        return pipeline.damaged
+
+    # -- options to objects ------------------------------------------------------------------------------------
+
+    def _connector(self) -> Connector:
+        from pgtail.server.connection import Connector, parameters
+
+        options = self._options
+        found = parameters(
+            options["dsn"],
+            host=options["host"],
+            port=options["port"],
+            user=options["username"],
+            dbname=options["dbname"],
+        )
+        return Connector(found, ask=_ask_for_password, ask_first=options["password"])
+
+    def _request(self) -> Request:
+        from pgtail.server.options import Wanted
+        from pgtail.server.plan import Request
+
+        options = self._options
+        if options["create_slot"] and options["slot"] is None:
+            raise OptionError("--create-slot needs a name for the slot: --slot NAME")
+        return Request(
+            slot=options["slot"],
+            create_slot=options["create_slot"],
+            publications=options["publications"],
+            wanted=Wanted(
+                proto_version=options["proto_version"],
+                binary=options["binary"],
+                messages=options["messages"],
+                streaming=options["streaming"],
+                two_phase=options["two_phase"],
+                origin=options["origin"],
+            ),
+            ack=options["ack"],
+            start=options["start"],
+            until=self._until(),
+            tables=options["tables"],
+            yes=options["yes"],
+            allow_missing_publication=options["allow_missing_publication"],
+            passthrough=options["encoding"] is not None,
+        )
+
+    def _until(self) -> Place:
+        lsn: Place = self._options["until_lsn"]
+        place: Place = self._options["until"]
+        if lsn is not None and place is not None:
+            raise OptionError("--until and --until-lsn say the same: give one of them")
+        return place if lsn is None else lsn
+
+    def _limits(self) -> Limits:
+        import os
+        import stat
+        import sys
+
+        from pgtail.server.pump import Limits
+
+        options = self._options
+        output = None
+        if options["file"] in (None, "-") and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+            output = sys.stdout.fileno()
+        return Limits(seconds=options["seconds"], idle=options["idle"], spill=options["spill_limit"], output=output)
+
+    def _plan(self, connector: Connector, request: Request, types: Types, interrupt: Interrupt) -> Plan:
+        """Ask the server, and decide."""
+        from pgtail.server import facts
+        from pgtail.server.plan import prepare
+
+        with interrupt.raising(), connector.ordinary() as connection:
+            plan = prepare(request, connection)
+            if plan.options.binary:
+                types.declare_enums(facts.enums(connection))
+        return plan
+
+    def _make_worker(self, plan: Plan, pipeline: Pipeline, sink: StreamSink, interrupt: Interrupt) -> MakeWorker:
+        from pgtail.server.spool import Spool
+        from pgtail.server.worker import Worker
+        from pgtail.wire.decoder import Decoder
+
+        options = self._options
+
+        def decoder() -> Decoder:
+            return Decoder(encoding=options["encoding"] or "utf-8")
+
+        def make(spool: Spool, position: int) -> Worker:
+            return Worker(
+                spool,
+                pipeline,
+                sink,
+                decoder,
+                interrupt.wake,
+                position=position,
+                durable=options["file"] not in (None, "-") and plan.ack != "none",
+                until=plan.until,
+                limit=options["limit"],
+            )
+
+        return make
+
+
+def _ask_for_password(prompt: str) -> str | None:
+    """Ask on the terminal, whatever standard input is; None where there is no terminal."""
+    import getpass
+    import os
+
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return None
+    return getpass.getpass(prompt)
+
+
+def _tell_note(note: Note, voice: Voice) -> None:
+    voice.tell(f"note: {note.text}")
+
+
+def _about_filter(filter_: Filter) -> Iterator[str]:
+    """What the filter could not decide."""
+    if filter_.not_sent:
+        rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
+        yield f"note: --where could not be tested on {rows}: the server did not send the value"
+    for condition in filter_.where:
+        if not condition.column_seen:
+            yield f"note: no table had a column {condition.column} (--where {condition.text})"

@@ -1,0 +1,242 @@
+"""Floor 5, one replication session: START_REPLICATION and the COPY_BOTH that follows; never waits for anything but
+the socket, decodes nothing and knows no policy."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from pgtail.errors import ServerError
+from pgtail.server.connection import Connection
+from pgtail.server.cures import Unreachable, server_error
+from pgtail.server.interrupt import Interrupt
+from pgtail.wire.walsender import StandbyStatusUpdate
+
+READ_AT_ONCE: Final = 4 * 1024 * 1024
+"""Bytes of frames that are handed on together at most."""
+
+
+class Session:
+    """A walsender connection. `notice` gets what the server says besides: severity, SQLSTATE and text.
+
+    All methods raise ServerError, Unreachable where the connection broke or the server shut down.
+    """
+
+    def __init__(self, connection: Connection, interrupt: Interrupt) -> None:
+        self._connection = connection
+        self._pgconn: PGconn = connection.pgconn
+        self._interrupt = interrupt
+        self._flushed = True
+
+    @property
+    def backend_pid(self) -> int:
+        return self._pgconn.backend_pid
+
+    @property
+    def application_name(self) -> str:
+        """The name by which the server knows us."""
+        return (self._pgconn.parameter_status(b"application_name") or b"").decode(errors="replace")
+
+    def on_notice(self, notice: Callable[[str, str, str], None]) -> None:
+        """Hear what the server says besides."""
+        self._connection.add_notice_handler(
+            lambda said: notice(said.severity_nonlocalized or "", said.sqlstate or "", said.message_primary or "")
+        )
+
+    def query(self, command: str, *, doing: str | None = None) -> list[tuple[str, ...]]:
+        """The rows of a quick command of the replication grammar."""
+        return self.wait_for(command, doing=doing)
+
+    def wait_for(
+        self,
+        command: str,
+        *,
+        doing: str | None = None,
+        every: float | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> list[tuple[str, ...]]:
+        """The rows of a command that may take long; `meanwhile` is called `every` so many seconds.
+
+        A request to stop cancels it and raises KeyboardInterrupt.
+        """
+        result = self._command(command, every, meanwhile)
+        self._end_of_command()
+        if result.status == pq.ExecStatus.TUPLES_OK:
+            return [
+                tuple(
+                    (result.get_value(row, column) or b"").decode(errors="replace") for column in range(result.nfields)
+                )
+                for row in range(result.ntuples)
+            ]
+        if result.status == pq.ExecStatus.COMMAND_OK:
+            return []
+        raise self._failed(result, doing)
+
+    def start(self, command: str, *, doing: str | None = None) -> None:
+        """Send START_REPLICATION and wait for the stream to open."""
+        result = self._command(command, None, lambda: None)
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._failed(result, doing)
+        self._pgconn.nonblocking = 1
+
+    def fileno(self) -> int:
+        return self._pgconn.socket
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether something is still to be sent: wait for the socket to take it, then call flush()."""
+        return not self._flushed
+
+    def read(self) -> list[bytes]:
+        """The frames that have arrived; none where there are none yet."""
+        frames: list[bytes] = []
+        size = 0
+        pgconn = self._pgconn
+        try:
+            while size < READ_AT_ONCE:
+                pgconn.consume_input()
+                before = len(frames)
+                while True:
+                    length, data = pgconn.get_copy_data(1)
+                    if length <= 0:
+                        break
+                    frames.append(bytes(data))
+                    size += length
+                if length < 0:
+                    if frames:
+                        return frames  # the end is told by the next call
+                    raise self._ended()
+                if len(frames) == before:
+                    break
+        except psycopg.Error as error:
+            if frames:
+                return frames
+            raise self._broken(error) from error
+        return frames
+
+    def send(self, status: StandbyStatusUpdate) -> bool:
+        """Send a status; False where the socket has no room: nothing was sent."""
+        try:
+            if self._pgconn.put_copy_data(status.encode()) == 0:
+                self._flushed = False
+                return False
+            self.flush()
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+        return True
+
+    def flush(self) -> None:
+        """Hand what is to be sent to the socket, as far as it takes it."""
+        try:
+            self._flushed = self._pgconn.flush() == 0
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+
+    def finish(self, seconds: float) -> bool:
+        """End the stream in good order: CopyDone, and read on until the server has answered.
+
+        Returns False where that took longer, or another request to stop came. The connection is to be closed then.
+        """
+        deadline = time.monotonic() + seconds
+        stops = self._interrupt.count
+        try:
+            self._pgconn.put_copy_end(None)
+            self.flush()
+            while True:
+                self._pgconn.consume_input()
+                while (length := self._pgconn.get_copy_data(1)[0]) > 0:
+                    pass
+                if length < 0:
+                    return self._good_end()
+                left = deadline - time.monotonic()
+                if left <= 0 or self._interrupt.count > stops:
+                    return False
+                self._wait(left)
+        except psycopg.Error:
+            return False
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _command(self, command: str, every: float | None, meanwhile: Callable[[], None]) -> PGresult:
+        """Send a command and wait for its first result, without blocking signals."""
+        pgconn = self._pgconn
+        stops = self._interrupt.count
+        try:
+            pgconn.send_query(command.encode())
+            while pgconn.is_busy():
+                if not self._wait(every):
+                    meanwhile()
+                if self._interrupt.count > stops:
+                    self._cancel()
+                    raise KeyboardInterrupt
+                pgconn.consume_input()
+            result = pgconn.get_result()
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+        if result is None:
+            raise Unreachable("the server gave no answer")
+        return result
+
+    def _wait(self, seconds: float | None) -> bool:
+        """Wait for the socket or a request to stop; False where neither came in time."""
+        poll = select.poll()
+        poll.register(self._pgconn.socket, select.POLLIN | (0 if self._flushed else select.POLLOUT))
+        poll.register(self._interrupt.fileno(), select.POLLIN)
+        ready = poll.poll(None if seconds is None else seconds * 1000)
+        self._interrupt.clear()
+        if not self._flushed:
+            self.flush()
+        return bool(ready)
+
+    def _cancel(self) -> None:
+        """Cancel the running command and wait until it has ended."""
+        self._connection.cancel_safe(timeout=5)
+        while self._pgconn.is_busy():
+            if not self._wait(5):
+                return
+            self._pgconn.consume_input()
+
+    def _end_of_command(self) -> None:
+        while self._pgconn.get_result() is not None:
+            pass
+
+    def _good_end(self) -> bool:
+        """The results after the stream's end: all are there or on their way."""
+        self._pgconn.nonblocking = 0
+        while (result := self._pgconn.get_result()) is not None:
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                return False
+        return True
+
+    def _ended(self) -> ServerError:
+        """The server ended the stream: why."""
+        self._pgconn.nonblocking = 0
+        result = self._pgconn.get_result()
+        if result is None or result.status == pq.ExecStatus.COMMAND_OK:
+            # CommandComplete without CopyDone (src/backend/replication/walsender.c, WalSndDone).
+            return Unreachable("the server is shutting down")
+        return self._failed(result, None)
+
+    def _failed(self, result: PGresult, doing: str | None) -> ServerError:
+        field = pq.DiagnosticField
+        sqlstate = result.error_field(field.SQLSTATE)
+        text = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message or b"").decode(errors="replace")
+        detail = result.error_field(field.MESSAGE_DETAIL)
+        if detail:
+            text += f" ({detail.decode(errors='replace')})"
+        role = (self._pgconn.user or b"").decode(errors="replace")
+        state = None if sqlstate is None else sqlstate.decode()
+        return server_error(state, text.strip(), role=role, doing=doing)
+
+    def _broken(self, error: psycopg.Error) -> ServerError:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return Unreachable(f"the connection broke: {lines[0] if lines else type(error).__name__}")

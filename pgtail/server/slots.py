@@ -1,0 +1,160 @@
+"""Floor 5, the slot to read: found and checked, or created; changes nothing on the server unless it was told to."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+
+from pgtail.errors import OptionError, ServerError
+from pgtail.server import facts
+from pgtail.server.connection import Connector
+from pgtail.server.cures import Unreachable
+from pgtail.server.facts import ServerFacts, Slot
+from pgtail.server.options import identifier
+from pgtail.server.session import Session
+from pgtail.wire.scalars import lsn_text, parse_lsn
+
+PLUGIN: Final = "pgoutput"
+_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_CREATION_PAUSE: Final = 1.0
+"""Seconds after which a creation that has not come back is explained."""
+
+
+def temporary_name() -> str:
+    """A name that no other slot has."""
+    return f"pgtail_{os.getpid()}_{secrets.token_hex(4)}"
+
+
+def check_name(name: str) -> None:
+    """Whether a slot of this name can be created. Raises OptionError."""
+    if _NAME.fullmatch(name) is None:
+        raise OptionError(f"--slot {name}: a slot's name has at most 63 lower case letters, digits and underscores")
+
+
+def find(connection: psycopg.Connection[tuple[object, ...]], name: str, server: ServerFacts) -> Slot:
+    """The slot of this name, checked. Raises ServerError for one that is not there or cannot be read."""
+    slot = facts.slot(connection, name)
+    if slot is None:
+        raise _missing(connection, name)
+    check(slot, server)
+    if slot.active_pid is not None:
+        raise _active(slot, facts.holder(connection, slot.active_pid))
+    return slot
+
+
+def check(slot: Slot, server: ServerFacts) -> None:
+    """Whether pgoutput messages can be read from it here. Raises ServerError."""
+    if slot.physical:
+        raise ServerError(
+            f"slot {slot.name} is a physical slot: it sends WAL, no messages.",
+            cure="Name a logical slot, or leave --slot away: pgtail then uses a temporary one.",
+        )
+    if slot.plugin != PLUGIN:
+        raise ServerError(
+            f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
+            cure="Name a slot of pgoutput, or leave --slot away: pgtail then uses a temporary one.",
+        )
+    if slot.database != server.database:
+        raise ServerError(
+            f"slot {slot.name} belongs to database {slot.database}, this is {server.database}.",
+            cure=f"Connect to that one: -d {slot.database}",
+        )
+    if slot.invalid is not None:
+        raise ServerError(
+            f"slot {slot.name} is invalidated ({slot.invalid}): what it should send is gone.",
+            cure="Drop it and create it anew; its consumer needs a fresh copy of the tables.",
+        )
+    if slot.synced:
+        raise ServerError(
+            f"slot {slot.name} is a copy that this standby keeps in step with its primary: it cannot be read here.",
+            cure="Read it on the primary, or leave --slot away: pgtail then uses a temporary one.",
+        )
+
+
+def create(
+    session: Session,
+    connector: Connector,
+    name: str,
+    server: ServerFacts,
+    *,
+    temporary: bool,
+    two_phase: bool,
+    tell: Callable[[str], None],
+) -> int:
+    """Create a slot; returns its consistent point. Says after a second what it waits for. Raises ServerError."""
+    explained: set[str] = set()
+
+    def explain() -> None:
+        for line in _waits_for(connector, session.backend_pid, server):
+            if line not in explained:
+                explained.add(line)
+                tell(line)
+
+    words = [f"CREATE_REPLICATION_SLOT {identifier(name)}", *(["TEMPORARY"] if temporary else []), f"LOGICAL {PLUGIN}"]
+    if server.major >= 15:
+        words.append("(SNAPSHOT 'nothing'" + (", TWO_PHASE" if two_phase else "") + ")")
+    else:
+        words.append("NOEXPORT_SNAPSHOT")
+    [(_, point, *_)] = session.wait_for(
+        " ".join(words), doing=f"slot {name} cannot be created", every=_CREATION_PAUSE, meanwhile=explain
+    )
+    return parse_lsn(point)
+
+
+def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]:
+    try:
+        with connector.ordinary() as connection:
+            found = facts.blockers(connection, pid)
+    except (ServerError, psycopg.Error):
+        return []  # it is only an explanation
+    if found:
+        return [f"creating the slot waits for a transaction to end: {blocker}" for blocker in found]
+    if server.in_recovery:
+        waits = (
+            "creating the slot waits for a word from the primary about its running transactions; this hastens it there:"
+            " SELECT pg_log_standby_snapshot();"
+        )
+        return [waits]
+    return []
+
+
+def _missing(connection: psycopg.Connection[tuple[object, ...]], name: str) -> ServerError:
+    others = [_described(slot) for slot in facts.slots(connection)]
+    if others:
+        reason = f"there is no slot {name}. The server has:\n" + "\n".join([f"  {other}" for other in others])
+    else:
+        reason = f"there is no slot {name}; the server has none at all."
+    return ServerError(
+        reason, cure=f"--slot {name} --create-slot creates it; without --slot pgtail uses a temporary one."
+    )
+
+
+def _described(slot: Slot) -> str:
+    words = [slot.name, "physical" if slot.physical else f"{slot.plugin}, database {slot.database}"]
+    if slot.temporary:
+        words.append("temporary")
+    words.append("free" if slot.active_pid is None else f"in use by pid {slot.active_pid}")
+    if slot.confirmed_flush_lsn is not None:
+        words.append(f"confirmed {lsn_text(slot.confirmed_flush_lsn)}")
+    return ", ".join(words)
+
+
+def _active(slot: Slot, holder: facts.Holder | None) -> ServerError:
+    who = f"pid {slot.active_pid}"
+    if holder is not None:
+        names = [f"user {holder.user}" if holder.user else "", holder.application, holder.client]
+        who = ", ".join([who, *filter(None, names)])
+    return Active(
+        f"slot {slot.name} is in use by {who}.",
+        cure=f"Only one client can read a slot. Stop that one (SELECT pg_terminate_backend({slot.active_pid}); it may"
+        " come back at once), or leave --slot away: pgtail then uses a temporary one.",
+    )
+
+
+class Active(Unreachable):
+    """Somebody else reads the slot; after a lost connection perhaps we ourselves, of whom the server knows longer."""

@@ -1,0 +1,168 @@
+"""Floor 5, frames between the socket and the output: in memory, and past a limit in private temporary files.
+
+One thread puts, another takes. Nothing but this process ever reads the files; they have no names.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import IO, Final
+
+from pgtail.errors import OutputError
+
+MEMORY: Final = 32 * 1024 * 1024
+SEGMENT: Final = 64 * 1024 * 1024
+"""Bytes after which another file is begun, so that what was read is given back to the disk."""
+
+_LENGTH = struct.Struct(">I")
+
+
+class Spool:
+    """A queue of frames that `limit` bytes on disk may wait in, after `memory` bytes in memory."""
+
+    def __init__(self, limit: int, *, memory: int = MEMORY, segment: int = SEGMENT) -> None:
+        self._limit = limit
+        self._memory = memory
+        self._segment = segment
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._files: deque[_File] = deque()
+        self._spilled = 0
+        self._closed = False
+        self._busy = False
+
+    def put(self, frames: Sequence[bytes]) -> bool:
+        """Take frames; False where the spool is full by them: nothing more may be put until it is empty.
+
+        Raises OutputError where the files cannot be written: then none of them was taken.
+        """
+        size = sum(map(len, frames))
+        with self._lock:
+            if self._files or (self._queued and self._queued + size > self._memory):
+                self._spill(frames)
+                self._spilled += size
+            else:
+                self._queue.extend(frames)
+                self._queued += size
+            self._changed.notify_all()
+            return self._spilled <= self._limit
+
+    def take(self, most: int) -> list[bytes]:
+        """The next frames, about `most` bytes of them but at least one; waits for it. None are left once closed.
+
+        Whoever takes counts as busy with what he took until he takes again.
+        """
+        with self._lock:
+            self._busy = False
+            self._changed.notify_all()
+            while not (self._queue or self._files or self._closed):
+                self._changed.wait()
+            if self._closed:
+                return []
+            self._busy = True
+            return self._take(most)
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is waiting."""
+        return not (self._queue or self._files)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waiting and nobody is busy with what was taken."""
+        with self._lock:
+            return self.paused and not self._busy
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait."""
+        return self._queued + self._spilled
+
+    def close(self) -> None:
+        """Drop what waits, give the files back, and let go whoever waits."""
+        with self._lock:
+            self._closed = True
+            self._queue.clear()
+            while self._files:
+                self._files.popleft().close()
+            self._changed.notify_all()
+
+    def _take(self, most: int) -> list[bytes]:
+        taken: list[bytes] = []
+        size = 0
+        while self._queue and (size < most):
+            frame = self._queue.popleft()
+            size += len(frame)
+            taken.append(frame)
+        self._queued -= size
+        while self._files and size < most:
+            frame = self._files[0].read()
+            size += len(frame)
+            self._spilled -= len(frame)
+            taken.append(frame)
+            if self._files[0].at_end:
+                self._files.popleft().close()
+        return taken
+
+    def _spill(self, frames: Sequence[bytes]) -> None:
+        try:
+            if self._files and self._files[-1].size < self._segment:
+                self._files[-1].append(frames)
+            else:
+                file = _File()
+                file.append(frames)
+                self._files.append(file)
+        except OSError as error:
+            raise OutputError(
+                f"cannot keep what waits for the output in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR to a"
+                " folder with room, or a lower --spill-limit"
+            ) from error
+
+
+class _File:
+    """One file of frames, each after its length."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pgtail-", buffering=0)  # noqa: SIM115
+        self._read = 0
+        self.size = 0
+        self._ahead = b""
+        self._at = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._read >= self.size
+
+    def append(self, frames: Sequence[bytes]) -> None:
+        data = memoryview(b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)]))
+        written = 0
+        while written < len(data):
+            written += os.pwrite(self._file.fileno(), data[written:], self.size + written)
+        self.size += written
+
+    def read(self) -> bytes:
+        """The next frame."""
+        (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
+        return self._bytes(length)
+
+    def _bytes(self, size: int) -> bytes:
+        while len(self._ahead) - self._at < size:
+            start = self._read + len(self._ahead) - self._at
+            more = os.pread(self._file.fileno(), max(size, 256 * 1024), start)
+            assert more  # only whole frames were written
+            self._ahead = self._ahead[self._at :] + more
+            self._at = 0
+        data = self._ahead[self._at : self._at + size]
+        self._at += size
+        self._read += size
+        return data
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,289 @@
+"""Floor 5, the tail of a slot: sessions one after another, what is checked between them, and a good end.
+
+The main thread runs this and the pump; the worker thread decodes and writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.errors import ServerError
+from pgtail.server import facts, slots, trace
+from pgtail.server.connection import Connection, Connector
+from pgtail.server.cures import Unreachable, server_error
+from pgtail.server.facts import Slot
+from pgtail.server.feedback import Feedback
+from pgtail.server.identity import Identity, check_same
+from pgtail.server.interrupt import Interrupt
+from pgtail.server.lag import LagProbe
+from pgtail.server.plan import Plan, same_slot, tables_in_words
+from pgtail.server.pump import Ending, Limits, Pump, Voice, size_text
+from pgtail.server.session import Session
+from pgtail.server.spool import Spool
+from pgtail.server.worker import Worker
+from pgtail.wire.scalars import lsn_text
+
+DRAIN: Final = 2.0
+"""Seconds that the end of a session may take where something was acknowledged."""
+_OUTPUT_PAUSE: Final = 1.0
+"""Seconds that the output gets to finish what it is at, once everything ends."""
+_BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+MakeWorker = Callable[[Spool, int], Worker]
+"""Makes the thread that takes from the spool, with the position at which everything starts."""
+
+
+class Tail:
+    """One run over as many sessions as it takes. `reconnect` None: only where nothing is lost by it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        connector: Connector,
+        interrupt: Interrupt,
+        voice: Voice,
+        limits: Limits,
+        make_worker: MakeWorker,
+        *,
+        reconnect: bool | None = None,
+    ) -> None:
+        self._plan = plan
+        self._connector = connector
+        self._interrupt = interrupt
+        self._voice = voice
+        self._limits = limits
+        self._make_worker = make_worker
+        self._reconnect = not plan.temporary if reconnect is None else reconnect
+        self._spool = Spool(limits.spill)
+        self._lag = LagProbe(connector)
+        self._server = plan.server
+        self._slot = plan.slot_name
+
+    def run(self) -> int:
+        """Tail until something ends it; returns the position to resume from.
+
+        Raises ServerError, what the worker raised, and KeyboardInterrupt where it was stopped before it began.
+        """
+        session = self._begin()
+        self._worker.start()
+        last: Session | None = None
+        try:
+            last = self._sessions(session)
+        finally:
+            self._worker.stop(_OUTPUT_PAUSE)
+            self._part(last)
+        if self._worker.error is not None:
+            raise self._worker.error
+        return self._worker.delivered
+
+    # -- sessions ----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Session:
+        """The first session, up to the start of its stream."""
+        plan = self._plan
+        session = self._connect()
+        try:
+            self._identity = Identity.of(session)
+            position = self._create(session) if plan.slot is None else plan.slot.confirmed_flush_lsn or 0
+            start = max(plan.start, position)
+            self._worker = self._make_worker(self._spool, start)
+            self._pump = Pump(self._spool, self._worker, self._interrupt, self._voice, self._lag, self._limits)
+            self._first_words(start)
+            self._start(session, plan.start, told=position)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _sessions(self, session: Session) -> Session | None:
+        """Pump one session after another; returns the last one if it is still open."""
+        current: Session | None = session
+        while current is not None:
+            why: Unreachable | None = None
+            try:
+                ending = self._pump.run(current, self._feedback, self._server.position)
+                if ending is not Ending.FULL:
+                    return current
+                self._tell_full()
+            except Unreachable as error:
+                why = error
+            except ServerError:
+                current.close()
+                self._pump.wait(None, self._spool)
+                raise
+            current.close()
+            current = self._resume(why)
+        return None
+
+    def _resume(self, why: Unreachable | None) -> Session | None:
+        """Go on after a lost connection, or after a full spool; None where everything is to end."""
+        if why is not None and self._reconnect:
+            self._voice.tell(f"{why.reason}; connecting again")
+        if not self._pump.wait(None, self._spool):
+            return None
+        if not self._reconnect:
+            raise self._lost(why)
+        attempt = 0
+        while self._pump.wait(0 if why is None else _BACKOFF[min(attempt, len(_BACKOFF) - 1)]):
+            try:
+                return self._reopen()
+            except Unreachable as error:
+                if why is None or error.reason != why.reason:
+                    self._voice.tell(f"{error.reason}; trying again")
+                why = error
+            except KeyboardInterrupt:
+                break
+            attempt += 1
+        return None
+
+    def _reopen(self) -> Session:
+        """Connect again and go on where the output stands. Raises ServerError where that would not be right."""
+        plan, resume = self._plan, self._worker.delivered
+        with self._interrupt.raising(), self._connector.ordinary() as connection:
+            self._server = facts.server_facts(connection)
+            slot = facts.slot(connection, self._slot)
+        if plan.temporary:
+            self._slot = slots.temporary_name()  # the old one may live as long as the server does not miss us
+        else:
+            same_slot(self._slot, slot, self._server, resume)
+        session = self._connect()
+        try:
+            self._identity = check_same(self._identity, session, resume)
+            position = self._create(session) if plan.temporary else resume
+            self._worker.restart(gap=plan.temporary, position=position)
+            self._start(session, position, told=_confirmed(slot, position))
+        except BaseException:
+            session.close()
+            raise
+        if plan.temporary:
+            self._voice.tell(
+                f"GAP: what was committed between {lsn_text(resume)} and {lsn_text(position)} was not seen"
+            )
+        else:
+            self._voice.tell(f"connected again, going on at {lsn_text(position)}")
+        return session
+
+    def _connect(self) -> Session:
+        with self._interrupt.raising():
+            connection = self._connector.replication(passthrough=self._plan.passthrough)
+        session = Session(connection, self._interrupt)
+        session.on_notice(self._notice)
+        return session
+
+    def _create(self, session: Session) -> int:
+        plan = self._plan
+        return slots.create(
+            session,
+            self._connector,
+            self._slot,
+            self._server,
+            temporary=plan.temporary,
+            two_phase=plan.two_phase,
+            tell=self._voice.tell,
+        )
+
+    def _start(self, session: Session, lsn: int, *, told: int) -> None:
+        command = self._plan.options.start_replication(self._slot, lsn)
+        self._voice.trace(command)
+        session.start(command)
+        self._feedback = Feedback(
+            acknowledge=self._plan.ack == "commit",
+            told=told,
+            sender_timeout=self._server.sender_timeout,
+            now=time.monotonic(),
+        )
+
+    def _notice(self, severity: str, sqlstate: str, text: str) -> None:
+        """What the server says besides the stream. libpq calls this: nothing may be raised."""
+        if "skipped loading publication" in text and not self._plan.allow_missing_publication:
+            self._pump.refuse(server_error(sqlstate, text))
+        else:
+            self._voice.tell(f"the server says: {severity}: {text}")
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _part(self, session: Session | None) -> None:
+        """Close the last session; where something was acknowledged, in good order."""
+        if session is None:
+            return
+        plan, feedback = self._plan, self._feedback
+        feedback.delivered = self._worker.delivered
+        clean = True
+        if plan.ack != "none" and not plan.temporary:
+            clean = self._acknowledge(session, last=self._worker.error is None)
+        session.close()
+        if not clean:
+            self._tell_what_the_slot_holds()
+
+    def _acknowledge(self, session: Session, *, last: bool) -> bool:
+        """The last status, then CopyDone: a status before a mere close gets lost in mid-backlog (measured)."""
+        status = self._feedback.status(last=last)
+        try:
+            if not session.send(status):
+                return False
+        except ServerError:
+            return False
+        self._voice.trace(trace.sent(status))
+        return session.finish(DRAIN)
+
+    def _tell_what_the_slot_holds(self) -> None:
+        delivered = self._worker.delivered
+        try:
+            with self._connector.ordinary() as connection:
+                slot = _when_free(connection, self._slot)
+        except (ServerError, KeyboardInterrupt):
+            self._voice.tell("the server did not confirm the last acknowledgement")
+            return
+        confirmed = _confirmed(slot, 0)
+        if confirmed < delivered:
+            self._voice.tell(
+                f"the slot holds {lsn_text(confirmed)}, written was up to {lsn_text(delivered)}: what lies between will"
+                " be sent again"
+            )
+
+    def _lost(self, why: Unreachable | None) -> ServerError:
+        resume = lsn_text(self._worker.delivered)
+        reason = "the output did not keep up" if why is None else why.reason
+        if self._plan.temporary:
+            return ServerError(
+                f"{reason}. The temporary slot is gone with its session: what was committed after {resume} was not"
+                " seen.",
+                cure="A slot of its own (--slot NAME --create-slot) outlives that; --reconnect goes on behind the gap.",
+            )
+        return ServerError(f"{reason}. Everything up to {resume} was written.", cure="Start again to go on from there.")
+
+    # -- words -------------------------------------------------------------------------------------------------
+
+    def _tell_full(self) -> None:
+        self._voice.tell(
+            f"the output does not keep up, {size_text(self._spool.waiting)} wait for it: the replication connection is"
+            f" closed until they are written, everything up to {lsn_text(self._worker.delivered)} is"
+        )
+
+    def _first_words(self, start: int) -> None:
+        plan, server, say = self._plan, self._server, self._voice.detail
+        kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
+        say(f"PostgreSQL {server.version_text}, database {server.database}, {kind} {plan.slot_name}")
+        say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
+        if plan.slot is not None and plan.slot.restart_lsn is not None:
+            size = max(0, start - plan.slot.restart_lsn)
+            say(f"{size_text(size)} of WAL are read before the first row, from {lsn_text(plan.slot.restart_lsn)} on")
+        say(f"publication {tables_in_words(plan.publications)}")
+        if plan.slot is not None:
+            say(f"the slot is in use meanwhile; acknowledging: {plan.ack}")
+
+
+def _when_free(connection: Connection, name: str) -> Slot | None:
+    """The slot once our walsender has left it, or as it is after a second."""
+    deadline = time.monotonic() + 1
+    while True:
+        slot = facts.slot(connection, name)
+        if slot is None or slot.active_pid is None or time.monotonic() > deadline:
+            return slot
+        time.sleep(0.02)
+
+
+def _confirmed(slot: Slot | None, otherwise: int) -> int:
+    return otherwise if slot is None else slot.confirmed_flush_lsn or 0
