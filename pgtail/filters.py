@@ -86,7 +86,7 @@ class Where:
             return None
         return self._holds(text, column.codec.kind)
 
-    def _holds(self, text: str, kind: Kind) -> bool:
+    def _holds(self, text: str, kind: Kind) -> bool | None:
         if self._pattern is not None:
             return bool(self._pattern.search(text)) == (self.op == "~")
         compare = _COMPARE[self.op]
@@ -95,7 +95,10 @@ class Where:
                 wanted = _number(self.value)
             except InvalidOperation:
                 raise OptionError(f"--where {self.text!r}: {self.column} is a number, {self.value!r} is none") from None
-            return compare(_number(text), wanted)
+            try:
+                return compare(_number(text), wanted)
+            except InvalidOperation:
+                return None
         if kind is Kind.BOOL:
             return compare(text, _BOOLS.get(self.value.lower(), self.value))
         return compare(text, self.value)
