@@ -46,13 +46,15 @@ def pairs(*items: tuple[str, object]) -> bytes:
     return b"".join([b"%b:%b," % (dumps(name), dumps(value)) for name, value in items if value is not None])
 
 
-def when_and_where(lsn: int | None, time: int | None, *, prepared: bool) -> list[tuple[str, object]]:
-    """The LSN and time of a commit or a prepare, as keys and values."""
-    word = "prepare" if prepared else "commit"
-    return [
-        (f"{word}_lsn", None if lsn is None else lsn_text(lsn)),
-        (f"{word}_ts", None if time is None else time_text(time)),
-    ]
+def about(transaction: Transaction) -> tuple[bytes, bytes, bytes]:
+    """A transaction's keys as they stand in a line, each with its comma: xid; LSN and time; origin, gid and state."""
+    word = b"prepare" if transaction.state is not None else b"commit"
+    lsn, time = transaction.lsn, transaction.time
+    where = b"" if lsn is None else b'"%b_lsn":"%X/%X",' % (word, lsn >> 32, lsn & 0xFFFFFFFF)
+    when = b"" if time is None else b'"%b_ts":"%b",' % (word, time_text(time).encode())
+    names = (transaction.origin, transaction.gid, transaction.state)
+    rest = b"" if names == (None, None, None) else pairs(*zip(("origin", "gid", "state"), names, strict=True))
+    return b"" if transaction.xid is None else b'"xid":%d,' % transaction.xid, where + when, rest
 
 
 class RelationJson:
@@ -222,10 +224,7 @@ class Json:
     def _enter(self, transaction: Transaction) -> None:
         """Make what a transaction contributes to each of its lines."""
         self._of = transaction
-        prepared = transaction.state is not None
-        self._xid = pairs(("xid", transaction.xid))
-        self._commit = pairs(*when_and_where(transaction.lsn, transaction.time, prepared=prepared))
-        self._origin = pairs(("origin", transaction.origin), ("gid", transaction.gid), ("state", transaction.state))
+        self._xid, self._commit, self._origin = about(transaction)
 
     def _started(self, event: Started) -> None:
         self._enter(event.transaction)

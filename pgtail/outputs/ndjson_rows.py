@@ -17,7 +17,7 @@ from pgtail.values import Undecoded
 from pgtail.wire.cursor import Buffer
 
 _HEAD: Final = struct.Struct(">IBH").unpack_from
-_U32: Final = struct.Struct(">I").unpack_from
+_CELL: Final = struct.Struct(">BI").unpack_from
 _HEAD_SIZE: Final = 8
 """The tag, the relation, the kind of tuple and the number of columns."""
 
@@ -57,7 +57,7 @@ class Rows:
         if transaction is not self._of:
             self._of = transaction
             self._xid, self._commit, self._origin = self._output.parts_of(transaction)
-        start = pos
+        start, cell = pos, _CELL
         try:
             oid, kind, count = _HEAD(buf, pos + 1)
             table = self._tables.get(oid)
@@ -68,26 +68,32 @@ class Rows:
             form = table.forms[buf[pos]]
             if kind != form.kind or count != form.count:
                 return _DECLINED
+            values = [self._xid, transaction.changes + 1, self._commit]
             if lsn:
-                line = form.line
-                values: list[Any] = [
-                    self._xid,
-                    transaction.changes + 1,
-                    self._commit,
-                    lsn >> 32,
-                    lsn & 0xFFFFFFFF,
-                    self._origin,
-                ]
-            else:
-                line = form.line_without_lsn
-                values = [self._xid, transaction.changes + 1, self._commit, self._origin]
-            pos = _cells(form.values, buf, pos + _HEAD_SIZE, end, values.append)
+                values += (lsn >> 32, lsn & 0xFFFFFFFF)
+            values.append(self._origin)
+            pos += _HEAD_SIZE
+            for value in form.values:
+                kind, size = cell(buf, pos)
+                if kind == _TEXT and value is not None:
+                    pos += 5
+                    cell_start = pos
+                    pos += size
+                    if pos > end:
+                        return _DECLINED
+                    values.append(value(buf[cell_start:pos]))
+                elif kind == _NULL:
+                    pos += 1
+                    if value is not None:
+                        values.append(b"null")
+                else:
+                    return _DECLINED
         except (IndexError, struct.error, Undecoded):
             return _DECLINED
         if pos > end or pos - start > LARGE or (pos != end if follows < 0 else pos == end or buf[pos] != follows):
             return _DECLINED
         transaction.changes += 1
-        self._write(line % tuple(values))
+        self._write((form.line if lsn else form.line_without_lsn) % tuple(values))
         return pos
 
     def _describe(self, oid: int) -> _Table | None:
@@ -140,23 +146,3 @@ class _Table:
 def _literal(text: bytes) -> bytes:
     """Text that stands for itself in a format."""
     return text.replace(b"%", b"%%")
-
-
-def _cells(values: list[_Value | None], buf: Buffer, pos: int, end: int, add: Callable[[Any], None]) -> int:
-    """Add the JSON tokens of a tuple's cells, text or NULL; returns where the tuple ends. Raises Undecoded for others."""
-    u32 = _U32
-    for value in values:
-        kind = buf[pos]
-        if kind == _NULL:
-            pos += 1
-            if value is not None:
-                add(b"null")
-        elif kind == _TEXT and value is not None:
-            start = pos + 5
-            pos = start + u32(buf, pos + 1)[0]
-            if pos > end:
-                raise Undecoded("")
-            add(value(buf[start:pos]))
-        else:
-            raise Undecoded("")
-    return pos

@@ -71,6 +71,8 @@ class Cursor:
 
     __slots__ = ("abort_info", "buf", "encoding", "end", "in_stream", "pos")
 
+    traced = False
+
     def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
         self.buf = buf
         self.pos = pos
@@ -94,7 +96,9 @@ class Cursor:
         start = self.pos
         if size > self.end - start:
             missing = size - (self.end - start)
-            raise Truncated(f"{missing} more byte{'s'[: missing != 1]} needed", offset=start, field=field)
+            error = Truncated(f"{missing} more byte{'s'[: missing != 1]} needed", offset=start, field=field)
+            error.missing = missing
+            raise error
         self.pos = start + size
         return start
 
@@ -250,6 +254,8 @@ class TracedCursor(Cursor):
     """A Cursor that remembers every field it passed over, also those before an error."""
 
     __slots__ = ("spans",)
+
+    traced = True
 
     def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
         super().__init__(buf, pos, end, encoding=encoding)

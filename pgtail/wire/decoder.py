@@ -128,13 +128,15 @@ class Decoder:
 
         Raises Truncated or Malformed, with positions in `buf`.
         """
-        if self.rows is not None and self.in_stream is False and end - pos > _HEADER_SIZE and buf[pos] == _XLOG_DATA:
-            message = pos + _HEADER_SIZE
-            if buf[message] in _ROWS:
-                lsn, _, clock = _header(buf, pos + 1)
-                if self.rows(buf, message, end, lsn, -1) > 0:
-                    return _TAKEN, lsn or None, clock
         cur = self.cursor
+        start = pos + _HEADER_SIZE
+        if start < end and buf[pos] == _XLOG_DATA and not cur.traced:
+            lsn, _, clock = _header(buf, pos + 1)
+            rows = self.rows if buf[start] in _ROWS and self.in_stream is False else None
+            if rows is not None and rows(buf, start, end, lsn, -1) > 0:
+                return _TAKEN, lsn or None, clock
+            cur.start(buf, start, end)
+            return self._message(cur), lsn or None, clock
         cur.start(buf, pos, end)
         kind = "frame"
         try:

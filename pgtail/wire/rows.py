@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Self
 
-from pgtail.errors import Truncated
+from pgtail.errors import Malformed, Truncated
 from pgtail.wire.cells import TupleData
 from pgtail.wire.cursor import BYTE1, OID, Cursor, Layout
 
 _NEW = ord("N")
 _new: Final = tuple.__new__
 """Makes a NamedTuple at half the price of its constructor: one is made for each row."""
+
+_MAX_RELATIONS: Final = 1 << 20
+"""Far more tables than one TRUNCATE can lock: a higher count is damage, and not worth buffering for."""
 
 _HEAD: Final = Layout(("relation", *OID), ("tuple kind", *BYTE1))
 
@@ -82,6 +85,8 @@ class Truncate(NamedTuple):
     def read(cls, cur: Cursor) -> Self:
         xid = cur.stream_xid()
         count, options = cur.u32("number of relations"), cur.u8("options")
+        if count > _MAX_RELATIONS:
+            raise Malformed(f"{count} relations", offset=cur.pos - 5, field="number of relations")
         if count * 4 > cur.end - cur.pos:
             raise Truncated(f"{count} relations do not fit", offset=cur.pos, field="relations")
         return cls(xid, options, tuple([cur.oid(f"relation[{index}]") for index in range(count)]))

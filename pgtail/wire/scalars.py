@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NewType
 
 Lsn = NewType("Lsn", int)
@@ -22,7 +23,7 @@ UNIX_EPOCH_OFFSET = 946_684_800_000_000
 """Microseconds between the Unix epoch and PostgreSQL's."""
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
-_DAY = 86_400_000_000
+_DAY = 86_400
 
 
 def lsn_text(lsn: int) -> str:
@@ -60,12 +61,19 @@ def days_text(days: int) -> tuple[str, bool]:
 
 def time_text(time: int) -> str:
     """A timestamp in UTC as `YYYY-MM-DDTHH:MM:SS.ffffffZ` (with ` BC` after it where it is)."""
+    seconds, micros = divmod(time, 1_000_000)
+    second, before_christ = _second_text(seconds)
+    return f"{second}.{micros:06d}Z BC" if before_christ else f"{second}.{micros:06d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second_text(time: int) -> tuple[str, bool]:
+    """Seconds since 2000 as a date and a time of day; transactions that follow each other share them."""
     days, rest = divmod(time, _DAY)
     date, before_christ = days_text(days)
-    seconds, micros = divmod(rest, 1_000_000)
-    minutes, second = divmod(seconds, 60)
+    minutes, second = divmod(rest, 60)
     hour, minute = divmod(minutes, 60)
-    return f"{date}T{hour:02d}:{minute:02d}:{second:02d}.{micros:06d}Z" + (" BC" if before_christ else "")
+    return f"{date}T{hour:02d}:{minute:02d}:{second:02d}", before_christ
 
 
 def unix_micros(time: int) -> int:
