@@ -5,12 +5,12 @@ from __future__ import annotations
 from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.ndjson import (
     ChangeJson,
+    about,
     lsn_or_none,
     message_parts,
     outcome_parts,
     pairs,
     relation_parts,
-    when_and_where,
 )
 from pgtail.transaction import (
     Ended,
@@ -59,9 +59,7 @@ class JsonTx:
 
     def _start(self, transaction: Transaction) -> None:
         self._open, self._comma = True, b""
-        where = when_and_where(transaction.lsn, transaction.time, prepared=transaction.state is not None)
-        about = (("origin", transaction.origin), ("gid", transaction.gid), ("state", transaction.state))
-        self._write(b'{%b"changes":[' % pairs(("xid", transaction.xid), *where, *about))
+        self._write(b'{%b%b%b"changes":[' % about(transaction))
 
     def _end(self, event: Ended) -> None:
         if event.complete:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pgtail.outputs.base import Position
 from pgtail.outputs.ndjson import LARGE, Json, RelationJson
@@ -57,7 +57,7 @@ class Rows:
         if transaction is not self._of:
             self._of = transaction
             self._xid, self._commit, self._origin = self._output.parts_of(transaction)
-        start, cell = pos, _CELL
+        start = pos
         try:
             oid, kind, count = _HEAD(buf, pos + 1)
             table = self._tables.get(oid)
@@ -68,26 +68,11 @@ class Rows:
             form = table.forms[buf[pos]]
             if kind != form.kind or count != form.count:
                 return _DECLINED
-            values = [self._xid, transaction.changes + 1, self._commit]
+            values: list[object] = [self._xid, transaction.changes + 1, self._commit]
             if lsn:
                 values += (lsn >> 32, lsn & 0xFFFFFFFF)
             values.append(self._origin)
-            pos += _HEAD_SIZE
-            for value in form.values:
-                kind, size = cell(buf, pos)
-                if kind == _TEXT and value is not None:
-                    pos += 5
-                    cell_start = pos
-                    pos += size
-                    if pos > end:
-                        return _DECLINED
-                    values.append(value(buf[cell_start:pos]))
-                elif kind == _NULL:
-                    pos += 1
-                    if value is not None:
-                        values.append(b"null")
-                else:
-                    return _DECLINED
+            pos = _cells(form.values, buf, pos + _HEAD_SIZE, end, values)
         except (IndexError, struct.error, Undecoded):
             return _DECLINED
         if pos > end or pos - start > LARGE or (pos != end if follows < 0 else pos == end or buf[pos] != follows):
@@ -146,3 +131,24 @@ class _Table:
 def _literal(text: bytes) -> bytes:
     """Text that stands for itself in a format."""
     return text.replace(b"%", b"%%")
+
+
+def _cells(values: list[_Value | None], buf: Buffer, pos: int, end: int, tokens: list[object]) -> int:
+    """Add the JSON tokens of a tuple's cells; returns where it ends. Raises Undecoded for what is not text or NULL."""
+    cell = _CELL
+    add = tokens.append
+    for value in values:
+        kind, size = cell(buf, pos)
+        if kind == _TEXT and value is not None:
+            start = pos + 5
+            pos = start + size
+            if pos > end:
+                raise Undecoded("")
+            add(value(buf[start:pos]))
+        elif kind == _NULL:
+            pos += 1
+            if value is not None:
+                add(b"null")
+        else:
+            raise Undecoded("")
+    return pos
