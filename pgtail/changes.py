@@ -76,11 +76,12 @@ def odd_tuple(change: Change) -> str | None:
         return f"relation {relation.oid} was never described: its columns are shown as ?1, ?2, ..."
     if isinstance(change, TableTruncate):
         return None
-    cells, columns = len(change.new or change.old or ()), len(relation.columns)
-    if cells > columns:
-        return f"a row of {relation.qualified} has {cells} columns, its Relation {columns}"
-    if cells < columns:
-        return f"a row of {relation.qualified} has only {cells} of {columns} columns"
+    columns = len(relation.columns)
+    for row in (change.new, change.old):
+        if row is not None and len(row) > columns:
+            return f"a row of {relation.qualified} has {len(row)} columns, its Relation {columns}"
+        if row is not None and len(row) < columns:
+            return f"a row of {relation.qualified} has only {len(row)} of {columns} columns"
     return None
 
 
