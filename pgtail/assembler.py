@@ -236,7 +236,9 @@ class Assembler:
     def _update(self, message: Update, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)
         change = row_change("update", self._transaction, lsn, relation, message.old_kind, message.old, message.new)
-        return (change,) if len(message.new) == len(relation.columns) else self._odd(change)
+        if len(message.new) != len(relation.columns) or len(message.old or message.new) != len(relation.columns):
+            return self._odd(change)
+        return (change,)
 
     def _delete(self, message: Delete, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)
