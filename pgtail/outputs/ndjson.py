@@ -235,7 +235,8 @@ class Json:
         transaction = event.transaction
         if self._transactions and event.complete:
             self._enter(transaction)
-            end = pairs(("end_lsn", lsn_or_none(transaction.end_lsn)), ("changes", transaction.changes))
+            changes = transaction.changes if transaction.begun else None
+            end = pairs(("end_lsn", lsn_or_none(transaction.end_lsn)), ("changes", changes))
             op = b'{"op":"prepare",' if transaction.state else b'{"op":"commit",'
             self._line(op, self._xid, self._commit, self._origin, end)
         self._of = None
