@@ -24,6 +24,10 @@ _HEX_LINE: Final = 8
 _WIDE: Final = 110
 """Cells from which on hex digits stand apart and types are written in full."""
 _WIDEST_NAME: Final = 32
+_FEWEST_VALUES: Final = 18
+"""Cells of a value, below which it stands under its name."""
+NARROWEST: Final = 60
+"""Cells: narrower terminals are written for as if they had so many."""
 _BAD_BYTES: Final = 16
 """How many bytes are shown where it is not known how long the bad field is."""
 _OP_STYLES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete", "Truncate": "truncate"}
@@ -50,7 +54,7 @@ class Place:
 
 @dataclass(slots=True)
 class Damage:
-    """Where a message stopped to make sense: the bytes from `start` to `end` are the bad ones."""
+    """Where a message stopped to make sense: the bytes from `start` to `end`, as far as there are any, are bad."""
 
     error: DecodeError
     field: str
@@ -65,18 +69,25 @@ class View(Protocol):
         """Show one message, whole or as far as it could be decoded."""
 
 
-def damage_of(error: DecodeError, fields: Sequence[Field], position: int, end: int) -> tuple[list[Field], Damage]:
-    """The good fields, and the bad bytes: the last field read where its value is wrong, else what follows it.
+def damage_of(error: DecodeError, fields: Sequence[Field], stopped: int, bad: int | None) -> tuple[list[Field], Damage]:
+    """The good fields, and where the bad bytes lie in the buffer.
 
-    `position` is where the cursor stopped, `end` the end of the buffer.
+    `stopped` is the cursor's position, `bad` where the error says that the bad bytes begin, if that is known: the last
+    field was read and is wrong, or what follows it could not be read.
     """
     good = list(fields)
-    wrong = error.field if error.field is not None else "tag" if error.message is None else None
-    if isinstance(error, Malformed) and good and wrong is not None and good[-1].span.end == position:
-        last = good[-1]
-        if last.span.field == wrong or last.span.field.startswith(f"{wrong} "):
-            return good[:-1], Damage(error, last.name, last.span.start, last.span.end)
-    return good, Damage(error, error.field or "", position, min(end, position + _BAD_BYTES))
+    last = good[-1] if good else None
+    if bad is None:
+        bad = last.span.start if last is not None and isinstance(error, Malformed) and _names(error, last) else stopped
+    if last is not None and last.span.start == bad:
+        return good[:-1], Damage(error, last.name, last.span.start, last.span.end)
+    return good, Damage(error, error.field or "", bad, bad + _BAD_BYTES)
+
+
+def _names(error: DecodeError, field: Field) -> bool:
+    """Whether the error is about this field."""
+    wrong = error.field if error.field is not None else "tag" if error.message is None else ""
+    return field.span.field == wrong or field.span.field.startswith(f"{wrong} ")
 
 
 class TextView:
@@ -87,7 +98,7 @@ class TextView:
 
     def __init__(self, sink: Sink, *, width: int, color: bool, most_bytes: int | None) -> None:
         self._sink = sink
-        self._width = max(width, 60)
+        self._width = max(width, NARROWEST)
         self._most = most_bytes
         self._wide = self._width >= _WIDE
         self._painter = Painter(COLORED if color else PLAIN)
@@ -142,7 +153,7 @@ class TextView:
         values: list[Item],
         style: str = "plain",
     ) -> None:
-        start, end = span
+        start, end = span[0], min(span[1], len(buf))
         shown = end if self._most is None else min(end, start + self._most)
         left: list[list[Fragment]] = []
         for at in range(start, shown, _HEX_LINE):
@@ -152,7 +163,7 @@ class TextView:
             left.append([(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)])
         if shown < end:
             left.append([padding(columns.offset + GAP), (f"{end - shown} more bytes", "dim")])
-        right = columns.beside(label, type_, wrap(values, columns.values))
+        right = columns.beside(label, type_, values)
         self._write(columns.join(left, right))
 
     def _write(self, lines: list[list[Fragment]]) -> None:
@@ -167,20 +178,26 @@ class _Columns:
         self.offset = offset
         self.hex = 3 * _HEX_LINE - 1 if wide else 2 * _HEX_LINE
         self.left = self.offset + GAP + self.hex + GAP
-        self.names = names
+        self.names = names = min(names, width - self.left - GAP - types)
         self.types = types
-        self.values = max(width - self.left - names - GAP - types - GAP, 12)
+        self.right = names + GAP + types + GAP
+        self.values = width - self.left - self.right
+        self.below = self.values < _FEWEST_VALUES
+        if self.below:
+            self.right, self.values = GAP, width - self.left - GAP
 
-    def beside(self, label: Item, type_: str, values: list[list[Fragment]]) -> list[list[Fragment]]:
-        """The right half: name and type once, the value in as many lines as it takes."""
+    def beside(self, label: Item, type_: str, value: list[Item]) -> list[list[Fragment]]:
+        """The right half: name and type once, the value in as many lines as it takes, below where there is no room."""
         lines = wrap([label], self.names + GAP + self.types) or [[]]
         if item_width(label) <= self.names:
             lines[0] += [padding(self.names + GAP - item_width(label)), (type_, "dim")]
-        for index, value in enumerate(values):
+        elif type_:
+            lines.append([padding(self.names + GAP), (type_, "dim")])
+        at = len(lines) if self.below else 0
+        for index, line in enumerate(wrap(value, self.values), at):
             if index >= len(lines):
                 lines.append([])
-            used = item_width(tuple(lines[index]))
-            lines[index] += [padding(self.names + GAP + self.types + GAP - used), *value]
+            lines[index] += [padding(self.right - item_width(tuple(lines[index]))), *line]
         return lines
 
     def join(self, left: list[list[Fragment]], right: list[list[Fragment]]) -> list[list[Fragment]]:
