@@ -94,6 +94,17 @@ class Fields:
         """The table that the last message described is about."""
         return self._relation
 
+    def named(self, field: str) -> str:
+        """What a field of the last message is called, which may be one that could not be read: new[1] is a column."""
+        part = _PART.fullmatch(field)
+        if part is None or part[1] not in ("old", "new"):
+            return field
+        return " ".join([self._column_name(int(part[2])), *filter(None, [part[3]])])
+
+    def _column_name(self, index: int) -> str:
+        columns = self._relation.columns if self._relation is not None else ()
+        return name(columns[index].name) if index < len(columns) else f"?{index + 1}"
+
     def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> Field:
         if span.type == "String":
             value, word = self._values.string(data[:-1].decode(self._encoding, "backslashreplace")), ""
@@ -153,7 +164,7 @@ class Fields:
     def _cell(self, span: Span, data: bytes, index: int, part: str | None) -> Field:
         columns = self._relation.columns if self._relation is not None else ()
         column = columns[index] if index < len(columns) else None
-        label = f"?{index + 1}" if column is None else name(column.name)
+        label = self._column_name(index)
         if part == "kind":
             kind = chr(data[0])
             word = _KINDS.get(kind, "")

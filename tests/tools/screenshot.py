@@ -7,6 +7,7 @@ Nothing in the picture is written by hand: its times and log positions are those
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,9 @@ from rich.text import Text
 from tests.servers import Database, Servers, fresh_database, installations
 
 TARGET = Path(__file__).parents[2] / "man" / "table.svg"
-WIDTH = 104
+WIDTH = 110
+CELL = 12.2
+"""Width of a character in rich's pictures."""
 TITLE = "pgtail stream --slot shop --max-rows 4"
 
 SETUP = """
@@ -76,7 +79,17 @@ def draw(text: str, target: Path) -> None:
         for line in text.splitlines():
             console.print(Text.from_ansi(line))
     svg = console.export_svg(title=TITLE, theme=SVG_EXPORT_THEME, unique_id="pgtail")
-    target.write_text(svg, encoding="utf-8")
+    target.write_text(_PADDED.sub(_shifted, svg), encoding="utf-8")
+
+
+_PADDED = re.compile(r' x="([0-9.]+)" (y="[0-9.]+") textLength="([0-9.]+)"( clip-path="[^"]+")>((?:&#160;)+)')
+
+
+def _shifted(match: re.Match[str]) -> str:
+    """Spaces before a text as a distance: some programs leave them out, and everything behind moves."""
+    x, y, length, clip, spaces = match.groups()
+    shift = spaces.count(";") * CELL
+    return f' x="{float(x) + shift:g}" {y} textLength="{float(length) - shift:g}"{clip}>'
 
 
 def main() -> None:
