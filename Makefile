@@ -34,7 +34,7 @@ check: $(INSTALLED) ## lint, format, types, and the one-way imports
 bench: $(INSTALLED) ## speed, side by side with others
 	@$(RUN) tests.bench
 
-man: $(INSTALLED) ## write the options of every command into the man pages
+man: $(INSTALLED) ## write the man pages from the commands' own help and man/parts
 	@$(RUN) tests.tools.make_man
 
 oids: $(INSTALLED) ## write the table of built-in types anew from a server's catalog

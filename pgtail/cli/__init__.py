@@ -39,8 +39,8 @@ def main() -> None:
     """Tail, decode and inspect PostgreSQL logical replication (pgoutput).
 
     \b
-    pgtail stream --slot S         tail a replication slot, without consuming it
-    pgtail decode FILE... | jq .   dumps of any form, as newline-delimited JSON
+    pgtail stream --slot S         tail a slot, without consuming it
+    pgtail decode FILE... | jq .   dumps of any form, as lines of JSON
     pgtail inspect FILE            every message byte by byte
     pgtail demo                    all of it on an embedded server
     """

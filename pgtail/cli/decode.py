@@ -38,8 +38,9 @@ def command(files: tuple[str, ...], **options: Any) -> None:
     \b
     pgtail decode changes.bin | jq -c 'select(.op == "delete")'
     psql -XAtc "SELECT data
-        FROM pg_logical_slot_peek_binary_changes('slot', NULL, 1000,
-             'proto_version', '1', 'publication_names', 'pub')" | pgtail decode -
+      FROM pg_logical_slot_peek_binary_changes('slot', NULL, 1000,
+           'proto_version', '1', 'publication_names', 'pub')" |
+        pgtail decode -
     """
     from pgtail.cli.common import exit_statuses
 

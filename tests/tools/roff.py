@@ -76,6 +76,14 @@ def heading(text: str) -> str:
 
 def from_markdown(text: str) -> Iterator[str]:
     """The lines of a part. Comments are left out; an indented block belongs to the definition or item above it."""
+    above = ""
+    for line in _lines(text):
+        if not (line == ".PP" and above.startswith(".S")):  # a heading begins a paragraph by itself
+            yield line
+        above = line
+
+
+def _lines(text: str) -> Iterator[str]:
     pieces = _FENCED.split(_COMMENT.sub("", text))
     for around, indent, fenced in zip(pieces[::3], [*pieces[1::3], ""], [*pieces[2::3], ""], strict=True):
         for block in re.split(r"\n\s*\n", around.strip("\n")):
