@@ -72,6 +72,7 @@ class Decode:
         assembler = Assembler(types, strict=options["strict"])
         with open_sink(options["file"]) as sink:
             pipeline = Pipeline(assembler, build_output(options, sink), filter_=filter_, note=self._note)
+            pipeline.shorten(decoder)
             try:
                 self._files(files, decoder, pipeline, sink)
             finally:
