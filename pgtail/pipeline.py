@@ -14,10 +14,8 @@ from pgtail.transaction import (
     LogicalMessage,
     Note,
     Outcome,
-    RowChange,
     SchemaChange,
     Started,
-    TableTruncate,
     Transaction,
 )
 from pgtail.wire.decoder import AnyFrame, Decoder, RowTaker, Taken
@@ -77,9 +75,10 @@ class Pipeline:
         if half is None:
             return
         if self._half is not None:
-            # It was cut off a second time, perhaps earlier than the first time.
-            half.changes = max(half.changes, self._half.changes)
-            half.messages = max(half.messages, self._half.messages)
+            # It was cut off a second time, perhaps earlier than the first time. Outputs know the first object.
+            self._half.changes = max(half.changes, self._half.changes)
+            self._half.messages = max(half.messages, self._half.messages)
+            half = self._half
         self._pass_over(half)
 
     def _pass_over(self, half: Transaction | None) -> None:
@@ -109,27 +108,32 @@ class Pipeline:
         self._output.finish()
 
     def _not_seen(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Events without those that were rendered before the stream began again: (commit LSN, seq) tells which."""
+        """Events without those that were rendered before the stream began again.
+
+        (commit LSN, seq) tells which, of messages their number. Outputs go on with the Transaction that they know.
+        """
         for event in events:
             half = self._half
             if half is None or isinstance(event, Note | SchemaChange | Outcome):
                 yield event
             elif isinstance(event, Started):
                 if event.transaction.lsn == half.lsn:
-                    self._waiting = event if self._waiting is not None else None
                     continue
                 self._pass_over(None)
                 yield Ended(half, complete=False)
                 yield event
-            elif isinstance(event, RowChange | TableTruncate):
-                if event.seq is None or event.seq > half.changes:
-                    yield event
-            elif isinstance(event, LogicalMessage):
-                if event.transaction is None or event.transaction.messages > half.messages:
-                    yield event
-            else:
+            elif isinstance(event, Ended):
                 self._pass_over(None)
+                half.take_over(event.transaction)
+                yield Ended(half, complete=event.complete)
+            elif event.transaction is None:
                 yield event
+            else:
+                now = event.transaction
+                new = now.messages > half.messages if isinstance(event, LogicalMessage) else now.changes > half.changes
+                if new:
+                    event.transaction = half
+                    yield event
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:

@@ -31,6 +31,11 @@ class Transaction:
     changes: int = 0
     messages: int = 0
 
+    def take_over(self, other: Transaction) -> None:
+        """Become what `other` is: the same transaction, seen again from its beginning to its end."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
     @property
     def lsn(self) -> int | None:
         """The log position that names it: of its commit, or of its prepare."""

@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -189,21 +189,21 @@ def build_types(*, encoding: str, numbers: str, declared: Sequence[str]) -> Type
     return Types(encoding=encoding, numbers="string" if numbers == "string" else "exact", enums=enums)
 
 
-def tell_note(note: Note, source: str | None = None) -> None:
+def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None] = say) -> None:
     """A note on standard error, with its place."""
     from pgtail.outputs.escape import escape
 
     place = [part for part in (source, None if note.offset is None else f"byte {note.offset}") if part]
-    say(escape(": ".join(["note", *place, note.text])))
+    tell(escape(": ".join(["note", *place, note.text])))
 
 
-def tell_filter(filter_: Filter) -> None:
+def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
     """What a filter could not decide, at the end."""
     from pgtail.outputs.escape import escape
 
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
-        say(f"note: --where could not be tested on {rows}: the server did not send the value")
+        tell(f"note: --where could not be tested on {rows}: the server did not send the value")
     for condition in filter_.where:
         if not condition.column_seen:
-            say(escape(f"note: no table had a column {condition.column} (--where {condition.text})"))
+            tell(escape(f"note: no table had a column {condition.column} (--where {condition.text})"))

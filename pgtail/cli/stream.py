@@ -8,11 +8,9 @@ import click
 
 from pgtail.cli.options import filter_options, limit_option, output_options, verbose_option
 from pgtail.cli.stream_options import connection_options, protocol_options, range_options, slot_options
-from pgtail.errors import OptionError
+from pgtail.errors import OptionError, PgtailError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pgtail.cli.voice import StreamSink, Voice
     from pgtail.filters import Filter
     from pgtail.pipeline import Pipeline
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
     from pgtail.server.interrupt import Interrupt
     from pgtail.server.plan import Place, Plan, Request
     from pgtail.server.pump import Limits
-    from pgtail.server.tail import MakeWorker
+    from pgtail.server.tail import MakeWorker, Tail
     from pgtail.server.worker import Worker
-    from pgtail.transaction import Note
     from pgtail.values import Types
 
 
@@ -42,15 +39,14 @@ def command(**options: Any) -> None:
     file and .pgpass. An existing slot is read without consuming anything unless --ack says so.
 
     \b
-    pgtail stream shop                         tail the changes of database shop from now on
-    pgtail stream shop -S cdc --until now      look at what slot cdc still holds
-    pgtail stream shop -t orders | jq .new     only one table, as JSON
+    pgtail stream shop                      database shop from now on
+    pgtail stream shop -S cdc --until now   what slot cdc still holds
+    pgtail stream shop -t orders | jq .new  one table, as JSON
     """
     from pgtail.cli.common import exit_statuses
 
     with exit_statuses():
-        damaged = Stream(options).run()
-    raise SystemExit(1 if damaged else 0)
+        raise SystemExit(1 if Stream(options).run() else 0)
 
 
 class Stream:
@@ -94,11 +90,10 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import build_output
+        from pgtail.cli.common import ClosedPipe, build_output, tell_note
         from pgtail.pipeline import Pipeline
-        from pgtail.server.pump import transactions_text
+        from pgtail.server.pump import Ending
         from pgtail.server.tail import Tail
-        from pgtail.wire.scalars import lsn_text
 
         plan = self._plan(connector, request, types, interrupt)
         for warning in plan.warnings:
@@ -106,7 +101,10 @@ class Stream:
         voice.detail(f"options: {plan.options.words()}")
         assembler = Assembler(types)
         pipeline = Pipeline(
-            assembler, build_output(self._options, sink), filter_=filter_, note=lambda note: _tell_note(note, voice)
+            assembler,
+            build_output(self._options, sink),
+            filter_=filter_,
+            note=lambda note: tell_note(note, tell=voice.tell),
         )
         tail = Tail(
             plan,
@@ -118,12 +116,27 @@ class Stream:
             reconnect=self._options["reconnect"],
         )
         try:
-            resume = tail.run()
+            ending = tail.run()
+            if ending is Ending.CLOSED:
+                raise ClosedPipe
+        except PgtailError:
+            self._last_words(tail, pipeline, filter_, voice)
+            raise
         finally:
-            for line in _about_filter(filter_):
-                voice.tell(line)
-        voice.tell(f"{transactions_text(pipeline.shown)} shown; resume at {lsn_text(resume)}")
+            assembler.close()
+        self._last_words(tail, pipeline, filter_, voice)
         return pipeline.damaged
+
+    def _last_words(self, tail: Tail, pipeline: Pipeline, filter_: Filter, voice: Voice) -> None:
+        """What was shown, and where to go on."""
+        from pgtail.cli.common import tell_filter
+        from pgtail.server.pump import transactions_text
+        from pgtail.wire.scalars import lsn_text
+
+        if tail.resume is None:
+            return
+        tell_filter(filter_, voice.tell)
+        voice.tell(f"{transactions_text(pipeline.shown)} shown; resume at {lsn_text(tail.resume)}")
 
     # -- options to objects ------------------------------------------------------------------------------------
 
@@ -165,7 +178,7 @@ class Stream:
             tables=options["tables"],
             yes=options["yes"],
             allow_missing_publication=options["allow_missing_publication"],
-            passthrough=options["encoding"] is not None,
+            encoding=options["encoding"],
         )
 
     def _until(self) -> Place:
@@ -235,17 +248,3 @@ def _ask_for_password(prompt: str) -> str | None:
     except OSError:
         return None
     return getpass.getpass(prompt)
-
-
-def _tell_note(note: Note, voice: Voice) -> None:
-    voice.tell(f"note: {note.text}")
-
-
-def _about_filter(filter_: Filter) -> Iterator[str]:
-    """What the filter could not decide."""
-    if filter_.not_sent:
-        rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
-        yield f"note: --where could not be tested on {rows}: the server did not send the value"
-    for condition in filter_.where:
-        if not condition.column_seen:
-            yield f"note: no table had a column {condition.column} (--where {condition.text})"

@@ -60,6 +60,7 @@ SELECT oid::bigint FROM enums
 class ServerFacts:
     """The server as it is now; `position` is where its WAL ends, flushed (on a standby: replayed)."""
 
+    address: str
     version: int
     version_text: str
     wal_level: str
@@ -139,8 +140,19 @@ def server_facts(connection: Connection) -> ServerFacts:
     [(version, text, wal_level, in_recovery, encoding, database, role, timeout, names, lsn)] = connection.execute(
         _SERVER
     ).fetchall()
+    host, port = connection.info.host, connection.info.port
     return ServerFacts(
-        version, text, wal_level, in_recovery, encoding, database, role, timeout / 1000, names, _lsn(lsn) or 0
+        f"{host}:{port}" if host and not host.startswith("/") else f"{host or 'a local socket'} (port {port})",
+        version,
+        text,
+        wal_level,
+        in_recovery,
+        encoding,
+        database,
+        role,
+        timeout / 1000,
+        names,
+        _lsn(lsn) or 0,
     )
 
 

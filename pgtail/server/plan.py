@@ -35,8 +35,8 @@ class Request:
     tables: tuple[str, ...] = ()
     yes: bool = False
     allow_missing_publication: bool = False
-    passthrough: bool = False
-    """Take text as the server stores it, without conversion to UTF8."""
+    encoding: str | None = None
+    """Take text as the server stores it, without conversion to UTF8, and read it in this encoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Plan:
     warnings: list[str]
     two_phase: bool
     """Whether a slot that is created decodes two-phase commits."""
-    passthrough: bool
+    encoding: str | None
     allow_missing_publication: bool
 
 
@@ -86,7 +86,7 @@ def prepare(request: Request, connection: Connection) -> Plan:
         until=until,
         warnings=warnings + remarks,
         two_phase=request.wanted.two_phase,
-        passthrough=request.passthrough,
+        encoding=request.encoding,
         allow_missing_publication=request.allow_missing_publication,
     )
 
@@ -132,7 +132,7 @@ def _check_decoding(server: ServerFacts) -> None:
 
 def _start(request: Request, server: ServerFacts, slot: Slot | None, *, acknowledging: bool) -> tuple[int, list[str]]:
     """The position to ask for, and what is to be said about it."""
-    if request.start is None:
+    if request.start is None or (request.start == "now" and slot is None):
         return 0, []
     start = server.position if request.start == "now" else request.start
     if start > server.position:

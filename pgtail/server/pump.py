@@ -122,6 +122,7 @@ class Pump:
                         session.flush()
                     if not self._read(session, feedback):
                         return Ending.FULL
+                    session.check()
                 elif fd == self._limits.output:
                     return Ending.CLOSED
                 else:

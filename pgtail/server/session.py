@@ -12,7 +12,7 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from pgtail.errors import ServerError
+from pgtail.errors import OptionError, ServerError
 from pgtail.server.connection import Connection
 from pgtail.server.cures import Unreachable, server_error
 from pgtail.server.interrupt import Interrupt
@@ -28,20 +28,17 @@ class Session:
     All methods raise ServerError, Unreachable where the connection broke or the server shut down.
     """
 
-    def __init__(self, connection: Connection, interrupt: Interrupt) -> None:
+    def __init__(self, connection: Connection, interrupt: Interrupt, *, encoding: str = "utf-8") -> None:
         self._connection = connection
+        self._encoding = encoding
         self._pgconn: PGconn = connection.pgconn
         self._interrupt = interrupt
         self._flushed = True
+        self._failure: ServerError | None = None
 
     @property
     def backend_pid(self) -> int:
         return self._pgconn.backend_pid
-
-    @property
-    def application_name(self) -> str:
-        """The name by which the server knows us."""
-        return (self._pgconn.parameter_status(b"application_name") or b"").decode(errors="replace")
 
     def on_notice(self, notice: Callable[[str, str, str], None]) -> None:
         """Hear what the server says besides."""
@@ -94,31 +91,39 @@ class Session:
         return not self._flushed
 
     def read(self) -> list[bytes]:
-        """The frames that have arrived; none where there are none yet."""
+        """The frames that have arrived; none where there are none yet.
+
+        Where the stream ends behind some frames they come first, and `check` tells of the end.
+        """
         frames: list[bytes] = []
-        size = 0
-        pgconn = self._pgconn
         try:
-            while size < READ_AT_ONCE:
-                pgconn.consume_input()
-                before = len(frames)
-                while True:
-                    length, data = pgconn.get_copy_data(1)
-                    if length <= 0:
-                        break
-                    frames.append(bytes(data))
-                    size += length
-                if length < 0:
-                    if frames:
-                        return frames  # the end is told by the next call
-                    raise self._ended()
-                if len(frames) == before:
-                    break
+            self._read(frames)
         except psycopg.Error as error:
-            if frames:
-                return frames
-            raise self._broken(error) from error
+            self._failure = self._broken(error)
+        except ServerError as error:
+            self._failure = error
+        if not frames:
+            self.check()
         return frames
+
+    def check(self) -> None:
+        """Raise what ended the stream, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _read(self, frames: list[bytes]) -> None:
+        pgconn, size, before = self._pgconn, 0, -1
+        while size < READ_AT_ONCE and len(frames) > before:
+            before = len(frames)
+            pgconn.consume_input()
+            while True:
+                length, data = pgconn.get_copy_data(1)
+                if length <= 0:
+                    break
+                frames.append(bytes(data))
+                size += length
+            if length < 0:
+                raise self._ended()
 
     def send(self, status: StandbyStatusUpdate) -> bool:
         """Send a status; False where the socket has no room: nothing was sent."""
@@ -171,7 +176,7 @@ class Session:
         pgconn = self._pgconn
         stops = self._interrupt.count
         try:
-            pgconn.send_query(command.encode())
+            pgconn.send_query(self._encoded(command))
             while pgconn.is_busy():
                 if not self._wait(every):
                     meanwhile()
@@ -185,6 +190,13 @@ class Session:
         if result is None:
             raise Unreachable("the server gave no answer")
         return result
+
+    def _encoded(self, command: str) -> bytes:
+        try:
+            return command.encode(self._encoding)
+        except UnicodeEncodeError as error:
+            wrong = command[error.start : error.end]
+            raise OptionError(f"--encoding {self._encoding} has no {wrong!r}, which a name has") from None
 
     def _wait(self, seconds: float | None) -> bool:
         """Wait for the socket or a request to stop; False where neither came in time."""

@@ -61,22 +61,29 @@ class Tail:
         self._server = plan.server
         self._slot = plan.slot_name
 
-    def run(self) -> int:
-        """Tail until something ends it; returns the position to resume from.
+        self.resume: int | None = None
+
+    def run(self) -> Ending:
+        """Tail until something ends it; `resume` is then the position to resume from, None if nothing began.
 
         Raises ServerError, what the worker raised, and KeyboardInterrupt where it was stopped before it began.
         """
-        session = self._begin()
+        session: Session | None = self._begin()
+        ending = Ending.STOP
         self._worker.start()
-        last: Session | None = None
         try:
-            last = self._sessions(session)
+            session, ending = self._sessions(session)
+        except ServerError:
+            session = None
+            raise
         finally:
             self._worker.stop(_OUTPUT_PAUSE)
-            self._part(last)
+            self.resume = self._worker.delivered
+            if session is not None:
+                self._part(session, good=ending is Ending.STOP and self._worker.error is None)
         if self._worker.error is not None:
             raise self._worker.error
-        return self._worker.delivered
+        return ending
 
     # -- sessions ----------------------------------------------------------------------------------------------
 
@@ -88,6 +95,8 @@ class Tail:
             self._identity = Identity.of(session)
             position = self._create(session) if plan.slot is None else plan.slot.confirmed_flush_lsn or 0
             start = max(plan.start, position)
+            if 0 < plan.start < start:
+                self._voice.tell(f"--from is older than the slot: starting at {lsn_text(start)}")
             self._worker = self._make_worker(self._spool, start)
             self._pump = Pump(self._spool, self._worker, self._interrupt, self._voice, self._lag, self._limits)
             self._first_words(start)
@@ -97,15 +106,15 @@ class Tail:
             raise
         return session
 
-    def _sessions(self, session: Session) -> Session | None:
-        """Pump one session after another; returns the last one if it is still open."""
-        current: Session | None = session
+    def _sessions(self, session: Session | None) -> tuple[Session | None, Ending]:
+        """Pump one session after another; returns the last one if it is still open, and why it ended."""
+        current = session
         while current is not None:
             why: Unreachable | None = None
             try:
                 ending = self._pump.run(current, self._feedback, self._server.position)
                 if ending is not Ending.FULL:
-                    return current
+                    return current, ending
                 self._tell_full()
             except Unreachable as error:
                 why = error
@@ -115,7 +124,7 @@ class Tail:
                 raise
             current.close()
             current = self._resume(why)
-        return None
+        return None, Ending.STOP
 
     def _resume(self, why: Unreachable | None) -> Session | None:
         """Go on after a lost connection, or after a full spool; None where everything is to end."""
@@ -167,8 +176,8 @@ class Tail:
 
     def _connect(self) -> Session:
         with self._interrupt.raising():
-            connection = self._connector.replication(passthrough=self._plan.passthrough)
-        session = Session(connection, self._interrupt)
+            connection = self._connector.replication(passthrough=self._plan.encoding is not None)
+        session = Session(connection, self._interrupt, encoding=self._plan.encoding or "utf-8")
         session.on_notice(self._notice)
         return session
 
@@ -196,23 +205,24 @@ class Tail:
         )
 
     def _notice(self, severity: str, sqlstate: str, text: str) -> None:
-        """What the server says besides the stream. libpq calls this: nothing may be raised."""
-        if "skipped loading publication" in text and not self._plan.allow_missing_publication:
+        """What the server says besides the stream. libpq calls this: nothing may be raised.
+
+        From 18 on a publication that does not exist at the slot's position is a warning, and silence.
+        """
+        missing = "skipped loading publication" in text or (severity, sqlstate) == ("WARNING", "55000")
+        if missing and not self._plan.allow_missing_publication:
             self._pump.refuse(server_error(sqlstate, text))
         else:
             self._voice.tell(f"the server says: {severity}: {text}")
 
     # -- the end -----------------------------------------------------------------------------------------------
 
-    def _part(self, session: Session | None) -> None:
-        """Close the last session; where something was acknowledged, in good order."""
-        if session is None:
-            return
-        plan, feedback = self._plan, self._feedback
-        feedback.delivered = self._worker.delivered
+    def _part(self, session: Session, *, good: bool) -> None:
+        """Close the last session; where something is acknowledged that outlives it, in good order."""
+        self._feedback.delivered = self._worker.delivered
         clean = True
-        if plan.ack != "none" and not plan.temporary:
-            clean = self._acknowledge(session, last=self._worker.error is None)
+        if self._plan.ack != "none" and not self._plan.temporary:
+            clean = self._acknowledge(session, last=good)
         session.close()
         if not clean:
             self._tell_what_the_slot_holds()
@@ -265,14 +275,15 @@ class Tail:
     def _first_words(self, start: int) -> None:
         plan, server, say = self._plan, self._server, self._voice.detail
         kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
-        say(f"PostgreSQL {server.version_text}, database {server.database}, {kind} {plan.slot_name}")
+        say(f"PostgreSQL {server.version_text} at {server.address}, database {server.database}")
+        say(f"{kind} {self._slot}, acknowledging: {plan.ack}")
         say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
         if plan.slot is not None and plan.slot.restart_lsn is not None:
             size = max(0, start - plan.slot.restart_lsn)
             say(f"{size_text(size)} of WAL are read before the first row, from {lsn_text(plan.slot.restart_lsn)} on")
         say(f"publication {tables_in_words(plan.publications)}")
         if plan.slot is not None:
-            say(f"the slot is in use meanwhile; acknowledging: {plan.ack}")
+            say("the slot is in use meanwhile: nobody else can read it")
 
 
 def _when_free(connection: Connection, name: str) -> Slot | None:

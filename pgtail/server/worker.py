@@ -31,9 +31,10 @@ _BEGINS: Final[dict[type, Callable[[Any], int]]] = {
     StreamPrepare: lambda message: message.prepare_lsn,
     CommitPrepared: lambda message: message.commit_lsn,
     RollbackPrepared: lambda message: message.rollback_end_lsn,
+    Message: lambda message: 0 if message.transactional else message.lsn,
 }
 """Where in the log lies what these messages begin or tell."""
-_MILESTONES: Final = frozenset({*_BEGINS, Commit, Prepare, Message, Keepalive})
+_MILESTONES: Final = frozenset({*_BEGINS, Commit, Prepare, Keepalive})
 
 
 class Stopped(Exception):
