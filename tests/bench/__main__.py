@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pgtail.errors import ServerError
 from tests.bench.contenders import Contender, contenders
 from tests.bench.measure import FLOOR, Cost, Failed, Run, run
 from tests.bench.workload import SIZES, WORK, Backlog
@@ -31,7 +32,10 @@ def main() -> None:
     backlog = Backlog(SIZES[name])
     if not backlog.is_there():
         console.print(f"making {backlog.size.changes:,} changes on an embedded PostgreSQL, kept in {WORK} ...")
-        backlog.record()
+        try:
+            backlog.record()
+        except ServerError as error:
+            raise SystemExit(f"the workload could not be made: {error}") from error
     found, missing = contenders(backlog)
     for line in missing:
         console.print(f"left out: {line}", markup=False)
@@ -39,9 +43,12 @@ def main() -> None:
     try:
         for output in (NULL, FILE):
             costs = _in_turn(found, backlog, output)
+            console.print()
             console.print(_table(costs, backlog, output))
     finally:
         FILE.unlink(missing_ok=True)
+    console.print("\nCPU: user and system time; ratio: CPU time, as a multiple of the first line's.")
+    console.print("framing (finding where frames end, nothing else) and cat show what limits there are.")
 
 
 def _in_turn(found: list[Contender], backlog: Backlog, output: Path) -> dict[str, Cost]:
@@ -75,12 +82,12 @@ def _table(costs: dict[str, Cost], backlog: Backlog, output: Path) -> Table:
     size = backlog.lengths.stat().st_size / 1e6
     table = Table(
         title=f"{backlog.size.changes:,} changes, {size:.0f} MB, {where}; medians of {ROUNDS} in turn",
-        caption=f"CPU: user and system time. A peak below {FLOOR} MB is the measuring process's own.",
+        title_justify="left",
         box=None,
     )
-    table.add_column("program")
-    for heading in ("CPU s", "least-most", "times pgtail's", "wall s", "changes/s", "peak MB"):
-        table.add_column(heading, justify="right")
+    table.add_column("program", no_wrap=True)
+    for heading in ("CPU s", "least-most", "ratio", "wall s", "peak MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
     pgtail = next(iter(costs.values()))
     for name, cost in costs.items():
         least, most = cost.spread
@@ -90,8 +97,7 @@ def _table(costs: dict[str, Cost], backlog: Backlog, output: Path) -> Table:
             f"{least:.2f}-{most:.2f}",
             f"{cost.cpu / pgtail.cpu:.2f}",
             f"{cost.wall:.2f}",
-            f"{backlog.size.changes / cost.wall:,.0f}",
-            f"{cost.peak:.0f}",
+            f"{cost.peak:.0f}" if cost.peak > FLOOR else f"<{FLOOR}",
         )
     return table
 

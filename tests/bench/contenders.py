@@ -42,11 +42,11 @@ def contenders(backlog: Backlog) -> tuple[list[Contender], list[str]]:
 
 
 def _pgtail(backlog: Backlog) -> Contender:
-    return Contender("pgtail decode -o json", [*_decode(), backlog.lengths])
+    return Contender("pgtail decode", [*_decode(), backlog.lengths])
 
 
 def _pgtail_recvlogical(backlog: Backlog) -> Contender:
-    return Contender("the same, pg_recvlogical's file", [*_decode(), backlog.recvlogical])
+    return Contender("pgtail, recvlogical", [*_decode(), backlog.recvlogical])
 
 
 def _decode() -> list[str | Path]:
@@ -58,7 +58,7 @@ def _node(backlog: Backlog) -> Contender:
     if node is None:
         raise Missing(f"npm's {_NODE_PACKAGE}: there is no node")
     _install_node_package()
-    return Contender(f"Node {_NODE_PACKAGE}", [node, HERE / "node_peer.mjs", WORK, backlog.lengths])
+    return Contender(f"npm {_NODE_PACKAGE}", [node, HERE / "node_peer.mjs", WORK, backlog.lengths])
 
 
 def _install_node_package() -> None:
@@ -98,8 +98,8 @@ def _installed_node_version() -> str | None:
 
 def _walk(backlog: Backlog) -> Contender:
     walk: list[str | Path] = [sys.executable, "-I", "-S", HERE / "walk.py", backlog.lengths]
-    return Contender("limit: framing only, in Python", walk, writes_changes=False)
+    return Contender("framing, in Python", walk, writes_changes=False)
 
 
 def _cat(backlog: Backlog) -> Contender:
-    return Contender("limit: cat", ["cat", backlog.lengths], writes_changes=False)
+    return Contender("cat", ["cat", backlog.lengths], writes_changes=False)

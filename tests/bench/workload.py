@@ -112,7 +112,9 @@ def _free_megabytes() -> int:
 
 def _make_changes(server: EmbeddedServer, size: Size) -> None:
     setup: list[str | Path] = [server.installation.program("psql"), "-X", "-q", "-d", server.conninfo(), "-f", _SETUP]
-    subprocess.run(setup, check=True, capture_output=True)
+    psql = subprocess.run(setup, check=False, capture_output=True, text=True)
+    if psql.returncode != 0:
+        raise ServerError(f"the benchmark's tables could not be made: {psql.stderr.strip()}")
     with psycopg.connect(server.conninfo(), autocommit=True) as session:
         session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [_SLOT])
         for statement in size.statements:
