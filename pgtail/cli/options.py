@@ -21,21 +21,11 @@ def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-class Count(click.ParamType):
-    """A number of at least 1, or 0 or `none` for no limit (None)."""
-
-    name = "n"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        if value is None or value in ("0", "none", "all"):
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            number = -1
-        if number < 0:
-            self.fail(f"{value!r} is not a number, and not 0 or none for no limit", param, ctx)
-        return number or None
+def _count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    """A number, or 0 for no limit (None)."""
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is no number; 0 is for no limit", ctx, param)
+    return int(value) or None
 
 
 def output_options(function: F) -> F:
@@ -67,14 +57,16 @@ def output_options(function: F) -> F:
             ),
             click.option(
                 "--max-width",
-                type=Count(),
+                metavar="N",
+                callback=_count,
                 default="60",
                 show_default=True,
                 help="table: cells of a value before it is cut; 0 for no limit.",
             ),
             click.option(
                 "--max-rows",
-                type=Count(),
+                metavar="N",
+                callback=_count,
                 default="20",
                 show_default=True,
                 help="table: changes of a transaction before the rest is only counted; 0 for no limit.",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -203,7 +203,7 @@ class Json:
         self._schema_changes = options.schema_changes
         self._of: Transaction | None = None
         self._xid = self._commit = self._origin = b""
-        self._render = {
+        self._render: dict[type[Event], Callable[[Any], None]] = {
             RowChange: self._row,
             TableTruncate: self._truncate,
             LogicalMessage: self._message,
