@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgtail.cli.options import Count, dump_options, filter_options
+from pgtail.cli.options import count, dump_options, filter_options
 
 if TYPE_CHECKING:
     from pgtail.cli.common import FileSink
@@ -58,7 +58,8 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
 @click.option("-f", "--file", metavar="FILE", help="Write to FILE instead of standard output.")
 @click.option(
     "--max-bytes",
-    type=Count(),
+    metavar="N",
+    callback=count,
     default="48",
     show_default=True,
     help="table: bytes of a field before the rest is only counted; 0 for no limit.",
@@ -252,15 +253,15 @@ class Inspect:
         from pgtail.outputs.bytes_view import Place, damage_of
 
         waiting, cursor = self._waiting, self._cursor
-        fresh = bool(cursor.spans) and (waiting is None or waiting.spans is not cursor.spans)
-        self._settle(error.offset)
+        buf, spans = cursor.buf, cursor.spans
+        if not spans or (waiting is not None and waiting.spans is spans):
+            self._settle(error.offset)
+            return  # not one field of the message was read
+        base = input_.offset_of(buf, spans[0].start)
+        self._settle(error.offset if base is None else base)
         if not isinstance(error, DecodeError):
             return
         self._number += 1
-        buf, spans = cursor.buf, cursor.spans
-        if not fresh:
-            return
-        base = input_.offset_of(buf, spans[0].start)
         bad = None if base is None else error.offset - base + spans[0].start
         good, damage = damage_of(error, list(self._fields.describe(buf, spans)), cursor.pos, bad)
         damage.field = self._fields.named(damage.field)

@@ -21,7 +21,7 @@ def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-def _count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     """A number, or 0 for no limit (None)."""
     if not value.isdecimal():
         raise click.BadParameter(f"{value!r} is no number; 0 is for no limit", ctx, param)
@@ -58,7 +58,7 @@ def output_options(function: F) -> F:
             click.option(
                 "--max-width",
                 metavar="N",
-                callback=_count,
+                callback=count,
                 default="60",
                 show_default=True,
                 help="table: cells of a value before it is cut; 0 for no limit.",
@@ -66,7 +66,7 @@ def output_options(function: F) -> F:
             click.option(
                 "--max-rows",
                 metavar="N",
-                callback=_count,
+                callback=count,
                 default="20",
                 show_default=True,
                 help="table: changes of a transaction before the rest is only counted; 0 for no limit.",
