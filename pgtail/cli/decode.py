@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
-    """Decode dumps of pgoutput messages; a FILE of - is standard input.
+    """Decode dumps of pgoutput messages. A FILE of - is standard input.
 
     The form of each file is recognised by its content: what pg_recvlogical wrote, messages one after another,
     walsender frames, psql's output of pg_logical_slot_peek_binary_changes in any layout, hex lines, COPY text, CSV and

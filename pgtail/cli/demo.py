@@ -21,9 +21,10 @@ _PAUSE = 0.35
 @click.command("demo")
 @click.option("--serve", is_flag=True, help="Leave the server running, with some business on it, until Ctrl-C.")
 def command(serve: bool) -> None:
-    """Show what pgtail does, on an embedded PostgreSQL that is gone afterwards.
+    """Show what pgtail does, on an embedded server.
 
-    The server comes with the extra `demo`, listens on this machine alone and lives in a temporary directory.
+    The server comes with the extra `demo`, listens on this machine alone, lives in a temporary directory, and is gone
+    afterwards.
     """
     from pgtail.cli.common import exit_statuses
 

@@ -76,7 +76,7 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
     "--resync", is_flag=True, help="After damage go on where messages decode again (exit status 1 all the same)."
 )
 def command(files: tuple[str, ...], **options: Any) -> None:
-    """Show the messages of a dump byte by byte; a FILE of - is standard input.
+    """Show a dump byte by byte. A FILE of - is standard input.
 
     Each field of each message stands on a line: its offset and bytes, its name and type in the words of PostgreSQL's
     manual, its value, and what that means. Cells stand under the names of their columns, decoded as the column's

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @protocol_options
 @verbose_option
 def command(**options: Any) -> None:
-    """Tail a replication slot of pgoutput, as tables or newline-delimited JSON.
+    """Tail a replication slot, as tables or JSON.
 
     DSN is a connection string, a URI or a database's name; what it leaves out comes from PG* variables, the service
     file and .pgpass. An existing slot is read without consuming anything unless --ack says so.
