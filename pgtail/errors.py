@@ -78,7 +78,9 @@ class DecodeError(InputError):
 
 
 class Truncated(DecodeError):
-    """The bytes end inside a message: more of them might complete it."""
+    """The bytes end inside a message: `missing` more of them, or more than that, might complete it."""
+
+    missing = 1
 
 
 class Malformed(DecodeError):

@@ -1,0 +1,90 @@
+"""Floor 4, the shelf of input forms: files and pipes -> decoded messages, each at its offset.
+
+A new form is one file, one line in INPUTS, and one example under tests/inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgtail.errors import InputError, OptionError
+from pgtail.inputs.base import Input
+from pgtail.inputs.copydata import CopyDataFrames
+from pgtail.inputs.copytext import CopyText
+from pgtail.inputs.csv import Csv
+from pgtail.inputs.hexlines import HexLines
+from pgtail.inputs.lengths import Lengths
+from pgtail.inputs.pgcopy import PgCopy
+from pgtail.inputs.psql import Psql
+from pgtail.inputs.raw import Raw
+from pgtail.inputs.recvlogical import Recvlogical
+from pgtail.inputs.source import Source
+from pgtail.inputs.window import LARGE, Window
+from pgtail.wire.decoder import Decoder
+
+__all__ = ["INPUTS", "Input", "Source", "open_input"]
+
+INPUTS: Final[dict[str, type[Input]]] = {
+    "pgcopy": PgCopy,
+    "copydata": CopyDataFrames,
+    "lengths": Lengths,
+    "recvlogical": Recvlogical,
+    "raw": Raw,
+    "hex": HexLines,
+    "copytext": CopyText,
+    "csv": Csv,
+    "psql": Psql,
+}
+"""Every form, by the name that --input-format has for it; the first one that recognises a source gets it."""
+
+_EVERY_BYTE: Final = 64 * 1024
+"""Up to here a source is looked at whenever more of it came, then less and less often."""
+
+
+def open_input(source: Source, decoder: Decoder, *, format: str | None = None) -> Input:  # noqa: A002 - the option's name
+    """Read a source as the form that is asked for, or as the one its content shows.
+
+    Raises InputError if it is none of them, OptionError if there is no such form.
+    """
+    window = Window(source)
+    if format is None:
+        return _recognise(window, decoder)(window, decoder)
+    if format not in INPUTS:
+        raise OptionError(f"there is no input format {format}: choose one of {', '.join(INPUTS)}")
+    return INPUTS[format](window, decoder)
+
+
+def _recognise(window: Window, decoder: Decoder) -> type[Input]:
+    """The form of a source: as soon as enough of it is there."""
+    window.more()
+    while True:
+        head, final = window.buf, window.final
+        unsure: type[Input] | None = None
+        for form in INPUTS.values():
+            verdict = form.sniff(head, decoder, final=final)
+            if verdict and (unsure is None or final or len(head) > _EVERY_BYTE):
+                return form
+            if verdict is None and unsure is None:
+                unsure = form
+        if final and not head and window.source.damage is None:
+            return Recvlogical
+        if final or len(head) > LARGE:
+            break
+        window.more(1 if len(head) < _EVERY_BYTE else len(head) // 8)
+    for form in INPUTS.values():
+        if form.search(head, decoder, final=final):
+            return form
+    if unsure is not None and not final:
+        return unsure
+    if window.source.damage is not None:
+        raise window.source.damage
+    raise InputError(_unrecognised(head), source=window.source.name)
+
+
+def _unrecognised(head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "this is UTF-16 text (PowerShell's > writes it): convert it to UTF-8 first"
+    if head.startswith(b"PGDMP"):
+        return "this is a pg_dump archive, not a dump of logical replication messages"
+    forms = ", ".join(INPUTS)
+    return f"none of the known forms ({forms}), or damaged from the start; --input-format FORM forces one"

@@ -1,0 +1,155 @@
+"""Floor 4, bytea written as text, as psql and COPY show it: hex, escape and base64; knows nothing of messages."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from abc import ABC, abstractmethod
+from typing import ClassVar, Final
+
+
+class BadText(Exception):
+    """Not the text it should be: `index` is where. Never leaves this floor."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.index = index
+        self.reason = reason
+
+
+class Codec(ABC):
+    """One way to write bytes as text."""
+
+    name: ClassVar[str]
+    wrapped: ClassVar[bool] = False
+    """Whether a value is broken into lines."""
+
+    @abstractmethod
+    def decode(self, text: bytes) -> bytes:
+        """The bytes. Raises BadText."""
+
+    @abstractmethod
+    def safe(self, text: bytes) -> int:
+        """How much of the beginning of a text can be decoded by itself."""
+
+    @abstractmethod
+    def width(self, data: bytes) -> int:
+        """How many characters of text the server writes for these bytes, when more follow."""
+
+
+class Hex(Codec):
+    """Two digits for each byte."""
+
+    name = "hex"
+    _other = re.compile(rb"[^0-9A-Fa-f]")
+
+    def decode(self, text: bytes) -> bytes:
+        try:
+            return binascii.unhexlify(text)
+        except binascii.Error:
+            other = self._other.search(text)
+            if other is not None:
+                raise BadText(other.start(), f"{_shown(text, other.start())} is no hex digit") from None
+            raise BadText(len(text) - 1, "a hex digit without its second half") from None
+
+    def safe(self, text: bytes) -> int:
+        return len(text) & ~1
+
+    def width(self, data: bytes) -> int:
+        return 2 * len(data)
+
+
+class Escape(Codec):
+    """Printable characters as they are, a backslash doubled, all other bytes as a backslash and three octal digits.
+
+    `backslash` is how often a COPY repeats each backslash, `quote` whether quotes are doubled, as in CSV.
+    """
+
+    name = "escape"
+
+    def __init__(self, *, backslash: int = 1, quote: bool = False) -> None:
+        slash = rb"\\" * backslash
+        plain = rb'[^\\"]++|""' if quote else rb"[^\\]++"
+        self._valid = re.compile(rb"(?:" + plain + rb"|" + slash * 2 + rb"|" + slash + rb"[0-3][0-7]{2})*+")
+        self._backslash = backslash
+        self._quote = quote
+
+    def decode(self, text: bytes) -> bytes:
+        valid = self._valid.match(text)
+        if valid is None or valid.end() < len(text):
+            index = 0 if valid is None else valid.end()
+            raise BadText(index, f"{_shown(text, index)} does not begin an escaped byte")
+        if self._backslash == 2:
+            text = text.replace(b"\\\\", b"\\")
+        if self._quote:
+            text = text.replace(b'""', b'"')
+        return text.decode("unicode_escape").encode("latin-1") if b"\\" in text else text
+
+    def safe(self, text: bytes) -> int:
+        valid = self._valid.match(text)
+        end = 0 if valid is None else valid.end()
+        return end if len(text) - end < 3 + self._backslash else len(text)
+
+    def width(self, data: bytes) -> int:
+        octal = len(data.translate(None, _PRINTABLE))
+        wide = len(data) + octal * (2 + self._backslash) + data.count(b"\\") * (2 * self._backslash - 1)
+        return wide + data.count(b'"') * self._quote
+
+
+class Base64(Codec):
+    """What encode(data, 'base64') makes: a line break after every 76 characters, which COPY writes as \\n."""
+
+    name = "base64"
+    wrapped = True
+    LINE: Final = 76
+    _BREAK: Final = b"\\n"
+    _other = re.compile(rb"[^A-Za-z0-9+/]")
+
+    def __init__(self, *, copied: bool = False) -> None:
+        self._break_size = len(self._BREAK) * copied
+
+    def decode(self, text: bytes) -> bytes:
+        plain = text.replace(self._BREAK, b"")
+        try:
+            return binascii.a2b_base64(plain, strict_mode=True)
+        except binascii.Error:
+            other = self._other.search(plain.rstrip(b"="))
+            if other is not None:
+                index = other.start()
+                raise BadText(self._position(index), f"{_shown(plain, index)} is no base64 digit") from None
+            raise BadText(len(text), "the base64 text is not whole") from None
+
+    def safe(self, text: bytes) -> int:
+        line = self.LINE + len(self._BREAK)
+        return len(text) // line * line if self._BREAK in text else len(text) & ~3
+
+    def width(self, data: bytes) -> int:
+        return self._position(len(data) * 4 // 3)
+
+    def _position(self, index: int) -> int:
+        """Where a digit stands among the line breaks that are part of the text."""
+        return index + index // self.LINE * self._break_size
+
+
+_PRINTABLE: Final = bytes(range(0x20, 0x7F))
+
+_HEX: Final = re.compile(rb"(?:\\{1,2}x|0x)[0-9A-Fa-f]*|[4-7][0-9A-Fa-f]*")
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
+
+
+def codec_of(text: bytes) -> str:
+    """The name of the codec that a message is likely written in.
+
+    A message begins with a letter, so its hex begins with 4 to 7, where base64 never begins; every message but
+    Stream Stop (E) has a byte that the escape format writes with a backslash.
+    """
+    if _HEX.fullmatch(text):
+        return Hex.name
+    if text != b"E" and _BASE64.fullmatch(text.replace(b"\\n", b"")):
+        return Base64.name
+    return Escape.name if b"\\" in text[:4096] or text == b"E" else Hex.name
+
+
+def _shown(text: bytes, index: int) -> str:
+    value = text[index]
+    return f"{chr(value)!r}" if 0x20 <= value < 0x7F else f"byte 0x{value:02x}"

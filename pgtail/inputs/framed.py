@@ -1,0 +1,221 @@
+"""Floor 4, what copydata, lengths and pgcopy share: messages whose length stands before them."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Final, TypeAlias
+
+from pgtail.errors import DecodeError, Malformed, Truncated
+from pgtail.inputs.base import Input
+from pgtail.inputs.probe import Run, best_run
+from pgtail.inputs.skim import ahead, let_go, skimmer
+from pgtail.inputs.window import LARGE, Window
+from pgtail.wire.cursor import MAX_LENGTH, Buffer
+from pgtail.wire.decoder import AnyFrame, Decoded, Decoder, Unknown
+from pgtail.wire.walsender import UnknownFrame
+
+_HORIZON: Final = 4 << 20
+"""How far ahead the search after damage looks."""
+
+_SEARCHED: Final = 256 * 1024
+"""How much of an unknown source's beginning is searched for messages."""
+
+_START_SIZE: Final = 32
+"""More than a match of _start can have."""
+
+MOST: Final = MAX_LENGTH + 1024
+"""No frame is longer: the server builds it in one buffer of at most MaxAllocSize bytes."""
+
+NOTHING: Final = -1
+"""The payload's place where a frame has nothing to decode."""
+
+Place: TypeAlias = tuple[int, int, int | None]
+"""Where a payload starts (NOTHING: pass over it) and where its frame ends, and its LSN where the framing has one."""
+
+Decode: TypeAlias = Callable[[Buffer, int, int], tuple[AnyFrame, int | None, int | None]]
+
+
+class Framed(Input):
+    """Frames one after another."""
+
+    _start: ClassVar[re.Pattern[bytes]]
+    """How a frame may begin; matches nothing itself."""
+
+    def __init__(self, window: Window, decoder: Decoder) -> None:
+        super().__init__(window, decoder)
+        decoder.separator = None
+
+    @classmethod
+    @abstractmethod
+    def _place(cls, buf: bytes, pos: int, end: int) -> Place:
+        """The frame that starts at `pos`, with an end beyond `end` where more bytes are needed. Raises Malformed."""
+
+    @classmethod
+    def _decode(cls, decoder: Decoder) -> Decode:
+        """What decodes a payload."""
+        return decoder.frame
+
+    def _passed(self, buf: bytes, pos: int) -> None:
+        """A frame with nothing to decode was passed over."""
+
+    @classmethod
+    def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
+        found, _ = cls._best_run(head, decoder, 0)
+        if found.weight:
+            return found.ended or found.short or found.messages > 1
+        return None if found.ended or found.short else False
+
+    @classmethod
+    def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
+        candidates = cls._start.finditer(head, 0, _SEARCHED)
+        return any(cls._best_run(head, decoder, match.start())[0].credible(final=final) for match in candidates)
+
+    def messages(self) -> Iterator[Decoded]:
+        window, place, decode = self._window, self._place, self._decode(self._decoder)
+        self._settle()
+        while True:
+            buf, pos, base = window.buf, window.pos, window.base
+            end, stop = len(buf), pos
+            try:
+                while pos < end:
+                    start, stop, lsn = place(buf, pos, end)
+                    if stop > end:
+                        break
+                    if start >= 0:
+                        message, frame_lsn, clock = decode(buf, start, stop)
+                        yield message, frame_lsn or lsn, base + start, clock
+                    else:
+                        self._passed(buf, pos)
+                    pos = stop
+            except DecodeError as error:
+                raise self._located(error, base) from None
+            finally:
+                window.pos = pos
+            if stop > end:
+                large = self._complete(start, stop)
+                if large is not None:
+                    yield large
+            elif window.final:
+                self._check_end()
+                return
+            else:
+                window.more()
+
+    def _settle(self) -> None:
+        """Find out whether the source goes on inside a stream segment, where its next message may be read both ways."""
+        window, decoder = self._window, self._decoder
+        while True:
+            if window.pos < len(window.buf):
+                found, inside = self._best_run(window.buf, decoder, window.pos)
+                if found.messages:
+                    decoder.in_stream = inside
+                if found.messages or not found.short or len(window.buf) - window.pos > LARGE:
+                    return
+            if window.final or not window.more():
+                return
+
+    def _complete(self, start: int, stop: int) -> Decoded | None:
+        """The next frame ends beyond what is held: hold it all, or decode it if it is large. Raises Truncated."""
+        window = self._window
+        missing = stop - len(window.buf)
+        left = self.source.left()
+        if window.final or (left is not None and missing > left):
+            raise self._cut(start, missing)
+        if start == NOTHING or stop - window.pos <= LARGE:
+            window.more(missing)
+            return None
+        return self._large(start - window.pos, stop - window.pos)
+
+    def _cut(self, start: int, missing: int) -> Exception:
+        """The error that the source ends inside a frame: the message's own, where it is cut as well."""
+        window = self._window
+        try:
+            if NOTHING < start < len(window.buf):
+                cursor = self._decoder.cursor
+                scratch = Decoder(assume=self._decoder.assume, encoding=cursor.encoding, cursor=cursor)
+                scratch.in_stream = self._decoder.in_stream
+                self._decode(scratch)(window.buf, start, len(window.buf))
+        except Truncated as error:
+            return self._located(error, window.base)
+        except Malformed:
+            pass
+        reason = f"{missing} more byte{'s'[: missing != 1]} needed by the length of the frame"
+        return self._located(Truncated(reason, offset=window.pos), window.base)
+
+    def _large(self, start: int, stop: int) -> Decoded:
+        """The next message, which is longer than what is held: followed to its end before it is read."""
+        window, source = self._window, self.source
+        lsn = self._place(window.buf, window.pos, len(window.buf))[2]
+        window.give_back()
+        base = source.position
+        try:
+            message = self._decode(skimmer(self._decoder))(ahead(source), start, stop)[0]
+            if isinstance(message, Unknown | UnknownFrame):
+                raise Malformed(f"a message of {stop - start} bytes of an unknown kind", offset=start)
+            payload = source.read_all(stop)
+            window.restart()
+            message, frame_lsn, clock = self._decode(self._decoder)(payload, start, stop)
+        except DecodeError as error:
+            if isinstance(error, Truncated) and source.damage is not None:
+                raise source.damage from None
+            raise error.located(source.name, base + error.offset) from None
+        let_go(self._decoder.cursor)
+        return message, frame_lsn or lsn, base + start, clock
+
+    def _seek(self) -> bool:
+        window = self._window
+        window.hold(2 * _HORIZON)
+        if self._next_frame():
+            return True
+        while True:
+            limit = len(window.buf) if window.final else len(window.buf) - _HORIZON
+            for match in self._start.finditer(window.buf, window.pos + 1, limit):
+                found, inside = self._best_run(window.buf, self._decoder, match.start())
+                if found.credible(final=window.final):
+                    window.pos, self._decoder.in_stream = match.start(), inside
+                    return True
+            if window.final:
+                window.pos = len(window.buf)
+                if not self.source.skip_damage():
+                    return False
+                window.restart()
+            else:
+                window.pos = max(limit - _START_SIZE, window.pos)
+            window.hold(2 * _HORIZON)
+
+    def _next_frame(self) -> bool:
+        """Go to where the damaged frame ends by its own length, if another one stands there."""
+        window = self._window
+        try:
+            _, stop, _ = self._place(window.buf, window.pos, len(window.buf))
+        except DecodeError:
+            return False
+        if stop >= len(window.buf):
+            return False
+        found, inside = self._best_run(window.buf, self._decoder, stop)
+        if found.messages or found.short:
+            window.pos, self._decoder.in_stream = stop, inside if found.messages else None
+            return True
+        return False
+
+    @classmethod
+    def _best_run(cls, buf: bytes, decoder: Decoder, pos: int) -> tuple[Run, bool]:
+        end = len(buf)
+
+        def unit(scratch: Decoder, pos: int) -> tuple[AnyFrame, int]:
+            while True:
+                start, stop, _ = cls._place(buf, pos, end)
+                if start != NOTHING and start < end:
+                    message = cls._decode(scratch)(buf, start, min(stop, end))[0]
+                    if stop > end:
+                        raise Malformed("the frame is longer than its message", offset=pos)
+                    return message, stop
+                if stop >= end:
+                    raise Truncated("the frame is not whole", offset=pos)
+                pos = stop
+
+        model = Decoder(assume=decoder.assume)
+        model.in_stream = decoder.in_stream
+        return best_run(unit, model, pos, end)

@@ -1,0 +1,244 @@
+"""Floor 4, how a text form lays out its rows: found from sample lines by which reading of them gives messages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pgtail.errors import DecodeError, Truncated
+from pgtail.inputs.bytea import BadText, Base64, Codec, codec_of
+from pgtail.wire.decoder import Decoder, Unknown
+from pgtail.wire.stream import StreamStop
+
+Row: TypeAlias = re.Pattern[bytes]
+
+LSN: Final = re.compile(rb"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
+_BARS: Final = (b"|", "│".encode())
+_BAR: Final = rb"(?:\||\xe2\x94\x82)"
+"""psql's column border, in ASCII and in Unicode."""
+
+_PREFIX: Final = rb"(?:\\{1,2}x|0x)?"
+_MARKS: Final = (b"+", "↵".encode())
+"""What psql puts behind a line of a value that goes on in the next one, aligned."""
+
+_AFTER_LSN: Final = re.compile(rb"(?<![\w/])" + LSN.pattern + rb"\b([^\w\\]*+)")
+_BEFORE_LSN: Final = re.compile(rb"([^\w\\]++)" + LSN.pattern + rb"\b")
+_AFTER_XID: Final = re.compile(rb"\A[^\w\\]*+\d{1,10}([^\w\\]++)(?=\S)")
+_BEFORE_XID: Final = re.compile(rb"\w([^\w\\]++)\d{1,10}[^\w\\]*+\Z")
+_FIELD: Final = re.compile(_BAR + rb"? *+(?P<name>[A-Za-z_?][\w?]*+)(?P<separator>[^\w\\]++)(?P<value>.*+)", re.DOTALL)
+_NEAR: Final = 400
+"""Columns are told by what stands so near to the ends of a line."""
+
+_MOST_BEFORE: Final = 3
+_MOST_AFTER: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a text form may look like.
+
+    `separators`: the column separators it may have (one byte each), None for any. `quoted`: cells may stand in
+    double quotes. `bordered`: lines may begin and end with a border. `fields`: a row may be a line for each column.
+    """
+
+    codecs: Mapping[str, Codec]
+    separators: bytes | None = b""
+    quoted: bool = False
+    bordered: bool = False
+    fields: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`row` matches a whole line, with groups lsn (if there is one) and data; `start` its beginning up to the data.
+
+    `lone`: the data is the only column. `padded`: spaces behind the data may belong to it or fill the column.
+    """
+
+    row: Row
+    start: Row
+    codec: Codec
+    lone: bool
+    padded: bool
+
+
+def find_layout(lines: list[bytes], form: Form, decoder: Decoder) -> Layout | None:
+    """The layout in which most of the lines are messages; None if none of them is."""
+    best: tuple[int, Layout] | None = None
+    for shape in _shapes(lines, form):
+        row = shape.row()
+        matches = [match for line in lines if (match := row.fullmatch(line))]
+        cells = (match["data"] for match in matches)
+        names = Counter(name for cell in cells if cell and (name := message_codec(cell, form, decoder)))
+        if names and (best is None or names.total() > best[0]):
+            best = names.total(), shape.layout(form.codecs[names.most_common(1)[0][0]], matches)
+            if 2 * names.total() > len(lines):
+                break
+    return None if best is None else best[1]
+
+
+def default_layout(form: Form) -> Layout:
+    """The layout to try where no line could be made out: the data alone, in hex."""
+    return _Shape(form, b"", b"", 0, 0, b"").layout(form.codecs["hex"], [])
+
+
+def message_codec(text: bytes, form: Form, decoder: Decoder) -> str | None:
+    """The name of the codec in which a cell is a message, or the first line of one."""
+    text, goes_on = unmarked(text.rstrip(b" "))
+    name = codec_of(text)
+    codec = form.codecs.get(name)
+    if codec is None:
+        return None
+    try:
+        data = codec.decode(text)
+        message = Decoder(assume=decoder.assume).message(data, 0, len(data))
+    except Truncated:
+        return name if codec.wrapped and (goes_on or len(text) == Base64.LINE) else None
+    except (BadText, DecodeError):
+        return None
+    # A lone E is too little: 45 may be any number.
+    return None if isinstance(message, Unknown | StreamStop) else name
+
+
+def unmarked(text: bytes) -> tuple[bytes, bool]:
+    """A line of base64 without psql's mark that it goes on, and whether it had one."""
+    for mark in _MARKS:
+        if text.endswith(mark):
+            bare = text[: -len(mark)].rstrip(b" ")
+            if len(bare) % 4 == 0:
+                return bare, True
+    return text, False
+
+
+# Every repetition below takes all it can and gives nothing back, or is the only one that gives back: these patterns
+# meet lines of any length and content.
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Columns beside each other: so many before the data and after it."""
+
+    form: Form
+    separator: bytes
+    cell: bytes
+    """What stands between separators."""
+
+    before: int
+    after: int
+    border: bytes
+
+    def row(self, lsn: int | None = None) -> Row:
+        """`lsn` is the number of the column with the log position."""
+        quote = rb'"?' if self.form.quoted else b""
+        if self.form.quoted:
+            data = rb'[^\s",;]*+' if self.after else rb'(?:[^"\s](?:[^"]++|"")*+)?'
+        else:
+            data = rb"(?:\S.*)?" if self.border or self.after else rb"(?:\S.*+)?"
+        after = [self.separator + self._cell(i, lsn) for i in range(self.before, self.before + self.after)]
+        end = self.border + rb" *+"
+        return re.compile(self._start(lsn) + rb"(?P<data>" + data + rb")" + quote + b"".join(after) + end)
+
+    def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> Layout:
+        columns = self.before + self.after
+        found = Counter(i for match in matches for i in range(columns) if LSN.fullmatch(match[f"c{i}"].strip()))
+        lsn = found.most_common(1)[0][0] if found else None
+        padded = bool(self.border or self.after)
+        return Layout(self.row(lsn), re.compile(self._start(lsn)), codec, lone=not columns, padded=padded)
+
+    def _start(self, lsn: int | None) -> bytes:
+        lead = _BAR + rb"?+ *+" if self.form.bordered else rb" *+"
+        before = [self._cell(i, lsn) + self.separator for i in range(self.before)]
+        return lead + b"".join(before) + rb'"?' * self.form.quoted + _PREFIX
+
+    def _cell(self, i: int, lsn: int | None) -> bytes:
+        cell = rb"(?P<" + (b"lsn" if i == lsn else b"c%d" % i) + rb">" + self.cell + rb")"
+        return rb'"?' + cell + rb'"?' if self.form.quoted else cell
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A line for each column: its name and its value."""
+
+    separator: bytes
+    data: bytes
+    lsn: bytes | None
+    others: frozenset[bytes]
+    border: bytes
+
+    def row(self) -> Row:
+        kinds = [self._start() + rb"(?P<data>" + (rb"(?:\S.*)?)" if self.border else rb"(?:\S.*+)?)") + self.border]
+        if self.lsn is not None:
+            kinds.append(re.escape(self.lsn) + self.separator + rb"(?P<lsn>[^\s|]*+).*+")
+        if self.others:
+            kinds.append(rb"(?:" + b"|".join(map(re.escape, sorted(self.others))) + rb")" + self.separator + rb".*+")
+        return re.compile(_BAR + rb"?+ *+(?:" + b"|".join(kinds) + rb") *+")
+
+    def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> Layout:
+        start = re.compile(_BAR + rb"?+ *+" + self._start())
+        return Layout(self.row(), start, codec, lone=False, padded=bool(self.border))
+
+    def _start(self) -> bytes:
+        return re.escape(self.data) + self.separator + _PREFIX
+
+
+def _shapes(lines: list[bytes], form: Form) -> Iterator[_Shape | _Fields]:
+    bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 2 > len(lines)
+    border = _BAR if bordered else b""
+    if form.fields:
+        yield from _field_shapes(lines, border)
+    yield _Shape(form, b"", b"", 0, 0, border)
+    for separator, cell in _separators(lines, form):
+        for before in range(_MOST_BEFORE, -1, -1):
+            for after in range(_MOST_AFTER + 1):
+                if before + after:
+                    yield _Shape(form, separator, cell, before, after, border)
+
+
+def _separators(lines: list[bytes], form: Form) -> list[tuple[bytes, bytes]]:
+    """Patterns of separators and cells: from what stands beside log positions and transaction ids."""
+    if form.separators == b"":
+        return []
+    found: Counter[bytes] = Counter()
+    for line in lines:
+        ends = line if len(line) <= 2 * _NEAR else line[:_NEAR] + b"\n" + line[-_NEAR:]
+        for pattern in (_AFTER_LSN, _BEFORE_LSN, _AFTER_XID, _BEFORE_XID):
+            found.update(pattern.findall(ends))
+    patterns = [_separator(run, form) for run, _ in found.most_common(6)]
+    return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
+
+
+def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
+    """The patterns of a separator that was found, and of a cell; None if it is none."""
+    core = run.strip(b' "\n' if form.quoted else b" \n")
+    if form.separators is not None and (len(core) != 1 or core not in form.separators):
+        return None
+    if form.quoted:
+        return re.escape(core), rb'[^",;]*+'
+    if core in _BARS:
+        return _BAR + rb" *+", rb"[^|\xe2]*+"
+    if not core:
+        return (rb" ++", rb"[^ ]*+") if run else None
+    separator = re.escape(run)
+    return separator, rb"(?:(?!" + separator + rb").)*+"
+
+
+def _field_shapes(lines: list[bytes], border: bytes) -> Iterator[_Fields]:
+    """One shape for each column name that could be the data's."""
+    values: dict[bytes, list[bytes]] = {}
+    runs: Counter[bytes] = Counter()
+    for line in lines:
+        field = _FIELD.fullmatch(line)
+        if field is not None:
+            values.setdefault(field["name"], []).append(field["value"])
+            runs[field["separator"]] += 1
+    positions = [name for name, found in values.items() if all(LSN.fullmatch(value.strip(b" |")) for value in found)]
+    lsn = positions[0] if positions else None
+    for run, _ in runs.most_common(1):
+        core = run.strip(b" ")
+        separator = rb" *+" + _BAR + rb" *+" if core in _BARS else re.escape(run) if core else rb" ++"
+        for name in list(values)[:8]:
+            if name != lsn:
+                yield _Fields(separator, name, lsn, frozenset(values) - {name, lsn}, border)

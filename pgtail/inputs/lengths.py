@@ -1,0 +1,49 @@
+"""Floor 4, an int32 length that does not count itself, then what it counts: a walsender frame or a bare message."""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import Final
+
+from pgtail.errors import Malformed
+from pgtail.inputs.framed import MOST, NOTHING, Decode, Framed, Place
+from pgtail.inputs.probe import MESSAGE_START
+from pgtail.wire.cursor import Buffer
+from pgtail.wire.decoder import MESSAGES, AnyFrame, Decoder
+
+_length: Final = Struct(">i").unpack_from
+_SIZE: Final = 4
+
+_STATUS_TAG: Final = ord("r")
+_STATUS_SIZE: Final = 34
+"""Rollback Prepared begins with r as well, and is longer."""
+
+
+class Lengths(Framed):
+    """Frames behind their lengths."""
+
+    name = "lengths"
+    _start = re.compile(rb"(?=[\0-\x3f].{3}(?:[wk]|" + MESSAGE_START.pattern + rb"))", re.DOTALL)
+
+    @classmethod
+    def _place(cls, buf: bytes, pos: int, end: int) -> Place:
+        start = pos + _SIZE
+        if start > end:
+            return NOTHING, start, None
+        (size,) = _length(buf, pos)
+        if not 0 < size <= MOST:
+            raise Malformed(f"a frame of {size} bytes", offset=pos, field="length")
+        return start, start + size, None
+
+    @classmethod
+    def _decode(cls, decoder: Decoder) -> Decode:
+        frame, message = decoder.frame, decoder.message
+
+        def decode(buf: Buffer, start: int, stop: int) -> tuple[AnyFrame, int | None, int | None]:
+            tag = buf[start]
+            if tag in MESSAGES and (tag != _STATUS_TAG or stop - start != _STATUS_SIZE):
+                return message(buf, start, stop), None, None
+            return frame(buf, start, stop)
+
+        return decode

@@ -1,0 +1,50 @@
+"""Floor 4, what psql prints around the rows: headers, rules, footers, command tags. Everything else must be a row."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_RULE: Final = re.compile(rb"(?:[-+| ]|\xe2[\x94\x95].)*(?:-|\xe2[\x94\x95].)(?:[-+| ]|\xe2[\x94\x95].)*")
+_RECORD: Final = re.compile(rb"(?:[-+]|\xe2[\x94\x95].)*\[ .{1,40} \d+ \](?:[-+]|\xe2[\x94\x95].)*|\* .{1,40} \d+")
+_FOOTER: Final = re.compile(rb"\(\d+ [^()]{1,40}\)")
+_STATUS: Final = re.compile(
+    rb"(?:RE)?SET|BEGIN|COMMIT|ROLLBACK|DO|CALL|(?:COPY|SELECT|INSERT 0|UPDATE|DELETE|FETCH|MOVE) \d+"
+    rb"|(?:CREATE|ALTER|DROP|START|TRUNCATE) [A-Z ]+|Time: .*"
+    rb"|[A-Z][a-z]+ [a-z ]*(?:is|are) .*\."
+)
+_HEADER: Final = re.compile(rb'[A-Za-z_?"][A-Za-z_?". |,;\t\xe2\x94\x82]{0,98}')
+_BLANKS: Final = re.compile(rb" {2,}")
+_END_OF_COPY: Final = b"\\."
+
+_LIKE_DATA: Final = re.compile(rb"[0-9A-Fa-f]{16}|\\|[A-Za-z0-9+/]{20}")
+"""What a line with a message in it has, even a damaged one."""
+
+
+class Noise:
+    """Tells which lines are no rows on purpose. It is asked about lines that are not rows with a message."""
+
+    def __init__(self, *, comments: bool = False) -> None:
+        self.fresh = True
+        """Whether a header may come."""
+        self._started = False
+        self._comments = comments
+
+    def row(self) -> None:
+        """A row with a message was seen."""
+        self.fresh = False
+        self._started = True
+
+    def covers(self, line: bytes) -> bool:
+        """Whether a line is noise."""
+        line = line.strip()
+        if not line or _FOOTER.fullmatch(line) or line == _END_OF_COPY:
+            self.fresh = True
+            return True
+        if _RULE.fullmatch(line) or _RECORD.fullmatch(line) or _STATUS.fullmatch(line):
+            return True
+        if self._comments and line.startswith(b"#"):
+            return True
+        if self.fresh and _HEADER.fullmatch(_BLANKS.sub(b" ", line)):
+            return True
+        return not self._started and not _LIKE_DATA.search(line)
