@@ -177,10 +177,8 @@ def build_types(*, encoding: str, numbers: str, declared: Sequence[str]) -> Type
     """The types of one stream, with the enums of `--type NAME=enum`. Raises OptionError."""
     from pgtail.values import Types
 
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise OptionError(f"--encoding {encoding}: unknown; utf-8, latin1 or cp1252 are examples") from None
+    if not _holds_ascii(encoding):
+        raise OptionError(f"--encoding {encoding}: no encoding of PostgreSQL; utf-8, latin1 or cp1252 are examples")
     enums = []
     for text in declared:
         name, _, kind = text.rpartition("=")
@@ -188,6 +186,16 @@ def build_types(*, encoding: str, numbers: str, declared: Sequence[str]) -> Type
             raise OptionError(f"--type {text}: expected NAME=enum")
         enums.append(name)
     return Types(encoding=encoding, numbers="string" if numbers == "string" else "exact", enums=enums)
+
+
+def _holds_ascii(encoding: str) -> bool:
+    """Whether ASCII means itself there, as in every encoding of the server's: not so in UTF-16, escapes and the like."""
+    probe = bytes(range(0x80)) + b"\\ud800+2AA-~{\x1b$B!!"
+    try:
+        same = probe.decode(encoding) == probe.decode("ascii") and b"xn--p1ai".decode(encoding) == "xn--p1ai"
+    except (LookupError, ValueError):
+        return False
+    return same and codecs.lookup(encoding).name != "utf-8-sig"
 
 
 def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None] = say) -> None:
