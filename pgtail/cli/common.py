@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import errno
 import os
+import select
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,10 @@ class FileSink:
     def _write_some(self, view: memoryview) -> int:
         try:
             return os.write(self.fd, view)
+        except BlockingIOError:
+            # Somebody set the shared terminal or pipe to non-blocking.
+            select.select([], [self.fd], [])
+            return 0
         except BrokenPipeError:
             raise ClosedPipe from None
         except OSError as error:
@@ -118,6 +123,8 @@ def _forget_stdout() -> None:
 def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
     """Standard output, or a file that is written anew, or (`append`) at its end. Raises OutputError."""
     if file is None or file == "-":
+        if sys.stdout is None:
+            raise OutputError("cannot write to standard output: it is closed")
         yield FileSink(sys.stdout.fileno(), "standard output")
         return
     try:
@@ -141,7 +148,7 @@ def build_output(options: dict[str, Any], sink: Sink) -> Output:
     """The output that the output options ask for, to `sink`."""
     from pgtail.outputs import open_output
 
-    terminal = options["file"] is None and sys.stdout.isatty()
+    terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
     name = options["output"] or ("table" if terminal else "json")
     return open_output(name, sink, _output_options(options, terminal))
 
