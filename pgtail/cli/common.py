@@ -196,7 +196,7 @@ def build_types(*, encoding: str, numbers: str, declared: Sequence[str]) -> Type
 
 
 def _holds_ascii(encoding: str) -> bool:
-    """Whether ASCII means itself there, as in every encoding of the server's: not so in UTF-16, escapes and the like."""
+    """Whether ASCII means itself there, as in every encoding of PostgreSQL: not so in UTF-16, escapes and the like."""
     probe = bytes(range(0x80)) + b"\\ud800+2AA-~{\x1b$B!!"
     try:
         same = probe.decode(encoding) == probe.decode("ascii") and b"xn--p1ai".decode(encoding) == "xn--p1ai"
