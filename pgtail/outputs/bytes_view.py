@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import binascii
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, Protocol
 
 import orjson
@@ -28,6 +30,7 @@ _FEWEST_VALUES: Final = 18
 """Cells of a value, below which it stands under its name."""
 NARROWEST: Final = 60
 """Cells: narrower terminals are written for as if they had so many."""
+_HEX_PIECE: Final = 64 * 1024
 _BAD_BYTES: Final = 16
 """How many bytes are shown where it is not known how long the bad field is."""
 _OP_STYLES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete", "Truncate": "truncate"}
@@ -154,19 +157,22 @@ class TextView:
         style: str = "plain",
     ) -> None:
         start, end = span[0], min(span[1], len(buf))
+        left = self._hex(columns, place, buf, start, end, style)
+        self._write(columns.join(left, columns.beside(label, type_, values)))
+
+    def _hex(
+        self, columns: _Columns, place: Place, buf: Buffer, start: int, end: int, style: str
+    ) -> Iterator[list[Fragment]]:
         shown = end if self._most is None else min(end, start + self._most)
-        left: list[list[Fragment]] = []
+        sign = "+" if place.base is None else ""
         for at in range(start, shown, _HEX_LINE):
             line = buf[at : min(at + _HEX_LINE, shown)]
             digits = line.hex(" ") if self._wide else line.hex()
-            sign = "+" if place.base is None else ""
-            left.append([(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)])
+            yield [(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)]
         if shown < end:
-            left.append([padding(columns.offset + GAP), (f"{end - shown} more bytes", "dim")])
-        right = columns.beside(label, type_, values)
-        self._write(columns.join(left, right))
+            yield [padding(columns.offset + GAP), (f"{end - shown} more bytes", "dim")]
 
-    def _write(self, lines: list[list[Fragment]]) -> None:
+    def _write(self, lines: Iterable[list[Fragment]]) -> None:
         for line in lines:
             self._sink.write(f"{self._painter.line(line)}\n".encode())
 
@@ -186,72 +192,82 @@ class _Columns:
         if self.below:
             self.right, self.values = GAP, width - self.left - GAP
 
-    def beside(self, label: Item, type_: str, value: list[Item]) -> list[list[Fragment]]:
+    def beside(self, label: Item, type_: str, value: list[Item]) -> Iterator[list[Fragment]]:
         """The right half: name and type once, the value in as many lines as it takes, below where there is no room."""
-        lines = wrap([label], self.names + GAP + self.types) or [[]]
+        lines = list(wrap([label], self.names + GAP + self.types))
         if item_width(label) <= self.names:
             lines[0] += [padding(self.names + GAP - item_width(label)), (type_, "dim")]
         elif type_:
             lines.append([padding(self.names + GAP), (type_, "dim")])
-        at = len(lines) if self.below else 0
-        for index, line in enumerate(wrap(value, self.values), at):
-            if index >= len(lines):
-                lines.append([])
-            lines[index] += [padding(self.right - item_width(tuple(lines[index]))), *line]
-        return lines
+        values = wrap(value, self.values)
+        for line in lines:
+            beside = None if self.below else next(values, None)
+            yield line if beside is None else [*line, padding(self.right - item_width(line)), *beside]
+        for beside in values:
+            yield [padding(self.right), *beside]
 
-    def join(self, left: list[list[Fragment]], right: list[list[Fragment]]) -> list[list[Fragment]]:
+    def join(self, left: Iterable[list[Fragment]], right: Iterable[list[Fragment]]) -> Iterator[list[Fragment]]:
         """Both halves side by side."""
-        lines = []
-        for index in range(max(len(left), len(right))):
-            line = left[index] if index < len(left) else []
-            if index < len(right) and right[index]:
-                line = [*line, padding(self.left - item_width(tuple(line))), *right[index]]
-            lines.append(line)
-        return lines
+        for line, beside in zip_longest(left, right, fillvalue=()):
+            if beside:
+                yield [*line, padding(self.left - item_width(line)), *beside]
+            else:
+                yield list(line)
 
 
 class JsonView:
     """For programs: one JSON object per message, with its fields."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        self._write = sink.write
 
     def message(self, place: Place, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None) -> None:
-        described = {
+        head = {
             "message": place.number,
             "kind": place.kind,
             "offset": place.offset,
             "size": place.end - place.start,
             "lsn": None if place.lsn is None else lsn_text(place.lsn),
             "relation": None if place.relation is None else place.relation.qualified,
-            "fields": [
-                {
-                    "offset": place.at(field.span.start),
-                    "hex": buf[field.span.start : field.span.end].hex(),
-                    "field": field.span.field,
-                    "column": field.name if field.name != field.span.field else None,
-                    "type": field.type,
-                    "value": "".join([text for text, _ in field.value]),
-                    "means": ", ".join(field.words) or None,
-                }
-                for field in fields
-            ],
-            "error": None if damage is None else _described(place, buf, damage),
         }
-        self._sink.write(orjson.dumps(_without_none(described)) + b"\n")
+        self._write(_object(head)[:-1] + b',"fields":[')
+        for index, field in enumerate(fields):
+            if index:
+                self._write(b",")
+            self._field(place, buf, field)
+        self._write(b"]")
+        if damage is not None:
+            self._write(b',"error":' + _described(place, buf, damage))
+        self._write(b"}\n")
+
+    def _field(self, place: Place, buf: Buffer, field: Field) -> None:
+        """One field; its bytes and its value are written in pieces, for they may be long."""
+        self._write(b'{"offset":%d,"hex":"' % place.at(field.span.start))
+        for at in range(field.span.start, field.span.end, _HEX_PIECE):
+            self._write(binascii.b2a_hex(buf[at : min(at + _HEX_PIECE, field.span.end)]))
+        names = {
+            "field": field.span.field,
+            "column": field.name if field.name != field.span.field else None,
+            "type": field.type,
+        }
+        self._write(b'",' + _object(names)[1:-1] + b',"value":"')
+        for text, _ in field.value:
+            self._write(orjson.dumps(text)[1:-1])
+        means = b',"means":' + orjson.dumps(", ".join(field.words)) if field.words else b""
+        self._write(b'"' + means + b"}")
 
 
-def _described(place: Place, buf: Buffer, damage: Damage) -> dict[str, object]:
-    return {
-        "offset": place.at(damage.start),
-        "hex": buf[damage.start : damage.end].hex(),
-        "field": damage.field or None,
-        "expected": damage.error.reason,
-    }
+def _described(place: Place, buf: Buffer, damage: Damage) -> bytes:
+    return _object(
+        {
+            "offset": place.at(damage.start),
+            "hex": buf[damage.start : damage.end].hex(),
+            "field": damage.field or None,
+            "expected": damage.error.reason,
+        }
+    )
 
 
-def _without_none(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    return [_without_none(inner) for inner in value] if isinstance(value, list) else value
+def _object(pairs: Mapping[str, object]) -> bytes:
+    """A JSON object of the pairs that have a value."""
+    return orjson.dumps({key: value for key, value in pairs.items() if value is not None})

@@ -7,7 +7,7 @@ bounded, and columns stay where they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pgtail.outputs.base import OutputOptions, Sink
@@ -38,6 +38,7 @@ PAGE_TEXT: Final = 256 * 1024
 NARROWEST: Final = 40
 """Cells: narrower terminals are written for as if they had so many."""
 
+_DOT: Final[Fragment] = ("● ", "dot")
 _MARGIN: Final = 2
 _OPERATIONS: Final = 7
 _LEFT: Final = _MARGIN + _OPERATIONS + GAP
@@ -131,7 +132,8 @@ class Table:
         if not (nothing and event.complete and transaction.gid is None):
             self._head(transaction)
             self._lay_out()
-            self._lines(wrap(self._footer(transaction, complete=event.complete), self._width - _MARGIN), _MARGIN)
+            footer = wrap(self._footer(transaction, complete=event.complete), self._width - _MARGIN)
+            self._lines(_indented(footer, _MARGIN))
         self._open, self._headed = None, False
 
     def _outcome(self, outcome: Outcome) -> None:
@@ -169,7 +171,7 @@ class Table:
         if not self._loose:
             self._blank()
         self._loose = True
-        self._lines(_Columns([row], self._width).lines(row), 0)
+        self._lines(_Columns([row], self._width).lines(row))
 
     def _lay_out(self) -> None:
         """Write the rows that wait."""
@@ -179,7 +181,7 @@ class Table:
         if self._columns is None:
             self._columns = _Columns(page, self._width)
         for row in page:
-            self._lines(self._columns.lines(row), 0)
+            self._lines(self._columns.lines(row))
 
     # -- what stands around the rows ---------------------------------------------------------------------------
 
@@ -198,7 +200,7 @@ class Table:
         self._block(items)
 
     def _opening(self, xid: int | None, lsn: int | None, when: int | None) -> list[Item]:
-        items: list[Item] = [(("● ", "dot"), (f"xid {'unknown' if xid is None else xid}", "xid"))]
+        items: list[Item] = [((f"xid {'unknown' if xid is None else xid}", "xid"),)]
         if lsn is not None:
             items.append(((lsn_text(lsn), "lsn"),))
         if when is not None:
@@ -228,9 +230,9 @@ class Table:
         """The first line of something new."""
         self._blank()
         self._loose = False
-        first, *rest = wrap(items, self._width - _MARGIN)
-        self._lines([first], 0)
-        self._lines(rest, _MARGIN)
+        lines = wrap(items, self._width - _MARGIN)
+        self._lines([[_DOT, *next(lines)]])
+        self._lines(_indented(lines, _MARGIN))
 
     def _blank(self) -> None:
         """An empty line between two blocks."""
@@ -238,10 +240,10 @@ class Table:
             self._sink.write(b"\n")
         self._any = True
 
-    def _lines(self, lines: Sequence[list[Fragment]], indent: int) -> None:
-        margin, line = " " * indent, self._painter.line
+    def _lines(self, lines: Iterable[list[Fragment]]) -> None:
+        line, write = self._painter.line, self._sink.write
         for fragments in lines:
-            self._sink.write(f"{margin}{line(fragments)}\n".encode())
+            write(f"{line(fragments)}\n".encode())
 
 
 class _Columns:
@@ -256,21 +258,23 @@ class _Columns:
         self._beside = width - self._values >= self._fewest
         self._below = _LEFT if width >= 2 * NARROWEST else 2 * _MARGIN
 
-    def lines(self, row: Row) -> list[list[Fragment]]:
+    def lines(self, row: Row) -> Iterator[list[Fragment]]:
         """A row as lines: values beside the key, or below where there is too little room."""
         left, used = self._left(row)
         start = max(self._values, used + GAP)
         if self._beside and self._width - start >= self._fewest:
-            first, *rest = wrap(row.values, self._width - start) or [[]]
-            if first:
-                left += (padding(start - used), *first)
-            return [left, *_indented(rest, start)]
+            lines = wrap(row.values, self._width - start)
+            first = next(lines, None)
+            yield left if first is None else [*left, padding(start - used), *first]
+            yield from _indented(lines, start)
+            return
         if used > self._width:
-            first, *rest = wrap([row.table, *([row.key] if row.key else [])], self._width - _LEFT)
-            lines = [[*_operation(row), *first], *_indented(rest, _LEFT)]
+            lines = wrap([row.table, *([row.key] if row.key else [])], self._width - _LEFT)
+            yield [*_operation(row), *next(lines)]
+            yield from _indented(lines, _LEFT)
         else:
-            lines = [left]
-        return lines + _indented(wrap(row.values, self._width - self._below), self._below)
+            yield left
+        yield from _indented(wrap(row.values, self._width - self._below), self._below)
 
     def _left(self, row: Row) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and the cells they take."""
@@ -287,8 +291,9 @@ def _operation(row: Row) -> Item:
     return padding(_MARGIN), row.op, padding(_LEFT - _MARGIN - len(row.op[0]))
 
 
-def _indented(lines: list[list[Fragment]], indent: int) -> list[list[Fragment]]:
-    return [[padding(indent), *line] for line in lines]
+def _indented(lines: Iterable[list[Fragment]], indent: int) -> Iterator[list[Fragment]]:
+    for line in lines:
+        yield [padding(indent), *line]
 
 
 def _common(widths: list[int], most: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from rich.cells import cell_len, get_character_cell_size
@@ -24,7 +24,7 @@ def width_of(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
-def item_width(item: Item) -> int:
+def item_width(item: Sequence[Fragment]) -> int:
     """Cells that an item takes on one line."""
     width = 0
     for text, _ in item:
@@ -61,9 +61,8 @@ def sentence(text: str, style: str, width: int) -> Item:
     return ((text, style),) if width_of(text) <= width else spaced(text, style)
 
 
-def wrap(items: Iterable[Item], width: int) -> list[list[Fragment]]:
+def wrap(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
     """Lay items side by side in lines of at most `width` cells; one that is longer than a line is broken."""
-    lines: list[list[Fragment]] = []
     line: list[Fragment] = []
     used = 0
     for item in items:
@@ -73,42 +72,42 @@ def wrap(items: Iterable[Item], width: int) -> list[list[Fragment]]:
             used += GAP + size
             continue
         if line:
-            lines.append(line)
+            yield line
         if size <= width:
             line, used = list(item), size
         else:
-            *full, line = _broken(item, width)
-            lines += full
-            used = item_width(tuple(line))
+            line = yield from _broken(item, width)
+            used = item_width(line)
     if line:
-        lines.append(line)
-    return lines
+        yield line
 
 
-def _broken(item: Item, width: int) -> list[list[Fragment]]:
-    """One item over several lines: between its fragments, and inside one that is longer than a line.
+def _broken(item: Item, width: int) -> Generator[list[Fragment], None, list[Fragment]]:
+    """One item over several lines; returns the last one, which may have room for more.
 
-    A fragment that is one space only separates: no line begins or ends with it.
+    It is broken between fragments, and inside one that is longer than a line. Fragments of the same style side by side
+    are one text. A fragment that is one space only separates: no line begins or ends with it.
     """
-    lines: list[list[Fragment]] = [[]]
-    left = width
+    line: list[Fragment] = []
+    left, before = width, ""
     for text, style in item:
         size = width_of(text)
-        if left < size <= width:
-            if lines[-1][-1:] == [SPACE]:
-                del lines[-1][-1]
-            lines.append([])
-            left = width
-        if left == width and text == " ":
+        if left < size <= width and style != before:
+            if line[-1:] == [SPACE]:
+                del line[-1]
+            if line:
+                yield line
+            line, left = [], width
+        before = style
+        if not line and text == " ":
             continue
         start = 0
         while size > left:
             end = fitting(text, start, left)
             piece = text[start:end]
-            lines[-1].append((piece, style))
-            lines.append([])
-            start, left = end, width
             size -= width_of(piece)
-        lines[-1].append((text[start:], style))
+            yield [*line, (piece, style)]
+            line, start, left = [], end, width
+        line.append((text[start:] if start else text, style))
         left -= size
-    return [line for line in lines if line]
+    return line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pgtail.outputs.escape import escape, hides
@@ -28,6 +29,9 @@ _SHORTEST: Final = 8
 _NAME_LIMIT: Final = 256
 """Cells of a name: PostgreSQL's have at most 63 bytes, which can be four times as long when they are spelled out."""
 
+_CHUNK: Final = 16 * 1024
+"""Characters of a text that are escaped at a time."""
+
 _LARGE: Final = 64 * 1024
 """Bytes of a text from which on only its beginning is decoded where only that is shown."""
 
@@ -42,10 +46,14 @@ def name(text: str) -> str:
 
 def quoted(text: str) -> str:
     r"""A string as PostgreSQL writes it: 'it''s', and E'...\n' with doubled backslashes where something is hidden."""
+    hidden = hides(text)
+    return f"{'E' if hidden else ''}'{_inside(text, hidden=hidden)}'"
+
+
+def _inside(text: str, *, hidden: bool) -> str:
+    """What stands between the quotes."""
     text = text.replace("'", "''")
-    if hides(text):
-        return "E'" + escape(text.replace("\\", "\\\\")) + "'"
-    return f"'{text}'"
+    return escape(text.replace("\\", "\\\\")) if hidden else text
 
 
 class ValueStyle:
@@ -83,6 +91,10 @@ class ValueStyle:
     def string(self, text: str, style: str = "value") -> Item:
         """Text in quotes."""
         limit = self._limit
+        if limit is None and len(text) > _CHUNK:
+            hidden = hides(text)
+            inside = [(_inside(chunk, hidden=hidden), style) for chunk in _chunks(text)]
+            return ("E'" if hidden else "'", style), *inside, ("'", style)
         if limit is None or len(text) <= limit:
             shown = quoted(text)
             if limit is None or width_of(shown) <= limit:
@@ -95,6 +107,8 @@ class ValueStyle:
     def bare(self, text: str, style: str = "value") -> Item:
         """What needs no quotes."""
         limit = self._limit
+        if limit is None and len(text) > _CHUNK:
+            return tuple([(escape(chunk), style) for chunk in _chunks(text)])
         if limit is None or len(text) <= limit:
             shown = escape(text)
             if limit is None or width_of(shown) <= limit:
@@ -112,6 +126,12 @@ class ValueStyle:
                 break
             count += 1
         return (f"{before}{''.join(chars[:count])}{after}", style), _MORE
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """A long text in pieces: each takes no more memory than its own characters need."""
+    for start in range(0, len(text), _CHUNK):
+        yield text[start : start + _CHUNK]
 
 
 def _beginning(cell: bytes, size: int) -> bytes:

@@ -128,7 +128,7 @@ def test_the_fields_of_every_message_cover_all_its_bytes(source: Capture) -> Non
         assert position == len(seen.frame)
 
 
-@pytest.mark.parametrize("scenario", ["A_names", "A_types", "A_big", "E_parallel", "D_twophase"])
+@pytest.mark.parametrize("scenario", ["A_names", "A_types", "A_big", "D_twophase"])
 def test_no_line_is_wider_than_the_terminal(scenario: str) -> None:
     [source, *_] = [one for one in captures() if one.scenario.name == scenario and one.scenario.version == "pg16"]
     for width in (60, 80, 160):
