@@ -36,7 +36,7 @@ from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, Rollbac
 from pgtail.wire.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
 
 
-class State(enum.Enum):
+class State(enum.StrEnum):
     """Where in the stream of messages we are."""
 
     OUTSIDE = "outside of a transaction"
@@ -123,7 +123,7 @@ class Assembler:
             text = f"a message of unknown kind {chr(message.tag_byte)!r}, {len(message.body)} bytes: not shown"
             return [Note(text, self._offset, damage=True)]
         if self._state is not State.OUTSIDE:
-            where = self._state.value
+            where = self._state
             events = self._break_off()
             events += self._doubt(f"{kind} {where}: that was broken off, a reader may have started again here")
             return [*events, *self.feed(message, lsn, self._offset)]

@@ -13,7 +13,7 @@ from pgtail.inputs.probe import Run, best_run
 from pgtail.inputs.skim import ahead, let_go, skimmer
 from pgtail.inputs.window import LARGE, Window
 from pgtail.wire.cursor import MAX_LENGTH, Buffer
-from pgtail.wire.decoder import AnyFrame, Decoded, Decoder, Unknown
+from pgtail.wire.decoder import TAKEN, AnyFrame, Decoded, Decoder, Unknown
 from pgtail.wire.walsender import UnknownFrame
 
 _HORIZON: Final = 4 << 20
@@ -85,7 +85,8 @@ class Framed(Input):
                         break
                     if start >= 0:
                         message, frame_lsn, clock = decode(buf, start, stop)
-                        yield message, frame_lsn or lsn, base + start, clock
+                        if message is not TAKEN:
+                            yield message, frame_lsn or lsn, base + start, clock
                     else:
                         self._passed(buf, pos)
                     pos = stop

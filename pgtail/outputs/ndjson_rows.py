@@ -25,7 +25,12 @@ _INSERT, _UPDATE, _DELETE = b"IUD"
 _NEW, _KEY = b"NK"
 _TEXT, _NULL = b"tn"
 _DECLINED: Final = -1
+_NONE: Final = -1
+"""The upper half of no log position."""
 
+_MANY: Final = 4096
+_NUMBERS: Final = [b"%d" % number for number in range(_MANY)]
+"""The first numbers of rows, for nearly all transactions are small."""
 
 _Value: TypeAlias = Callable[[bytes], bytes]
 """A text cell -> its JSON token."""
@@ -45,7 +50,8 @@ class Rows:
         self._relations = position.tables
         self._tables: dict[int, _Table] = {}
         self._of: Transaction | None = None
-        self._xid = self._commit = self._origin = b""
+        self._high = _NONE
+        self._before = self._where = self._behind = b""
 
     def __call__(self, buf: Buffer, pos: int, end: int, lsn: int, follows: int) -> int:
         transaction = self._position.whole
@@ -54,9 +60,10 @@ class Rows:
             transaction = self._position.whole
             if transaction is None:
                 return _DECLINED
-        if transaction is not self._of:
-            self._of = transaction
-            self._xid, self._commit, self._origin = self._output.parts_of(transaction)
+        high = lsn >> 32 if lsn else _NONE
+        if transaction is not self._of or high != self._high:
+            self._enter(transaction, high)
+        seq = transaction.changes + 1
         start = pos
         try:
             oid, kind, count = _HEAD(buf, pos + 1)
@@ -68,18 +75,25 @@ class Rows:
             form = table.forms[buf[pos]]
             if kind != form.kind or count != form.count:
                 return _DECLINED
-            values: list[object] = [self._xid, transaction.changes + 1, self._commit]
+            values: list[object] = [self._before, _NUMBERS[seq] if seq < _MANY else b"%d" % seq, self._where]
             if lsn:
-                values += (lsn >> 32, lsn & 0xFFFFFFFF)
-            values.append(self._origin)
+                values.append(lsn & 0xFFFFFFFF)
+            values.append(self._behind)
             pos = _cells(form.values, buf, pos + _HEAD_SIZE, end, values)
         except (IndexError, struct.error, Undecoded):
             return _DECLINED
         if pos > end or pos - start > LARGE or (pos != end if follows < 0 else pos == end or buf[pos] != follows):
             return _DECLINED
-        transaction.changes += 1
+        transaction.changes = seq
         self._write((form.line if lsn else form.line_without_lsn) % tuple(values))
         return pos
+
+    def _enter(self, transaction: Transaction, high: int) -> None:
+        """Make what the lines of a transaction have in common, up to the lower half of a row's log position."""
+        self._of, self._high = transaction, high
+        xid, commit, self._behind = self._output.parts_of(transaction)
+        self._before = xid + b'"seq":'
+        self._where = b"," + commit + (b"" if high == _NONE else b'"lsn":"%X/' % high)
 
     def _describe(self, oid: int) -> _Table | None:
         """Make a table's version ready, if its Relation was seen."""
@@ -101,10 +115,10 @@ class _Form:
 
     def __init__(self, kind: int, head: bytes, tail: bytes, columns: list[tuple[bytes, _Value | None]]) -> None:
         shown = b",".join([_literal(name) + b"%b" for name, value in columns if value is not None])
-        begin, row = _literal(head) + b'%b"seq":%d,%b', b"%b" + _literal(tail) + b"{" + shown + b"}}\n"
+        begin, row = _literal(head) + b"%b%b%b", b"%b" + _literal(tail) + b"{" + shown + b"}}\n"
         self.kind = kind
         self.count = len(columns)
-        self.line = begin + b'"lsn":"%X/%X",' + row
+        self.line = begin + b'%X",' + row
         self.line_without_lsn = begin + row
         self.values = [value for _, value in columns]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
@@ -90,9 +91,10 @@ _SHORT_ABORT, _LONG_ABORT = 9, 25
 
 _ROWS = frozenset(b"IUD")
 _XLOG_DATA = ord("w")
-_TAKEN = Taken()
+TAKEN = Taken()
 _HEADER_SIZE = 1 + HEADER.size
 _header = HEADER.unpack_from
+_u64 = Struct(">Q").unpack_from
 
 Assume: TypeAlias = Literal["on", "parallel"] | None
 
@@ -131,10 +133,14 @@ class Decoder:
         cur = self.cursor
         start = pos + _HEADER_SIZE
         if start < end and buf[pos] == _XLOG_DATA and not cur.traced:
+            if (
+                self.rows is not None
+                and self.in_stream is False
+                and buf[start] in _ROWS
+                and self.rows(buf, start, end, _u64(buf, pos + 1)[0], -1) > 0
+            ):
+                return TAKEN, None, None
             lsn, _, clock = _header(buf, pos + 1)
-            rows = self.rows if buf[start] in _ROWS and self.in_stream is False else None
-            if rows is not None and rows(buf, start, end, lsn, -1) > 0:
-                return _TAKEN, lsn or None, clock
             cur.start(buf, start, end)
             return self._message(cur), lsn or None, clock
         cur.start(buf, pos, end)
@@ -171,7 +177,7 @@ class Decoder:
             taken = self.rows(buf, pos, end, 0, self.separator[0])
             if taken > 0:
                 cur.pos = taken
-                return _TAKEN
+                return TAKEN
         cur.start(buf, pos, end)
         if pos < end and buf[pos] == _STREAM_ABORT:
             cur.abort_info = self._long_abort(buf, pos, end, final)
