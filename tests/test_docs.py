@@ -208,6 +208,22 @@ def test_json_examples_are_what_pgtail_prints(file: str, command: str, shown: st
         assert line in printed, f"{file}: {line}"
 
 
+def invocations() -> Iterator[str]:
+    """Every line of an example that calls pgtail, in help texts and man pages, without what stands behind it."""
+    for name in PAGES:
+        for block in re.findall(r"^\.EX\n(.*?)^\.EE", page(name), re.DOTALL | re.MULTILINE):
+            for line in block.replace("\\\n", "").splitlines():
+                found = re.match(r" *(pgtail .*?)(?:  .*| [|>#].*)?$", line)
+                if found is not None:
+                    yield found[1]
+
+
+@pytest.mark.parametrize("line", sorted(set(invocations())))
+def test_examples_are_command_lines_that_pgtail_takes(line: str) -> None:
+    _, name, *arguments = shlex.split(line)
+    CONTEXTS[f"pgtail {name}"].command.make_context(name, arguments)
+
+
 # -- rendering ---------------------------------------------------------------------------------------------------------
 
 
