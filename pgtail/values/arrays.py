@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterator
 from pgtail.values import arraytext
 from pgtail.values.arraytext import MAXDIM, SPACES
 from pgtail.values.codec import DAMAGED, BinaryText, Context, Json, Kind, Loader
-from pgtail.values.nested import joined, one_level_deeper, value_at
+from pgtail.values.nested import joined, one_level_deeper
 from pgtail.values.render import strings
 
 _header = struct.Struct(">iiI")
+_vector_header = struct.Struct(">iiIii")
+_bounds = [struct.Struct(f">{2 * dimensions}i") for dimensions in range(MAXDIM + 1)]
+_length = struct.Struct(">i").unpack_from
+_INT32_MAX = 2**31 - 1
 _FindElement = Callable[[int], BinaryText]
 
 
@@ -70,32 +74,26 @@ def vector_of(element_oid: int) -> Loader:
         element = context.binary(element_oid)
 
         def text(cell: bytes) -> str:
-            dimensions, _, oid = _header.unpack_from(cell)
-            if dimensions != 1 or oid != element_oid:
+            dimensions, has_nulls, oid, count, lower = _vector_header.unpack_from(cell)
+            if (dimensions, has_nulls, oid, lower) != (1, 0, element_oid, 0):
                 raise ValueError("not a vector")
-            (count,) = struct.unpack_from(">i", cell, _header.size)
-            return joined(_not_null(_elements(cell, _header.size + 8, count, element)), " ", len(cell))
+            return joined(_elements(cell, _vector_header.size, count, element, None), " ", len(cell))
 
         return text
 
     return Loader(Kind.TEXT, strings, binary)
 
 
-def _not_null(elements: Iterator[str | None]) -> Iterator[str]:
-    for element in elements:
-        if element is None:
-            raise ValueError("NULL in a vector")
-        yield element
-
-
 def _array(context: Context, find: _FindElement, delimiter: str) -> BinaryText:
     needs_quotes = re.compile(rf'["\\{{}}{SPACES}{delimiter}]|\A(?:(?i:null))?\Z').search
 
-    def quoted(text: str | None) -> str:
-        if text is None:
-            return "NULL"
-        if needs_quotes(text):
-            return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))
+    def quoted(read: BinaryText) -> BinaryText:
+        def text(cell: bytes) -> str:
+            element = read(cell)
+            if needs_quotes(element):
+                return '"{}"'.format(element.replace("\\", "\\\\").replace('"', '\\"'))
+            return element
+
         return text
 
     def text(cell: bytes) -> str:
@@ -103,30 +101,38 @@ def _array(context: Context, find: _FindElement, delimiter: str) -> BinaryText:
         dimensions, has_nulls, oid = _header.unpack_from(cell)
         if not 0 <= dimensions <= MAXDIM or has_nulls not in (0, 1):
             raise ValueError("not an array")
-        bounds = struct.unpack_from(f">{2 * dimensions}i", cell, _header.size)
+        bounds = _bounds[dimensions].unpack_from(cell, _header.size)
         sizes, lower = bounds[::2], bounds[1::2]
-        if min(sizes, default=0) < 0:
-            raise ValueError("size of a dimension")
+        if any(size < 0 or low + size > _INT32_MAX for size, low in zip(sizes, lower, strict=True)):
+            raise ValueError("size or lower bound of a dimension")
         count = math.prod(sizes) if sizes else 0
-        elements = _elements(cell, _header.size + 8 * dimensions, count, find(oid))
-        body = _braced(map(quoted, elements), sizes, delimiter, len(cell)) if count else "{}"
+        elements = _elements(cell, _header.size + 8 * dimensions, count, quoted(find(oid)), "NULL")
+        body = _braced(elements, sizes, delimiter, len(cell)) if count else "{}"
         # There is none left, but only then does the generator see that nothing follows.
         next(elements, None)
-        if count and any(bound != 1 for bound in lower):
+        if count and lower.count(1) != dimensions:
             return "".join([f"[{low}:{low + size - 1}]" for low, size in zip(lower, sizes, strict=True)]) + f"={body}"
         return body
 
     return one_level_deeper(context, text)
 
 
-def _elements(cell: bytes, position: int, count: int, element: BinaryText) -> Iterator[str | None]:
-    """`count` values that fill the cell to its end."""
-    if not 0 <= count <= (len(cell) - position) // 4:
+def _elements(cell: bytes, position: int, count: int, element: BinaryText, null: str | None) -> Iterator[str]:
+    """`count` values that fill the cell to its end; `null` stands for NULL, which is an error where it is None."""
+    end = len(cell)
+    if not 0 <= count <= (end - position) // 4:
         raise ValueError("number of elements")
     for _ in range(count):
-        value, position = value_at(cell, position)
-        yield None if value is None else element(value)
-    if position != len(cell):
+        (length,) = _length(cell, position)
+        position += 4
+        if 0 <= length <= end - position:
+            yield element(cell[position : position + length])
+            position += length
+        elif length == -1 and null is not None:
+            yield null
+        else:
+            raise ValueError("length of an element")
+    if position != end:
         raise ValueError("bytes after the last element")
 
 

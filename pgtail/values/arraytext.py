@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from pgtail.values.codec import Context, Json, Kind, Undecoded, hex_text
 from pgtail.values.jsonsyntax import NUMBER
@@ -22,13 +22,13 @@ _SHORT: Final = 64 * 1024
 SPACES: Final = r" \t\n\r\v\f"
 """What array_out quotes as white space, for a regular expression's set."""
 
+_Items: TypeAlias = list[str] | list[str | None]
 _NUMBER_OR_NULL = f"(?:{NUMBER}|NULL)"
 _are_numbers = re.compile(rf"\{{{_NUMBER_OR_NULL}(?:,{_NUMBER_OR_NULL})*\}}".encode()).fullmatch
-_string_tokens = re.compile(
-    rb'"[^"\\\x00-\x1f]*(?:\\["\\][^"\\\x00-\x1f]*)*"|[^{}"\\,\s\x00-\x1f]+'
-).findall
+_string_tokens = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\["\\][^"\\\x00-\x1f]*)*"|[^{}"\\,\s\x00-\x1f]+').findall
+_are_plain = re.compile(rb'\{[^{}"\\,\s\x00-\x1f](?:[^{}"\\\s\x00-\x1f]*[^{}"\\,\s\x00-\x1f])?\}').fullmatch
+_QUOTE = ord('"')
 _bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
-_unescape = functools.partial(re.compile(r"\\(.)", re.DOTALL).sub, r"\1")
 # A bounded number of escapes at a time: the regular expression engine remembers each of them until it is through.
 _quoted_part = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,1000}', re.DOTALL).match
 
@@ -95,7 +95,8 @@ def user_array(context: Context, delimiter: str) -> Json:
         except NotAnArray:
             return string(text)
 
-    return Json(_of_cell(context, of_text), of_text)
+    of_cell = _of_cell(context, of_text)
+    return Json(_strings_first(of_cell) if delimiter == "," else of_cell, of_text)
 
 
 def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[bytes], bytes]:
@@ -133,45 +134,64 @@ def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
     """
 
     def of_strings(cell: bytes) -> bytes:
-        if len(cell) < _SHORT and cell.isascii():
-            tokens = _string_tokens(cell)
-            # Whatever is no token shows here: then the tokens do not make up the cell.
-            if cell == b"{%b}" % b",".join(tokens):
-                return b"[%b]" % b",".join([_token(token) for token in tokens])
-        return of_cell(cell)
+        if len(cell) >= _SHORT or not cell.isascii():
+            return of_cell(cell)
+        if b'"' not in cell and b"NULL" not in cell and b",," not in cell and _are_plain(cell):
+            return b'["%b"]' % cell[1:-1].replace(b",", b'","')
+        tokens = _string_tokens(cell)
+        # Whatever is no token shows here: then the tokens do not make up the cell.
+        if cell != b"{%b}" % b",".join(tokens):
+            return of_cell(cell)
+        return b"[%b]" % b",".join(
+            [token if token[0] == _QUOTE else b"null" if token == b"NULL" else b'"%b"' % token for token in tokens]
+        )
 
     return of_strings
 
 
-def _token(token: bytes) -> bytes:
-    if token.startswith(b'"'):
-        return token
-    return b"null" if token == b"NULL" else b'"%b"' % token
-
-
 def _reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
     syntax = _syntax(delimiter)
+    are_bare = syntax.are_bare
     listed = strings_or_null if kind is Kind.TEXT else functools.partial(_listed, element)
 
     def read(text: str) -> bytes:
         """Raises NotAnArray, and Undecoded from an element."""
+        if are_bare(text):
+            if len(text) < _SHORT:
+                return listed(_bare_items(text[1:-1].split(delimiter)))
+            return _in_parts(text, delimiter, listed)
+        if len(text) < _SHORT and syntax.are_items(text):
+            return listed([_item(item) for item in syntax.items(text[1:-1])])
         if text == "{}":
             return b"[]"
-        if text.startswith("["):
-            if not _bounds(text):
-                raise NotAnArray
+        if _bounds(text):
             return string(text)
-        if len(text) < _SHORT:
-            if syntax.are_bare(text):
-                return listed(_bare_items(text[1:-1].split(delimiter)))
-            if syntax.are_items(text):
-                return listed([_item(item) for item in syntax.items(text[1:-1])])
         return _nested(text, syntax, element)
 
     return read
 
 
-def _bare_items(items: list[str]) -> list[str] | list[str | None]:
+def _in_parts(text: str, delimiter: str, listed: Callable[[_Items], bytes]) -> bytes:
+    """A long array of one dimension in which nothing is quoted."""
+    out = io.BytesIO()
+    start = 1
+    while start < len(text):
+        end = text.find(delimiter, start + _SHORT)
+        if end < 0:
+            end = len(text) - 1
+        out.write(b"[" if start == 1 else b",")
+        out.write(listed(_bare_items(text[start:end].split(delimiter)))[1:-1])
+        start = end + 1
+    out.write(b"]")
+    return out.getvalue()
+
+
+def _unescape(text: str) -> str:
+    """Without the backslashes that make the next character, another backslash perhaps, stand for itself."""
+    return "\\".join([part.replace("\\", "") for part in text.split("\\\\")])
+
+
+def _bare_items(items: list[str]) -> _Items:
     if "" in items:
         raise NotAnArray
     return [None if item == "NULL" else item for item in items] if "NULL" in items else items
@@ -183,7 +203,7 @@ def _item(item: str) -> str | None:
     return _unescape(item[1:-1]) if "\\" in item else item[1:-1]
 
 
-def _listed(element: Callable[[str], bytes], items: list[str] | list[str | None]) -> bytes:
+def _listed(element: Callable[[str], bytes], items: _Items) -> bytes:
     return b"[%b]" % b",".join([b"null" if item is None else element(item) for item in items])
 
 

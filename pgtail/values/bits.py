@@ -8,6 +8,7 @@ from typing import Final
 from pgtail.values.codec import Kind, Loader, plain
 from pgtail.values.render import strings
 
+_AT_ONCE = 4096
 _count = struct.Struct(">i").unpack_from
 
 
@@ -17,11 +18,14 @@ def bits_text(cell: bytes) -> str:
     size = len(cell) - 4
     if count < 0 or size != (count + 7) // 8:
         raise ValueError("bit string of another length")
-    spare = 8 * size - count
-    bits = int.from_bytes(cell[4:])
-    if bits & ((1 << spare) - 1):
+    text = "".join([_digits(cell[start : start + _AT_ONCE]) for start in range(4, len(cell), _AT_ONCE)])
+    if "1" in text[count:]:
         raise ValueError("bits beyond the end of a bit string")
-    return f"{bits >> spare:0{count}b}" if count else ""
+    return text[:count]
+
+
+def _digits(part: bytes) -> str:
+    return f"{int.from_bytes(part):0{8 * len(part)}b}"
 
 
 BIT: Final = Loader(Kind.TEXT, strings, plain(bits_text))

@@ -65,18 +65,18 @@ def float4_text(cell: bytes) -> str:
 
 def _single_digits(magnitude: float) -> tuple[str, int]:
     mantissa, exponent = math.frexp(magnitude)
-    # Below the normal range there are fewer bits, and at a power of two the interval is narrower on one side.
-    if exponent >= -125 and mantissa != 0.5:
-        half = math.ldexp(1.0, exponent - 25)
-        low, high = magnitude - half, magnitude + half
-        # Six digits survive the way through a float: if fewer will do, then the rest of the six are zeros.
-        for places in (5, 6, 7, 8):
-            text = f"{magnitude:.{places}e}"
-            nearest = float(text)
-            if low < nearest < high:
-                return _digits(text)
-            if nearest in (low, high):
-                break
+    # All values below 2**-125 lie equally far apart; at a power of two above, the interval is narrower on one side.
+    half = math.ldexp(1.0, max(exponent, -125) - 25)
+    narrow = mantissa == 0.5 and exponent > -125
+    low, high = magnitude - (half / 2 if narrow else half), magnitude + half
+    # Six digits survive the way through a normal float: if fewer will do, then the rest of the six are zeros.
+    for places in range(5 if exponent >= -125 else 0, 6 if narrow else 9):
+        text = f"{magnitude:.{places}e}"
+        nearest = float(text)
+        if low < nearest < high:
+            return _digits(text)
+        if nearest in (low, high):
+            break
     (bits,) = _bits(struct.pack(">f", magnitude))
     below, above = (Fraction(_neighbour(bits + step)) for step in (-1, 1))
     return _search(Fraction(magnitude), below, above)

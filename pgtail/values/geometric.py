@@ -8,9 +8,11 @@ from typing import Final
 
 from pgtail.values.codec import BinaryText, Kind, Loader, plain
 from pgtail.values.floats import float8
+from pgtail.values.nested import joined
 from pgtail.values.render import strings
 
 _PATHS = {0: "[{}]", 1: "({})"}
+_three = struct.Struct(">3d").unpack
 _count = struct.Struct(">i").unpack_from
 
 
@@ -28,8 +30,16 @@ def _points(cell: bytes, position: int) -> str:
     (count,) = _count(cell, position)
     if count < 1 or len(cell) - position - 4 != 16 * count:
         raise ValueError("number of points")
-    numbers = list(map(float8, struct.unpack_from(f">{2 * count}d", cell, position + 4)))
-    return ",".join([f"({x},{y})" for x, y in zip(numbers[::2], numbers[1::2], strict=True)])
+    points = struct.iter_unpack(">2d", memoryview(cell)[position + 4 :])
+    return joined((f"({float8(x)},{float8(y)})" for x, y in points), ",", len(cell))
+
+
+def circle_text(cell: bytes) -> str:
+    """The centre and the radius, which is not negative."""
+    x, y, radius = _three(cell)
+    if radius < 0:
+        raise ValueError("radius of a circle")
+    return f"<({float8(x)},{float8(y)}),{float8(radius)}>"
 
 
 def path_text(cell: bytes) -> str:
@@ -50,6 +60,6 @@ POINT: Final = _loader(_fixed(2, "({},{})"))
 LSEG: Final = _loader(_fixed(4, "[({},{}),({},{})]"))
 BOX: Final = _loader(_fixed(4, "({},{}),({},{})"))
 LINE: Final = _loader(_fixed(3, "{{{},{},{}}}"))
-CIRCLE: Final = _loader(_fixed(3, "<({},{}),{}>"))
+CIRCLE: Final = _loader(circle_text)
 PATH: Final = _loader(path_text)
 POLYGON: Final = _loader(polygon_text)

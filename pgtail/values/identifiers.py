@@ -6,9 +6,11 @@ Sources: src/backend/utils/adt/pg_lsn.c, tid.c, xid8funcs.c.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from pgtail.values.codec import Kind, Loader, plain
+from pgtail.values.nested import joined
 from pgtail.values.render import strings
 from pgtail.wire.scalars import lsn_text
 
@@ -33,8 +35,17 @@ def snapshot_text(cell: bytes) -> str:
     count, xmin, xmax = _snapshot.unpack_from(cell)
     if count < 0 or len(cell) != _snapshot.size + 8 * count:
         raise ValueError("snapshot of another length")
-    xids = struct.unpack_from(f">{count}Q", cell, _snapshot.size)
-    return f"{xmin}:{xmax}:{','.join(map(str, xids))}"
+    if not 0 < xmin <= xmax:
+        raise ValueError("xmin of a snapshot is beyond its xmax")
+    return f"{xmin}:{xmax}:{joined(_xids(cell, xmin, xmax), ',', len(cell))}"
+
+
+def _xids(cell: bytes, first: int, end: int) -> Iterator[str]:
+    for (xid,) in struct.iter_unpack(">Q", memoryview(cell)[_snapshot.size :]):
+        if not first <= xid < end:
+            raise ValueError("transactions of a snapshot out of order")
+        yield str(xid)
+        first = xid
 
 
 PG_LSN: Final = Loader(Kind.TEXT, strings, plain(pg_lsn_text))

@@ -23,8 +23,14 @@ def json(context: Context) -> Json:
     utf8 = context.encoding == "utf-8"
 
     def of_cell(cell: bytes) -> bytes:
-        if utf8 and _is_quickly_valid(cell):
-            return _on_one_line(cell)
+        if utf8 and len(cell) <= MAX_DEPTH:
+            # The way of nearly all: it says what the one below would say.
+            try:
+                orjson.loads(cell)
+            except orjson.JSONDecodeError:
+                pass
+            else:
+                return cell.translate(_SPACES) if b"\n" in cell or b"\r" in cell else cell
         try:
             text = decode(cell)
         except ValueError:
@@ -73,9 +79,7 @@ def _is_orjson(document: bytes) -> bool:
 
 def _on_one_line(document: bytes) -> bytes:
     # Outside strings only: inside, JSON allows no line break.
-    if b"\n" in document or b"\r" in document:
-        return document.translate(_SPACES)
-    return document
+    return document.translate(_SPACES) if b"\n" in document or b"\r" in document else document
 
 
 JSON: Final = Loader(Kind.JSON, json, encoded)

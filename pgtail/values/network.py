@@ -37,9 +37,9 @@ def _address(*, cidr: bool) -> BinaryText:
 def _ipv6(address: bytes) -> str:
     words = _words(address)
     start, length = _longest_zeros(words)
-    # These have an IPv4 address inside: ::1.2.3.4 and ::ffff:1.2.3.4, but not ::1.
-    if start == 0 and (length == 6 or (length == 7 and words[7] != 1) or (length == 5 and words[5] == 0xFFFF)):
-        return ("::" if length >= 6 else "::ffff:") + ".".join(map(str, address[12:]))
+    # These have an IPv4 address inside: ::1.2.3.4 and ::ffff:1.2.3.4, but neither ::1 nor ::.
+    if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):
+        return ("::" if length == 6 else "::ffff:") + ".".join(map(str, address[12:]))
     text = [f"{word:x}" for word in words]
     if length < 2:
         return ":".join(text)

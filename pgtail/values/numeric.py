@@ -24,12 +24,12 @@ def numeric_text(cell: bytes) -> str:
     count, weight, sign, scale = _HEADER.unpack_from(cell)
     if len(cell) != _HEADER.size + 2 * count:
         raise ValueError("numeric of another length")
+    if scale > NUMERIC_DSCALE_MASK:
+        raise ValueError("numeric with too many digits after the point")
     if sign in _SPECIAL:
         if count:
             raise ValueError("digits in a numeric that has none")
         return _SPECIAL[sign]
-    if scale > NUMERIC_DSCALE_MASK:
-        raise ValueError("numeric with too many digits after the point")
     groups = struct.unpack_from(f">{count}H", cell, _HEADER.size)
     if count and max(groups) > 9999:
         raise ValueError("a digit of numeric above 9999")

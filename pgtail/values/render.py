@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NoReturn
 
 import orjson
@@ -19,8 +19,7 @@ from pgtail.values.jsonsyntax import NUMBER
 LONG: Final = 1024 * 1024
 """Bytes from which on a text is taken in pieces, so that it is not held in memory several times over."""
 
-string: Final[Callable[[str], bytes]] = orjson.dumps
-"""Text -> JSON string."""
+_short_string: Final[Callable[[str], bytes]] = orjson.dumps
 
 strings_or_null: Final[Callable[[list[str] | list[str | None]], bytes]] = orjson.dumps
 """Texts -> JSON array of strings, None as null."""
@@ -40,6 +39,22 @@ def undecoded(cell: bytes, decode: Callable[[bytes], str]) -> NoReturn:
     raise Undecoded(text)
 
 
+def string(text: str) -> bytes:
+    """Text -> JSON string."""
+    if len(text) < LONG:
+        return _short_string(text)
+    return _string_of(text[start : start + LONG] for start in range(0, len(text), LONG))
+
+
+def _string_of(pieces: Iterable[str]) -> bytes:
+    out = io.BytesIO()
+    out.write(b'"')
+    for piece in pieces:
+        out.write(_short_string(piece)[1:-1])
+    out.write(b'"')
+    return out.getvalue()
+
+
 def strings(context: Context) -> Json:
     """Everything that has no form of its own in JSON."""
     decode, encoding = context.decode, context.encoding
@@ -47,23 +62,19 @@ def strings(context: Context) -> Json:
     def of_cell(cell: bytes) -> bytes:
         try:
             if len(cell) < LONG:
-                return string(decode(cell))
-            return _long_string(cell, encoding)
+                return _short_string(decode(cell))
+            return _string_of(_decoded(cell, encoding))
         except (ValueError, orjson.JSONEncodeError):
             raise Undecoded(hex_text(cell)) from None
 
     return Json(of_cell, string)
 
 
-def _long_string(cell: bytes, encoding: str) -> bytes:
+def _decoded(cell: bytes, encoding: str) -> Iterator[str]:
+    """The text of a long cell in pieces. Raises ValueError."""
     decoder = codecs.getincrementaldecoder(encoding)()
-    out = io.BytesIO()
-    out.write(b'"')
     for start in range(0, len(cell), LONG):
-        piece = decoder.decode(cell[start : start + LONG], final=start + LONG >= len(cell))
-        out.write(string(piece)[1:-1])
-    out.write(b'"')
-    return out.getvalue()
+        yield decoder.decode(cell[start : start + LONG], final=start + LONG >= len(cell))
 
 
 def numbers(context: Context) -> Json:

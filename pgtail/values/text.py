@@ -19,18 +19,25 @@ _XML_DECLARATION = re.compile(
 
 
 def encoded(context: Context) -> BinaryText:
-    """Text in the stream's encoding."""
-    return context.decode
-
-
-def label(context: Context) -> BinaryText:
-    """The label of an enum value: text that is never empty and never holds a NUL (src/backend/utils/adt/enum.c)."""
+    """Text in the stream's encoding, in which the server never has a NUL."""
     decode = context.decode
 
     def text(cell: bytes) -> str:
-        if not cell or 0 in cell:
-            raise ValueError("not an enum's label")
+        if 0 in cell:
+            raise ValueError("NUL in a text")
         return decode(cell)
+
+    return text
+
+
+def label(context: Context) -> BinaryText:
+    """The label of an enum value: text that is never empty (src/backend/catalog/pg_enum.c)."""
+    read = encoded(context)
+
+    def text(cell: bytes) -> str:
+        if not cell:
+            raise ValueError("an enum's label without a character")
+        return read(cell)
 
     return text
 
@@ -40,12 +47,12 @@ def versioned(version: int) -> Callable[[Context], BinaryText]:
     first = bytes([version])
 
     def binary(context: Context) -> BinaryText:
-        decode = context.decode
+        read = encoded(context)
 
         def text(cell: bytes) -> str:
             if not cell.startswith(first):
                 raise ValueError("an unknown version of the binary form")
-            return decode(cell[1:])
+            return read(cell[1:])
 
         return text
 
@@ -62,10 +69,10 @@ def char_text(cell: bytes) -> str:
 
 def xml_binary(context: Context) -> BinaryText:
     """The document; xml_send names the client's encoding in the declaration, xml_out leaves that out."""
-    decode = context.decode
+    read = encoded(context)
 
     def text(cell: bytes) -> str:
-        document = decode(cell)
+        document = read(cell)
         declaration = _XML_DECLARATION.match(document)
         if declaration is None:
             return document

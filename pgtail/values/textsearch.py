@@ -6,17 +6,20 @@ Sources: src/backend/utils/adt/tsvector.c, tsquery.c.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from pgtail.values.codec import BinaryText, Context, Kind, Loader
+from pgtail.values.nested import joined
 from pgtail.values.render import strings
 
 QI_VAL: Final = 1
 QI_OPR: Final = 2
 OP_NOT: Final = 1
 OP_PHRASE: Final = 4
+MAX_ITEMS: Final = 2**20
+"""The operands of a tsquery take up at most a megabyte, at least two bytes each (tsquery.c, MAXSTRPOS)."""
 
 _OPERATORS = {OP_NOT: "!", 2: " & ", 3: " | ", OP_PHRASE: " <{}> "}
 _PRIORITIES = {OP_NOT: 4, 2: 2, 3: 1, OP_PHRASE: 3}
@@ -29,26 +32,27 @@ _short = struct.Struct(">H").unpack_from
 
 def tsvector(context: Context) -> BinaryText:
     """The number of lexemes; of each its text and a NUL, the number of positions, the positions."""
-    decode = context.decode
 
     def text(cell: bytes) -> str:
-        (count,) = _count(cell)
-        position = 4
-        # The shortest lexeme takes three bytes.
-        if not 0 <= count <= len(cell) // 3:
-            raise ValueError("number of lexemes")
-        lexemes = []
-        for _ in range(count):
-            end = cell.index(0, position)
-            lexeme = _quoted(decode(cell[position:end]))
-            (places,) = _short(cell, end + 1)
-            position = end + 3 + 2 * places
-            lexemes.append(lexeme + _places(struct.unpack_from(f">{places}H", cell, end + 3)))
-        if position != len(cell):
-            raise ValueError("bytes after a tsvector")
-        return " ".join(lexemes)
+        return joined(_lexemes(cell, context.decode), " ", len(cell))
 
     return text
+
+
+def _lexemes(cell: bytes, decode: Callable[[bytes], str]) -> Iterator[str]:
+    (count,) = _count(cell)
+    position = 4
+    # The shortest lexeme takes three bytes.
+    if not 0 <= count <= len(cell) // 3:
+        raise ValueError("number of lexemes")
+    for _ in range(count):
+        end = cell.index(0, position)
+        lexeme = _quoted(decode(cell[position:end]))
+        (places,) = _short(cell, end + 1)
+        position = end + 3 + 2 * places
+        yield lexeme + _places(struct.unpack_from(f">{places}H", cell, end + 3))
+    if position != len(cell):
+        raise ValueError("bytes after a tsvector")
 
 
 def _places(places: tuple[int, ...]) -> str:
@@ -77,7 +81,7 @@ def tsquery(context: Context) -> BinaryText:
 
     def text(cell: bytes) -> str:
         (count,) = _count(cell)
-        if not 0 <= count <= len(cell) // 2:
+        if not 0 <= count <= min(MAX_ITEMS, len(cell) // 2):
             raise ValueError("number of items of a tsquery")
         items: list[_Item] = []
         position = 4
