@@ -265,7 +265,8 @@ class Inspect:
         bad = None if base is None else error.offset - base + spans[0].start
         good, damage = damage_of(error, list(self._fields.describe(buf, spans)), cursor.pos, bad)
         damage.field = self._fields.named(damage.field)
-        place = Place(self._number, error.message or "?", base, spans[0].start, damage.end, base)
+        at = error.offset if base is None else base
+        place = Place(self._number, error.message or "?", at, spans[0].start, damage.end, base)
         place.relation = self._fields.relation
         self._view.message(place, buf, good, damage)
 

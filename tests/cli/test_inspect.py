@@ -1,0 +1,244 @@
+"""`pgtail inspect` as a command: every form of dump, picking, damage, exit statuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.corpus import capture, read
+
+FORMS = {name: path for name, path in capture("Z_small", "p1").forms.items() if name != "walsender.bin"}
+RECV = FORMS["recv.bin"]
+WALSENDER = capture("Z_small", "p1").forms["walsender.bin"]
+ROWS = "insert,update,delete,truncate"
+
+
+def inspect(*arguments: str | Path, stdin: bytes | None = None, width: int = 120) -> subprocess.CompletedProcess[bytes]:
+    """Run the command as a user would."""
+    command = [sys.executable, "-c", "from pgtail.cli import main; main()", "inspect", *map(str, arguments)]
+    environment = {"COLUMNS": str(width), "PATH": ""}
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment, timeout=60)
+
+
+def lines(*arguments: str | Path) -> list[Any]:
+    """What `-o json` says, where all is well."""
+    ran = inspect(*arguments, "-o", "json")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def shown(*arguments: str | Path) -> str:
+    """What is shown to people, where all is well."""
+    ran = inspect(*arguments)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    return ran.stdout.decode()
+
+
+def contents(line: Any) -> list[tuple[str, str, str]]:
+    """The fields of a message without the walsender's header."""
+    fields = [(field["field"], field["hex"], field["value"]) for field in line["fields"]]
+    return fields[[name for name, _, _ in fields].index("tag") :]
+
+
+@pytest.mark.parametrize("form", [*FORMS, "walsender.bin"])
+def test_every_form_of_a_capture_has_the_same_fields(form: str) -> None:
+    path = WALSENDER if form == "walsender.bin" else FORMS[form]
+    expected = [contents(line) for line in lines(RECV, "--kind", ROWS)]
+    assert len(expected) == 6
+    assert [contents(line) for line in lines(path, "--kind", ROWS)] == expected
+
+
+def test_offsets_are_the_files_own() -> None:
+    data = read(RECV)
+    for line in lines(RECV):
+        for field in line["fields"]:
+            assert data[field["offset"] :].startswith(bytes.fromhex(field["hex"]))
+
+
+def test_offsets_in_a_frame_are_the_files_own() -> None:
+    data = read(WALSENDER)
+    for line in lines(WALSENDER):
+        for field in line["fields"]:
+            assert data[field["offset"] :].startswith(bytes.fromhex(field["hex"]))
+
+
+def test_where_the_file_is_text_offsets_count_from_the_message() -> None:
+    text = shown(FORMS["peek.txt"], "--message", "3")
+    assert text.startswith("● 3  Insert  public.t  0/5CE2DD0  byte 398  22 bytes\n   +0  49  ")
+
+
+def test_gzip_and_standard_input() -> None:
+    data = read(RECV)
+    assert inspect("-", stdin=gzip.compress(data)).stdout == inspect(RECV).stdout
+    assert inspect("-", stdin=data).stdout.count("●".encode()) == len(lines(RECV))
+
+
+def test_several_files_are_one_stream(tmp_path: Path) -> None:
+    data = read(RECV)
+    (tmp_path / "1").write_bytes(data[:63])
+    (tmp_path / "2").write_bytes(data[63:])
+    [insert] = lines(tmp_path / "1", tmp_path / "2", "--message", "3")
+    assert (insert["relation"], insert["offset"]) == ("public.t", 0)
+
+
+def test_messages_are_picked_by_number_and_limit() -> None:
+    assert [line["message"] for line in lines(RECV, "--message", "2", "--message", "4-5")] == [2, 4, 5]
+    assert [line["message"] for line in lines(RECV, "--kind", "commit", "-n", "2")] == [5, 8]
+
+
+def test_messages_are_picked_by_the_bytes_in_them() -> None:
+    everything = lines(RECV)
+    for at in (0, 62, 63, 70, 84, 85, len(read(RECV)) - 1):
+        [line] = lines(RECV, "--offset", str(at))
+        assert line == [one for one in everything if one["offset"] <= at][-1]
+    [line] = lines(FORMS["peek.hex"], "--offset", "0x100")
+    assert line["offset"] <= 0x100
+
+
+def test_messages_are_picked_by_log_position() -> None:
+    assert [line["kind"] for line in lines(RECV, "--lsn", "0/5CE2FB0")] == ["Begin", "Commit"]
+    assert {line["kind"] for line in lines(WALSENDER, "--lsn", "0/5CE2F60-0/5CE2FE0")} >= {"Keepalive", "Update"}
+
+
+def test_filters_apply() -> None:
+    assert [line["kind"] for line in lines(RECV, "--op", "delete")] == ["Delete"]
+    assert [line["kind"] for line in lines(RECV, "--xid", "1349")] == ["Begin", "Update", "Commit"]
+    assert lines(RECV, "-t", "nothing") == []
+
+
+def test_a_filter_on_values_that_were_not_sent_says_so() -> None:
+    ran = inspect(RECV, "--where", "v = one")
+    assert ran.returncode == 0
+    assert ran.stdout.startswith(b"\xe2\x97\x8f 3  Insert")
+    assert b"could not be tested on 1 row" in ran.stderr
+
+
+def test_colors_are_on_request() -> None:
+    plain = inspect(RECV)
+    assert b"\x1b" not in plain.stdout
+    assert b"\x1b[1;34m" in inspect(RECV, "--color", "always").stdout
+
+
+def test_output_goes_to_a_file(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert inspect(RECV, "-f", target).stdout == b""
+    assert target.read_bytes() == inspect(RECV).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--message", "x"], "expected a number such as 7"),
+        (["--offset", "x"], "expected a byte's offset such as 1043"),
+        (["--kind", "x"], "expected one of Begin, "),
+        (["--lsn", "12"], "expected a log position such as"),
+        (["--op", "x"], "expected one of insert, "),
+        (["--encoding", "x"], "--encoding x: no encoding"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], complaint: str) -> None:
+    ran = inspect(RECV, *arguments)
+    assert ran.returncode == 2
+    assert complaint in ran.stderr.decode()
+
+
+# -- damage --------------------------------------------------------------------------------------------------------
+
+
+def damaged(tmp_path: Path, source: Path, at: int, byte: int) -> Path:
+    """A copy with one byte changed."""
+    data = bytearray(read(source))
+    data[at] = byte
+    target = tmp_path / "damaged"
+    target.write_bytes(data)
+    return target
+
+
+def test_a_damaged_message_shows_its_good_fields_and_the_bad_byte(tmp_path: Path) -> None:
+    ran = inspect(damaged(tmp_path, RECV, 71, ord("X")), "--offset", "70")
+    assert ran.returncode == 1
+    *good, bad, end = ran.stdout.decode().split("\n")
+    assert good == [
+        "● 3  Insert  public.t  byte 63  9 bytes",
+        "  63  49                       tag                    Byte1        'I'  Insert",
+        "  64  00 00 45 f3              relation               Int32 (Oid)  17907  public.t",
+        "  68  4e                       tuple kind             Byte1        'N'  the new row",
+        "  69  00 02                    new number of columns  Int16        2",
+    ]
+    assert bad == "  71  58                       ✗ id kind" + 27 * " " + "'X' where 't', 'b', 'n' or 'u' should stand"
+    assert end == ""
+    assert b"byte 71: Insert.new[0] kind: 'X' where" in ran.stderr
+
+
+def test_the_bad_byte_is_red(tmp_path: Path) -> None:
+    ran = inspect(damaged(tmp_path, RECV, 71, ord("X")), "--color", "always")
+    assert b"\x1b[1;31m58\x1b[0m" in ran.stdout
+
+
+def test_resync_goes_on_and_the_status_tells(tmp_path: Path) -> None:
+    bad = damaged(tmp_path, RECV, 71, ord("X"))
+    ran = inspect(bad, "--resync", "-o", "json")
+    found = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert ran.returncode == 1
+    assert b"going on at byte 86" in ran.stderr
+    assert [line["message"] for line in found if "error" in line] == [3]
+    assert found[-1]["kind"] == "Commit"
+    assert [contents(line) for line in found[3:]] == [contents(line) for line in lines(RECV)[3:]]
+
+
+def test_damage_inside_a_frame_is_shown_at_its_offset(tmp_path: Path) -> None:
+    everything = lines(WALSENDER, "--kind", "insert")
+    [kind] = [field["offset"] for field in everything[0]["fields"] if field["field"] == "new[0] kind"]
+    ran = inspect(damaged(tmp_path, WALSENDER, kind, ord("X")), "--resync", "-o", "json")
+    [error] = [line["error"] for line in map(json.loads, ran.stdout.splitlines()) if "error" in line]
+    assert (error["offset"], error["hex"], error["field"]) == (kind, "58", "id kind")
+    assert ran.returncode == 1
+
+
+@pytest.mark.parametrize("source", [RECV, WALSENDER], ids=lambda path: str(path.name))
+@pytest.mark.parametrize("left", [1, 200, 300, 500])
+def test_a_cut_shows_every_byte_that_is_there(tmp_path: Path, source: Path, left: int) -> None:
+    data = read(source)[:left]
+    (tmp_path / "cut").write_bytes(data)
+    form = "recvlogical" if source == RECV else "lengths"
+    ran = inspect(tmp_path / "cut", "-o", "json", "--input-format", form)
+    for line in map(json.loads, ran.stdout.splitlines()):
+        for field in line["fields"]:
+            assert data[field["offset"] :].startswith(bytes.fromhex(field["hex"]))
+        if "error" in line:
+            assert data.endswith(bytes.fromhex(line["error"]["hex"]))
+    assert ran.returncode == (1 if ran.stderr else 0)
+
+
+def test_damage_in_a_text_form_is_shown_within_its_message(tmp_path: Path) -> None:
+    hexed = read(FORMS["peek.hex"]).replace(b"4e0002740000000131", b"4e0002580000000131", 1)
+    (tmp_path / "damaged.hex").write_bytes(hexed)
+    ran = inspect(tmp_path / "damaged.hex", "--message", "3")
+    assert ran.returncode == 1
+    assert "\n  +8  58                       ✗ id kind  " in ran.stdout.decode()
+
+
+def test_nothing_of_a_file_that_is_none_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\x00\x01\x02nothing")
+    ran = inspect(tmp_path / "x")
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert b"none of the known forms" in ran.stderr
+    assert inspect(tmp_path / "missing").returncode == 1
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    command = [sys.executable, "-c", "from pgtail.cli import main; main()", "inspect", "--max-bytes", "0"]
+    big = capture("A_big", "p1_msg").forms["walsender.bin"]
+    with subprocess.Popen([*command, str(big)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
