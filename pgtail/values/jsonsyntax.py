@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -38,9 +39,16 @@ def _matcher(pattern: str) -> _Matcher:
 
 
 _SIMPLE_DEPTH: Final = 2
-_SIMPLE = _value_with(_value_with(rf"(?:{_STRING}|{_SCALAR})"))
-_items = _matcher(rf"(?:{_WS}{_SIMPLE}{_WS},){{0,100}}")
-_members = _matcher(rf"(?:{_WS}{_STRING}{_WS}:{_WS}{_SIMPLE}{_WS},){{0,100}}")
+
+
+@functools.cache
+def _simple() -> tuple[_Matcher, _Matcher]:
+    """Items and members that nest little, each with its comma: slow to compile, seldom used."""
+    value = _value_with(_value_with(rf"(?:{_STRING}|{_SCALAR})"))
+    items = _matcher(rf"(?:{_WS}{value}{_WS},){{0,100}}")
+    return items, _matcher(rf"(?:{_WS}{_STRING}{_WS}:{_WS}{value}{_WS},){{0,100}}")
+
+
 _token = _matcher(rf'{_WS}(?:([{{}}\[\],:"])|{_SCALAR})')
 _string_part = _matcher(rf"{_PLAIN}(?:{_ESCAPE}{_PLAIN}){{0,1000}}")
 _only_space = re.compile(_WS.encode()).fullmatch
@@ -72,7 +80,7 @@ def is_valid(document: bytes) -> bool:
     while True:
         # Only behind a comma: on the way into deep nesting it would fail again and again.
         if (expected is _Next.ITEM or expected is _Next.KEY) and len(open_) <= MAX_DEPTH - _SIMPLE_DEPTH:
-            position = _skip_simple(document, position, _items if expected is _Next.ITEM else _members)
+            position = _skip_simple(document, position, _simple()[expected is _Next.KEY])
         token = _token(document, position)
         if token is None:
             return False
