@@ -32,7 +32,7 @@ class Voice:
         self._width = 80
         if terminal:
             with contextlib.suppress(OSError):
-                self._width = os.get_terminal_size(sys.stderr.fileno()).columns
+                self._width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
         self._lines: deque[str] = deque()
         self._status: str | None = None
         self._dropped = 0

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pgtail.errors import OutputError, ServerError
+from pgtail.errors import OutputError
 from pgtail.server import trace
 from pgtail.server.feedback import Feedback
 from pgtail.server.interrupt import Interrupt
@@ -54,7 +54,7 @@ class Limits:
 
 
 class Pump:
-    """Runs sessions, one at a time, until one of them ends; `refuse` ends the running one with an error."""
+    """Runs sessions, one at a time, until one of them ends."""
 
     def __init__(
         self, spool: Spool, worker: Worker, interrupt: Interrupt, voice: Voice, lag: LagProbe, limits: Limits
@@ -66,11 +66,7 @@ class Pump:
         self._lag = lag
         self._limits = limits
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
-        self._refused: ServerError | None = None
-
-    def refuse(self, error: ServerError) -> None:
-        """End the session with this error."""
-        self._refused = self._refused or error
+        self._asked = 0.0
 
     @property
     def over(self) -> bool:
@@ -103,29 +99,23 @@ class Pump:
         poll.register(self._interrupt.fileno(), select.POLLIN)
         if self._limits.output is not None:
             poll.register(self._limits.output, 0)
-        asked = time.monotonic()
+        self._asked = time.monotonic()
         while True:
+            # libpq may have read more than it was asked for, at the start and whenever it sent something: what it
+            # holds does not make the socket readable.
+            if not self._read(session, feedback):
+                return Ending.FULL
             now = time.monotonic()
-            feedback.delivered = self._worker.delivered
-            if self._refused is not None:
-                raise self._refused
             if self.over or self._is_idle(feedback, now, caught_up):
                 return Ending.STOP
-            ask = self._limits.idle is not None and now - max(asked, feedback.last_frame) > _TICK
-            if (ask or feedback.next() <= now) and not session.wants_to_write:
-                asked = now if ask else asked
-                self._tell_server(session, feedback, now, reply=ask)
+            told = self._tell_server(session, feedback, now)
             poll.register(session.fileno(), select.POLLIN | (select.POLLOUT if session.wants_to_write else 0))
-            for fd, _ in poll.poll(self._patience(session, feedback, now) * 1000):
-                if fd == session.fileno():
-                    if session.wants_to_write:
-                        session.flush()
-                    if not self._read(session, feedback):
-                        return Ending.FULL
-                    session.check()
+            for fd, _ in poll.poll(0 if told else self._patience(session, feedback, now) * 1000):
+                if fd == session.fileno() and session.wants_to_write:
+                    session.flush()
                 elif fd == self._limits.output:
                     return Ending.CLOSED
-                else:
+                elif fd == self._interrupt.fileno():
                     self._interrupt.clear()
             self._show_status(feedback)
 
@@ -139,17 +129,29 @@ class Pump:
                 self._voice.trace(trace.received(frame))
         feedback.take(frames, time.monotonic())
         try:
-            return self._spool.put(frames)
+            room = self._spool.put(frames)
         except OutputError as error:
             self._voice.tell(str(error))
             return False
+        if room:
+            session.check()
+        return room
 
-    def _tell_server(self, session: Session, feedback: Feedback, now: float, *, reply: bool) -> None:
-        status = feedback.status(reply=reply)
-        if session.send(status):
-            feedback.sent(status, now)
-            if self._voice.wants_trace:
-                self._voice.trace(trace.sent(status))
+    def _tell_server(self, session: Session, feedback: Feedback, now: float) -> bool:
+        """Send a status if one is due; returns whether one was sent."""
+        feedback.delivered = self._worker.delivered
+        ask = self._limits.idle is not None and now - max(self._asked, feedback.last_frame) > _TICK
+        if session.wants_to_write or not (ask or feedback.next() <= now):
+            return False
+        status = feedback.status(reply=ask)
+        if not session.send(status):
+            return False
+        feedback.sent(status, now)
+        if ask:
+            self._asked = now
+        if self._voice.wants_trace:
+            self._voice.trace(trace.sent(status))
+        return True
 
     def _patience(self, session: Session, feedback: Feedback, now: float) -> float:
         """How long the socket may be waited for."""

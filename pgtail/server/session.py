@@ -10,6 +10,7 @@ from typing import Final
 
 import psycopg
 from psycopg import pq
+from psycopg.errors import Diagnostic
 from psycopg.pq.abc import PGconn, PGresult
 
 from pgtail.errors import OptionError, ServerError
@@ -23,7 +24,7 @@ READ_AT_ONCE: Final = 4 * 1024 * 1024
 
 
 class Session:
-    """A walsender connection. `notice` gets what the server says besides: severity, SQLSTATE and text.
+    """A walsender connection.
 
     All methods raise ServerError, Unreachable where the connection broke or the server shut down.
     """
@@ -40,11 +41,14 @@ class Session:
     def backend_pid(self) -> int:
         return self._pgconn.backend_pid
 
-    def on_notice(self, notice: Callable[[str, str, str], None]) -> None:
-        """Hear what the server says besides."""
-        self._connection.add_notice_handler(
-            lambda said: notice(said.severity_nonlocalized or "", said.sqlstate or "", said.message_primary or "")
-        )
+    def on_notice(self, notice: Callable[[str, str, str], ServerError | None]) -> None:
+        """Hear what the server says besides; an error that `notice` returns ends the stream at this point."""
+
+        def heard(said: Diagnostic) -> None:
+            error = notice(said.severity_nonlocalized or "", said.sqlstate or "", said.message_primary or "")
+            self._failure = self._failure or error
+
+        self._connection.add_notice_handler(heard)
 
     def query(self, command: str, *, doing: str | None = None) -> list[tuple[str, ...]]:
         """The rows of a quick command of the replication grammar."""
@@ -95,13 +99,14 @@ class Session:
 
         Where the stream ends behind some frames they come first, and `check` tells of the end.
         """
+        self.check()
         frames: list[bytes] = []
         try:
             self._read(frames)
         except psycopg.Error as error:
-            self._failure = self._broken(error)
+            self._failure = self._failure or self._broken(error)
         except ServerError as error:
-            self._failure = error
+            self._failure = self._failure or error
         if not frames:
             self.check()
         return frames
@@ -113,12 +118,12 @@ class Session:
 
     def _read(self, frames: list[bytes]) -> None:
         pgconn, size, before = self._pgconn, 0, -1
-        while size < READ_AT_ONCE and len(frames) > before:
+        while size < READ_AT_ONCE and len(frames) > before and self._failure is None:
             before = len(frames)
             pgconn.consume_input()
             while True:
                 length, data = pgconn.get_copy_data(1)
-                if length <= 0:
+                if length <= 0 or self._failure is not None:
                     break
                 frames.append(bytes(data))
                 size += length

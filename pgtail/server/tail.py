@@ -204,16 +204,16 @@ class Tail:
             now=time.monotonic(),
         )
 
-    def _notice(self, severity: str, sqlstate: str, text: str) -> None:
-        """What the server says besides the stream. libpq calls this: nothing may be raised.
+    def _notice(self, severity: str, sqlstate: str, text: str) -> ServerError | None:
+        """What the server says besides the stream, and whether that ends it.
 
         From 18 on a publication that does not exist at the slot's position is a warning, and silence.
         """
         missing = "skipped loading publication" in text or (severity, sqlstate) == ("WARNING", "55000")
         if missing and not self._plan.allow_missing_publication:
-            self._pump.refuse(server_error(sqlstate, text))
-        else:
-            self._voice.tell(f"the server says: {severity}: {text}")
+            return server_error(sqlstate, text)
+        self._voice.tell(f"the server says: {severity}: {text}")
+        return None
 
     # -- the end -----------------------------------------------------------------------------------------------
 

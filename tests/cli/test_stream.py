@@ -1,0 +1,335 @@
+"""`pgtail stream` from the outside: where it begins and ends, what it writes where, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.server.tailing import COMMAND, stream, tailing, wait_for
+from tests.server.test_stream_errors import on_terminal
+from tests.servers import Database, fresh_database, since
+
+
+@pytest.fixture
+def shop(newest_database: Database) -> Database:
+    """A table with ten transactions of one row behind slot s."""
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute(*[f"INSERT INTO t VALUES ({i}, 'row {i}')" for i in range(10)])
+    return newest_database
+
+
+def ids(lines: list[dict[str, Any]]) -> list[int]:
+    return [int(line["new"]["id"]) for line in lines]
+
+
+def resume(words: str) -> str:
+    return words.rpartition("resume at ")[2].strip()
+
+
+def position(database: Database) -> str:
+    return str(database.value("SELECT pg_current_wal_flush_lsn()::text"))
+
+
+# -- where it begins and ends ----------------------------------------------------------------------------------
+
+
+def test_until_and_limit(shop: Database) -> None:
+    lines, words = stream(shop, "-S", "s", "--until", "now", "--transactions")
+    commits = [line for line in lines if line["op"] == "commit"]
+    assert "10 transactions shown" in words
+    for option in ("--until", "--until-lsn", "-E", "--endpos"):
+        for end in (commits[3]["commit_lsn"], commits[3]["end_lsn"]):
+            found, words = stream(shop, "-S", "s", option, end)
+            assert ids(found) == [0, 1, 2, 3]
+            assert resume(words) == commits[3]["end_lsn"]
+    found, words = stream(shop, "-S", "s", "-n", "3")
+    assert ids(found) == [0, 1, 2]
+    assert "3 transactions shown" in words
+    assert resume(words) == commits[2]["end_lsn"]
+    found, words = stream(shop, "-S", "s", "-n", "2", "--where", "id >= 5")
+    assert ids(found) == [5, 6]
+
+
+def test_from(shop: Database) -> None:
+    lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
+    ends = [line["end_lsn"] for line in lines if line["op"] == "commit"]
+    found, words = stream(shop, "-S", "s", "--from", ends[6], "--until", "now")
+    assert ids(found) == [7, 8, 9]
+    found, words = stream(shop, "-S", "s", "--from", "0/1", "--until", "now")
+    assert ids(found) == list(range(10))
+    assert "--from 0/1 is older than what the slot still has: starting at" in words
+    found, words = stream(shop, "-S", "s", "--from", "FFFFFFFF/0", status=2)
+    assert "beyond the server's position" in words
+    found, words = stream(shop, "-S", "s", "--from", "0/12345678Z", status=2)
+    assert "not a log position" in words
+    with tailing(shop, "-S", "s", "--from", "now") as running:
+        running.wait_for_slot(shop, "s")
+        shop.execute("INSERT INTO t VALUES (10)")
+        assert ids(running.wait_for_lines(1)) == [10]
+        running.stop()
+
+
+def test_from_and_ack_skip_for_good_only_when_told(shop: Database) -> None:
+    lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
+    end = [line["end_lsn"] for line in lines if line["op"] == "commit"][6]
+    for ack in ("commit", "exit"):
+        _, words = stream(shop, "-S", "s", "--from", end, "--ack", ack, "--until", "now", status=2)
+        assert "--yes" in words
+    found, words = stream(shop, "-S", "s", "--from", end, "--ack", "exit", "--until", "now", "--yes")
+    assert ids(found) == [7, 8, 9]
+    found, words = stream(shop, "-S", "s", "--until", "now")
+    assert found == []
+
+
+def test_for_and_idle_exit(shop: Database) -> None:
+    begun = time.monotonic()
+    lines, _ = stream(shop, "-S", "s", "--for", "1.5")
+    assert time.monotonic() - begun >= 1.5
+    assert ids(lines) == list(range(10))
+    with tailing(shop, "-S", "s", "--idle-exit", "1.5") as running:
+        running.wait_for_lines(10)
+        time.sleep(0.7)
+        shop.execute("INSERT INTO t VALUES (10)")
+        running.wait_for_lines(11)
+        begun = time.monotonic()
+        running.end()
+        assert 1 < time.monotonic() - begun < 10
+
+
+def test_idle_exit_waits_for_a_silent_backlog(shop: Database) -> None:
+    """Much WAL of tables that are not published: the server is silent meanwhile, but not idle."""
+    shop.execute("CREATE TABLE unpublished (v text)")
+    for _ in range(3):
+        shop.execute("INSERT INTO unpublished SELECT repeat('x', 500) FROM generate_series(1, 40000)")
+    shop.execute("INSERT INTO t VALUES (10)")
+    lines, _ = stream(shop, "-S", "s", "--idle-exit", "0.05")
+    assert ids(lines) == list(range(11))
+
+
+def test_a_created_slot_stays_and_acknowledges(shop: Database) -> None:
+    with tailing(shop, "-S", "made", "--create-slot") as running:
+        running.wait_for_slot(shop, "made")
+        shop.execute("INSERT INTO t VALUES (10)")
+        running.wait_for_lines(1)
+        words = running.stop()
+    query = "SELECT temporary, active, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'made'"
+    [(temporary, _, confirmed)] = shop.query(query)
+    assert not temporary
+    assert confirmed == resume(words)
+    assert "lower case letters" in stream(shop, "-S", "Upper", "--create-slot", status=2)[1]
+    assert "--create-slot needs a name" in stream(shop, "--create-slot", status=2)[1]
+
+
+# -- what it writes --------------------------------------------------------------------------------------------
+
+
+def test_output_comes_at_each_commit_and_while_a_transaction_pauses(shop: Database) -> None:
+    with tailing(shop, "-S", "s", "--from", "now", "-o", "json-tx") as running:
+        running.wait_for_slot(shop, "s")
+        shop.execute("INSERT INTO t VALUES (10), (11)")
+        [line] = running.wait_for_lines(1)
+        assert [change["new"]["id"] for change in line["changes"]] == ["10", "11"]
+        running.stop()
+
+
+def test_a_file_is_appended_to(shop: Database, tmp_path: Path) -> None:
+    file = tmp_path / "changes.json"
+    for _ in range(2):
+        lines, words = stream(shop, "-S", "s", "-n", "5", "-f", str(file), "--ack", "commit")
+        assert lines == []
+    assert [json.loads(line)["new"]["id"] for line in file.read_text().splitlines()] == list(range(10))
+    _, words = stream(shop, "-S", "s", "-f", str(tmp_path / "no" / "file"), status=4)
+    assert "cannot write to" in words
+    before = shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots")
+    shop.execute("INSERT INTO t VALUES (10)")
+    _, words = stream(shop, "-S", "s", "-n", "1", "-f", "/dev/full", "--ack", "commit", status=4)
+    assert "cannot write to /dev/full: No space left on device" in words
+    assert shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots") == before
+
+
+def test_a_closed_pipe_is_no_error(shop: Database) -> None:
+    line = " ".join(["exec", "2>&1;", *[f"'{part}'" for part in COMMAND[:1]], "-c", f"'{COMMAND[2]}'"])
+    command = f"{line} stream '{shop.conninfo()}' -S s | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60)
+    first, status = done.stdout.splitlines()
+    assert json.loads(first)["new"]["id"] == 0
+    assert (status, done.stderr) == ("0", "")
+
+
+def test_the_trace_has_every_frame(shop: Database) -> None:
+    _, words = stream(shop, "-S", "s", "-n", "2", "-vv")
+    assert 'START_REPLICATION SLOT "s" LOGICAL 0/0 (proto_version ' in words
+    assert "publication_names '\"p\"', messages 'on', streaming 'on', origin 'any')" in words
+    assert "options: proto_version 4, messages on, streaming on, origin any" in words
+    traced = [line for line in words.splitlines() if line[1:3] == "  "]
+    assert {line[0] for line in traced} == {"w", "k", "r"}
+    assert [line.split()[-3] for line in traced if line[0] == "w"][:4] == ["Begin,", "Relation,", "Insert,", "Commit,"]
+    assert all("flush 0/0  apply 0/0" in line for line in traced if line[0] == "r")
+
+
+def test_a_status_carries_a_flush_only_where_it_advances(shop: Database) -> None:
+    with tailing(shop, "-S", "s", "--ack", "commit", "-vv") as running:
+        running.wait_for_lines(10)
+        time.sleep(2.5)
+        shop.execute("INSERT INTO t VALUES (10)")
+        running.wait_for_lines(11)
+        time.sleep(1.5)
+        words = running.stop()
+    flushes = [line.split()[4] for line in words.splitlines() if line.startswith("r  ")]
+    told = [flush for flush in flushes if flush != "0/0"]
+    assert len(told) >= 2
+    assert told == sorted(set(told), key=lambda lsn: int(lsn.partition("/")[2], 16))
+
+
+def test_a_terminal_sees_first_words_and_a_status_line(shop: Database) -> None:
+    status, shown = on_terminal(shop.conninfo(), "-S", "s", "--for", "4", answer="", env={"TERM": "xterm-256color"})
+    assert status == 0
+    assert "slot s, acknowledging: none\r\n" in shown
+    assert "of WAL are read before the first row" in shown
+    assert "behind the server" in shown
+    assert "publication p (1 table)" in shown
+    assert "INSERT" in shown
+    assert " · lag 0 bytes · 10 transactions" in shown
+    assert shown.endswith("\n")
+    assert "10 transactions shown; resume at" in shown.splitlines()[-1]
+
+
+def test_two_phase(shop: Database) -> None:
+    with tailing(shop, "--two-phase", "-S", "both", "--create-slot") as running:
+        running.wait_for_slot(shop, "both")
+        shop.execute("BEGIN; INSERT INTO t VALUES (10); PREPARE TRANSACTION 'gid one';")
+        [line] = running.wait_for_lines(1)
+        assert (line["state"], line["gid"]) == ("prepared", "gid one")
+        shop.execute("COMMIT PREPARED 'gid one'")
+        assert running.wait_for_lines(2)[1]["op"] == "commit_prepared"
+        running.stop()
+    assert shop.value("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'both'") is True
+
+
+# -- options that the server does not have ---------------------------------------------------------------------
+
+
+@since(10, before=16)
+def test_options_are_refused_before_they_are_sent(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    for arguments, words in (
+        (["--streaming", "parallel"], "--streaming parallel needs PostgreSQL 16 or later; this is"),
+        (["--origin", "none"], "--origin none needs PostgreSQL 16"),
+        (["--proto-version", "4"], "--proto-version 4: it needs PostgreSQL 16"),
+        (["--proto-version", "1", "--streaming", "on"], "--streaming on needs --proto-version 2 or higher, not 1"),
+    ):
+        assert words in stream(database, *arguments, status=2)[1]
+
+
+# -- connections that break ------------------------------------------------------------------------------------
+
+
+def terminate(database: Database) -> None:
+    database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
+
+
+def test_a_broken_connection_is_made_anew(shop: Database) -> None:
+    with tailing(shop, "-S", "s", "--ack", "commit") as running:
+        running.wait_for_lines(10)
+        for number in (10, 11):
+            running.err.clear()
+            terminate(shop)
+            running.wait_for_words("connected again, going on at")
+            shop.execute(f"INSERT INTO t VALUES ({number})")
+            running.wait_for_lines(number + 1)
+        running.stop()
+    assert ids(running.changes) == list(range(12))
+
+
+def test_no_reconnect(shop: Database) -> None:
+    with tailing(shop, "-S", "s", "--no-reconnect") as running:
+        running.wait_for_lines(10)
+        terminate(shop)
+        words = running.end(status=3)
+    assert "terminating connection due to administrator command" in words
+    assert "Everything up to" in words
+    assert "resume at" in words
+
+
+def test_a_lost_temporary_slot_says_what_was_not_seen(shop: Database) -> None:
+    with tailing(shop) as running:
+        wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        shop.execute("INSERT INTO t VALUES (10)")
+        running.wait_for_lines(1)
+        terminate(shop)
+        words = running.end(status=3)
+    assert "The temporary slot is gone with its session: what was committed after" in words
+    assert "--slot NAME --create-slot" in words
+
+
+def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:
+    with tailing(shop, "--reconnect") as running:
+        for number in (10, 11):
+            running.err.clear()
+            wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+            shop.execute(f"INSERT INTO t VALUES ({number})")
+            running.wait_for_lines(number - 9)
+            terminate(shop)
+            running.wait_for_words("GAP: what was committed between")
+        running.stop()
+
+
+def test_a_slot_that_somebody_else_moved_is_a_gap(shop: Database) -> None:
+    with tailing(shop, "-S", "s") as running:
+        running.wait_for_lines(10)
+        shop.server.stop()
+        running.wait_for_words("connecting again")
+        running.process.send_signal(signal.SIGSTOP)
+        shop.server.start()
+        shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())")
+        running.process.send_signal(signal.SIGCONT)
+        words = running.end(status=3)
+    assert "gap from" in words
+    assert "somebody else has consumed slot s meanwhile" in words
+
+
+def test_a_slot_that_went_meanwhile(shop: Database) -> None:
+    with tailing(shop, "-S", "s") as running:
+        running.wait_for_lines(10)
+        shop.server.stop()
+        running.wait_for_words("connecting again")
+        running.process.send_signal(signal.SIGSTOP)
+        shop.server.start()
+        shop.query("SELECT pg_drop_replication_slot('s')")
+        running.process.send_signal(signal.SIGCONT)
+        assert "slot s is gone" in running.end(status=3)
+
+
+def test_ctrl_c_while_connecting_again(start_server: StartServer) -> None:
+    server = start_server()
+    with fresh_database(server) as database:
+        database.execute("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
+        database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        with tailing(database, "-S", "s") as running:
+            running.wait_for_slot(database, "s")
+            server.stop()
+            running.wait_for_words("trying again")
+            begun = time.monotonic()
+            running.stop()
+            assert time.monotonic() - begun < 5
+        server.start()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    ask = (
+        "import sys; from pgtail.cli import main\n"
+        "try: main(['stream', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'psycopg', 'rich', 'orjson'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
