@@ -55,7 +55,7 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
     show_default=True,
     help="Lines for people, or a JSON object per message.",
 )
-@click.option("-f", "--file", metavar="FILE", help="Write to FILE instead of standard output.")
+@click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
 @click.option(
     "--max-bytes",
     metavar="N",

@@ -38,7 +38,9 @@ def output_options(function: F) -> F:
                 type=click.Choice(["table", "json", "json-tx"]),
                 help="Format; table on a terminal and json in a pipe unless told otherwise.",
             ),
-            click.option("-f", "--file", metavar="FILE", help="Write to FILE instead of standard output."),
+            click.option(
+                "-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output."
+            ),
             click.option(
                 "--numbers",
                 type=click.Choice(["exact", "string"]),
