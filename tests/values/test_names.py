@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pgtail.values import Types
+from pgtail.values import Types, oids
 from pgtail.values.oids import BUILTIN
-from tests.tools.make_oids import QUERY
+from tests.tools.make_oids import QUERY, rewritten
 from tests.values.conftest import World
 
 MODIFIED = [
@@ -93,3 +95,8 @@ def test_table_is_what_servers_have(world: World) -> None:
     for oid, *columns in rows:
         assert isinstance(oid, int)
         assert BUILTIN[oid] == tuple(columns)
+
+
+def test_table_is_as_the_tool_writes_it() -> None:
+    source = Path(oids.__file__).read_text()
+    assert rewritten(source, BUILTIN) == source
