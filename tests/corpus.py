@@ -57,7 +57,7 @@ class Scenario:
         return json.loads(self._text(name))
 
     def lines(self, name: str) -> list[Any]:
-        return [json.loads(line) for line in self._text(name).splitlines() if line]
+        return [json.loads(line) for line in self._text(name).split("\n") if line]
 
     def has(self, name: str) -> bool:
         return any((self.folder / (name + end)).exists() for end in ("", ".gz"))
