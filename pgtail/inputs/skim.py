@@ -74,6 +74,8 @@ class SkimCursor(Cursor):
 
     __slots__ = ("_ahead",)
 
+    traced = True  # the decoder reads field by field: an Ahead is nothing to unpack several from
+
     def __init__(self) -> None:
         super().__init__()
 

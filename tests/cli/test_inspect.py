@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,21 @@ def test_gzip_and_standard_input() -> None:
     data = read(RECV)
     assert inspect("-", stdin=gzip.compress(data)).stdout == inspect(RECV).stdout
     assert inspect("-", stdin=data).stdout.count("●".encode()) == len(lines(RECV))
+
+
+def test_a_message_larger_than_what_is_held_is_shown_whole(tmp_path: Path) -> None:
+    value = b"x" * (5 << 20)
+    insert = b"I" + struct.pack(">IcHcI", 17907, b"N", 1, b"t", len(value)) + value
+    begin, described = list(capture("Z_small", "p1").messages())[:2]
+    (tmp_path / "recv").write_bytes(b"".join([message + b"\n" for message in (begin.data, described.data, insert)]))
+    frames = [b"w" + bytes(24) + message for message in (begin.data, described.data, insert)]
+    (tmp_path / "frames").write_bytes(b"".join([struct.pack(">i", len(frame)) + frame for frame in frames]))
+    for form in ("recv", "frames"):
+        ran = inspect(tmp_path / form, "--message", "3", "-o", "json")
+        [line] = map(json.loads, ran.stdout.splitlines())
+        *_, cell = line["fields"]
+        assert (cell["column"], cell["hex"]) == ("id", value.hex())
+        assert (tmp_path / form).read_bytes()[cell["offset"] :].startswith(value)
 
 
 def test_several_files_are_one_stream(tmp_path: Path) -> None:
