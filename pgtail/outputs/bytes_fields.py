@@ -109,17 +109,11 @@ class Fields:
         if span.type == "String":
             value, word = self._values.string(data[:-1].decode(self._encoding, "backslashreplace")), ""
         elif span.type.startswith("Byte") and span.type != "Byte1":
-            value, word = self._content(data), ""
+            value, word = self._values.cell(UNKNOWN, data, mark=()), ""
         else:
             text, word = self._read.get(span.type, self._number)(span, data)
             value = spaced(text, "value")
         return Field(span, label, span.type, value, (word,) if word else (), depth)
-
-    def _content(self, data: bytes) -> Item:
-        try:
-            return self._values.string(data.decode())
-        except UnicodeDecodeError:
-            return self._values.bare("\\x" + data.hex())
 
     def _number(self, span: Span, data: bytes) -> tuple[str, str]:
         return str(int.from_bytes(data)), ""

@@ -86,11 +86,8 @@ class Rows:
 
     def message(self, message: LogicalMessage) -> Row:
         """A logical decoding message."""
-        content = message.content
-        try:
-            values = [self._values.string(content.decode())]
-        except UnicodeDecodeError:
-            values = [(*self._values.bare("\\x" + content.hex()), SPACE, (f"({len(content)} bytes)", "note"))]
+        size: Item = (SPACE, (f"({len(message.content)} bytes)", "note"))
+        values = [self._values.cell(UNKNOWN, message.content, mark=size)]
         if not message.transactional:
             values.append((("not transactional", "note"),))
         return Row(("MESSAGE", "message"), ((name(message.prefix), "table"),), (), values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from pgtail.outputs.escape import escape, hides
@@ -18,7 +17,7 @@ BARE: Final = frozenset([oid for oid, builtin in BUILTIN.items() if builtin.name
 
 NULL: Final[Fragment] = ("NULL", "null")
 UNCHANGED_MARK: Final[Fragment] = ("(unchanged)", "note")
-_UNDECODED: Final[Item] = (SPACE, ("(undecoded)", "note"))
+UNDECODED: Final[Item] = (SPACE, ("(undecoded)", "note"))
 _MORE: Final[Fragment] = ("…", "dim")
 
 _BOOLEANS: Final = {"t": "true", "f": "false"}
@@ -62,28 +61,32 @@ class ValueStyle:
     def __init__(self, limit: int | None) -> None:
         self._limit = None if limit is None else max(limit, _SHORTEST)
 
-    def cell(self, codec: Codec, cell: Cell, style: str = "value", *, bare: bool = False) -> Item:
-        """One cell of a row; `bare` says that values of its type need no quotes."""
+    def cell(
+        self, codec: Codec, cell: Cell, style: str = "value", *, bare: bool = False, mark: Item = UNDECODED
+    ) -> Item:
+        """One cell; `bare` says that values of its type need no quotes, `mark` follows what cannot be decoded."""
         if cell is None:
             return (NULL,)
         if cell is UNCHANGED:
             return (UNCHANGED_MARK,)
+        bare = bare or codec.kind is not Kind.TEXT
         try:
+            if self._limit is None and len(cell) > _LARGE and not isinstance(cell, Binary):
+                return self._whole(_decoded(codec, cell), style, quotes=not bare)
             text = self._text(codec, cell)
         except Undecoded as undecoded:
-            return (*self.bare(undecoded.text, style), *_UNDECODED)
+            return (*self.bare(undecoded.text, style), *mark)
         if codec.kind is Kind.BOOL:
             text = _BOOLEANS.get(text, text)
-        if text and (bare or codec.kind is not Kind.TEXT):
-            return self.bare(text, style)
-        return self.string(text, style)
+        return self.bare(text, style) if bare and text else self.string(text, style)
 
     def _text(self, codec: Codec, cell: bytes) -> str:
+        """The text of a cell, or its beginning where no more is shown."""
         if isinstance(cell, Binary):
             return codec.text_binary(cell)
-        if self._limit is not None and len(cell) >= _LARGE:
+        if self._limit is not None and len(cell) > _LARGE:
             try:
-                return codec.text_text(_beginning(cell, 4 * self._limit + 4))
+                return codec.text_text(cell[: _boundary(cell, 4 * self._limit + 4)])
             except Undecoded:
                 pass  # its encoding may be one that cannot be cut here
         return codec.text_text(cell)
@@ -92,9 +95,7 @@ class ValueStyle:
         """Text in quotes."""
         limit = self._limit
         if limit is None and len(text) > _CHUNK:
-            hidden = hides(text)
-            inside = [(_inside(chunk, hidden=hidden), style) for chunk in _chunks(text)]
-            return ("E'" if hidden else "'", style), *inside, ("'", style)
+            return self._whole(_chunks(text), style, quotes=True)
         if limit is None or len(text) <= limit:
             shown = quoted(text)
             if limit is None or width_of(shown) <= limit:
@@ -108,12 +109,20 @@ class ValueStyle:
         """What needs no quotes."""
         limit = self._limit
         if limit is None and len(text) > _CHUNK:
-            return tuple([(escape(chunk), style) for chunk in _chunks(text)])
+            return self._whole(_chunks(text), style, quotes=False)
         if limit is None or len(text) <= limit:
             shown = escape(text)
             if limit is None or width_of(shown) <= limit:
                 return ((shown, style),)
         return self._cut("", [escape(char) for char in text[:limit]], "", style)
+
+    def _whole(self, pieces: list[str], style: str, *, quotes: bool) -> Item:
+        """A long text, of which every piece takes no more memory than its own characters need."""
+        if not quotes:
+            return tuple([(escape(piece), style) for piece in pieces])
+        hidden = any(map(hides, pieces))
+        inside = [(_inside(piece, hidden=hidden), style) for piece in pieces]
+        return ("E'" if hidden else "'", style), *inside, ("'", style)
 
     def _cut(self, before: str, chars: list[str], after: str, style: str) -> Item:
         """As many characters as fit, and outside of the quotes a dim ellipsis."""
@@ -128,15 +137,27 @@ class ValueStyle:
         return (f"{before}{''.join(chars[:count])}{after}", style), _MORE
 
 
-def _chunks(text: str) -> Iterator[str]:
-    """A long text in pieces: each takes no more memory than its own characters need."""
-    for start in range(0, len(text), _CHUNK):
-        yield text[start : start + _CHUNK]
+def _chunks(text: str) -> list[str]:
+    """A long text in pieces."""
+    return [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
 
 
-def _beginning(cell: bytes, size: int) -> bytes:
-    """The first bytes of a text, not cut inside a character of UTF-8."""
-    for end in range(size, size - 4, -1):
-        if cell[end] & 0xC0 != 0x80:
-            return cell[:end]
-    return cell[:size]
+def _decoded(codec: Codec, cell: bytes) -> list[str]:
+    """A long text cell in pieces. Raises Undecoded."""
+    pieces, start = [], 0
+    try:
+        while start < len(cell):
+            end = _boundary(cell, start + _CHUNK)
+            pieces.append(codec.text_text(cell[start:end]))
+            start = end
+    except Undecoded:
+        return _chunks(codec.text_text(cell))  # it is none, or its encoding is one that cannot be cut here
+    return pieces
+
+
+def _boundary(cell: bytes, at: int) -> int:
+    """`at`, or a little before, where that would be inside a character of UTF-8."""
+    for end in range(at, at - 4, -1):
+        if end >= len(cell) or cell[end] & 0xC0 != 0x80:
+            return end
+    return at

@@ -15,6 +15,8 @@ from rich.cells import cell_len
 from pgtail.filters import Filter
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.table import age, counted
+from pgtail.outputs.table_values import ValueStyle
+from pgtail.values import UNKNOWN, Types
 from pgtail.wire.cells import UNCHANGED, Binary, Cell
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.transaction import Commit, Message, Origin
@@ -207,6 +209,22 @@ def test_without_a_limit_a_value_is_shown_whole_over_several_lines() -> None:
     value = "".join([chr(0x3041 + n % 80) for n in range(5000)])
     row = one(b"1", value.encode(), b"0", None, options=OutputOptions(width=80, max_width=None))
     assert value in "".join([line.strip() for line in row.split("\n")])
+
+
+@pytest.mark.parametrize("text", ["日本語é😀'x" * 40_000, "日本語é😀'x\n\\" * 40_000, "x" * 300_000])
+def test_a_very_long_value_is_the_same_in_pieces(text: str) -> None:
+    [(whole, _)] = ValueStyle(len(text) * 20).string(text)
+    for codec, cell in ((UNKNOWN, text.encode()), (Types(encoding="utf-16-le").unknown(), text.encode("utf-16-le"))):
+        pieces = ValueStyle(None).cell(codec, cell)
+        assert len(pieces) > 10
+        assert "".join([piece for piece, _ in pieces]) == whole
+
+
+def test_a_very_long_value_that_is_not_text_is_shown_as_its_bytes() -> None:
+    cell = "é".encode() * 100_000 + b"\xff"
+    *pieces, _, mark = ValueStyle(None).cell(UNKNOWN, cell)
+    assert "".join([piece for piece, _ in pieces]) == "\\x" + cell.hex()
+    assert mark == ("(undecoded)", "note")
 
 
 # -- layout --------------------------------------------------------------------------------------------------------
