@@ -15,4 +15,5 @@ class CopyText(TextInput):
 
     @classmethod
     def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
-        return any(rb"\\" in line or rb"\n" in line for line in lines)
+        doubled = sum(rb"\\" in line for line in lines)
+        return 2 * doubled > len(lines) or (layout.codec.wrapped and any(rb"\n" in line for line in lines))

@@ -25,7 +25,10 @@ _SEARCHED: Final = 256 * 1024
 _LONG: Final = 4 * LARGE
 """A longer line is taken piece by piece."""
 
-_BINARY: Final = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_NEAR: Final = 4096
+_CONTROL: Final = re.compile(rb"[\x01-\x08\x0e-\x1f\x7f]")
+"""What text does not have, but for a few damaged bytes."""
+
 _BOM: Final = b"\xef\xbb\xbf"
 _TAIL: Final = re.compile(rb'(?: *(?:\||\xe2\x94\x82))?[" \r]*\Z')
 """What may stand behind a long value in its line."""
@@ -49,7 +52,7 @@ class TextInput(Input):
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
-        if _BINARY.search(head, 0, 4096) is not None:
+        if len(_CONTROL.findall(head, 0, _NEAR)) * 50 > min(len(head), _NEAR):
             return False
         lines = cls._sample(head, final=final)
         layout = find_layout(lines, cls.form, decoder)
