@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pgtail.values import Codec, Types
+from pgtail.values import UNKNOWN, Codec, Types
 from pgtail.wire.schema import Relation as RelationMessage
 from pgtail.wire.schema import Type as TypeMessage
 
@@ -36,6 +36,8 @@ class Relation:
     columns: tuple[Column, ...]
     seen: bool = True
     version: int = field(default=0, compare=False)
+    beyond: Codec = field(default=UNKNOWN, compare=False, repr=False)
+    """For cells that have no column here."""
 
     @property
     def key(self) -> list[str]:
@@ -87,7 +89,7 @@ class Relations:
         """The table in force; one with `seen` False where its Relation message was never seen."""
         relation = self._find(oid, stream)
         if relation is None:
-            relation = Relation(oid, "", "", "", (), seen=False, version=len(self.versions))
+            relation = Relation(oid, "", "", "", (), seen=False, version=len(self.versions), beyond=self._types.unknown())
             self.versions.append(relation)
             self.current[oid] = relation
         return relation
@@ -137,6 +139,7 @@ class Relations:
             IDENTITIES[message.identity],
             columns,
             version=len(self.versions),
+            beyond=self._types.unknown(),
         )
 
 

@@ -47,3 +47,6 @@ class Lengths(Framed):
             return frame(buf, start, stop)
 
         return decode
+
+    def _take_rows(self, buf: bytes, pos: int, end: int) -> int:
+        return self._decoder.take_rows(buf, pos, end)

@@ -24,7 +24,7 @@ from pgtail.transaction import (
     TableTruncate,
     Transaction,
 )
-from pgtail.values import UNKNOWN, Codec, Undecoded
+from pgtail.values import Codec, Undecoded
 from pgtail.wire.cells import UNCHANGED, Binary, TupleData
 from pgtail.wire.decoder import RowTaker
 from pgtail.wire.scalars import lsn_text, time_text
@@ -79,8 +79,8 @@ class RelationJson:
         """Name the columns that the Relation does not have ?n, up to `count` of them."""
         for number in range(len(self.columns) + 1, count + 1):
             self.names.append(f"?{number}")
-            self.codecs.append(UNKNOWN)
-            self.columns.append(_column(self.names[-1], UNKNOWN))
+            self.codecs.append(self.relation.beyond)
+            self.columns.append(_column(self.names[-1], self.relation.beyond))
 
     def row(self, cells: TupleData) -> bytes | None:
         """A row of text cells and NULLs as a JSON object; None where it takes the careful way."""

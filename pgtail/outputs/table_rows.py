@@ -37,6 +37,7 @@ class _Shape:
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
+        self._beyond = relation.beyond
         self.table: Item = ((name(relation.qualified), "table"),)
         self.names = [name(column.name) for column in relation.columns]
         self.codecs = [column.codec for column in relation.columns]
@@ -49,7 +50,7 @@ class _Shape:
         """Name the columns that the Relation does not have ?n, up to `count` of them."""
         for index in range(len(self.names), count):
             self.names.append(f"?{index + 1}")
-            self.codecs.append(UNKNOWN)
+            self.codecs.append(self._beyond)
             self.bare.append(False)
             self.others.append(index)
 

@@ -95,6 +95,8 @@ TAKEN = Taken()
 _HEADER_SIZE = 1 + HEADER.size
 _header = HEADER.unpack_from
 _u64 = Struct(">Q").unpack_from
+_BEFORE_MESSAGE = 4 + _HEADER_SIZE
+_frame_head = Struct(">iBQ").unpack_from
 
 Assume: TypeAlias = Literal["on", "parallel"] | None
 
@@ -160,6 +162,24 @@ class Decoder:
             error.message = kind
             raise
         return self._message(cur), header.start_lsn or None, header.clock
+
+    def take_rows(self, buf: Buffer, pos: int, end: int) -> int:
+        """Pass over the frames from `pos` on that `rows` takes, each behind an int32 length that does not count itself.
+
+        Returns where the first other one starts.
+        """
+        rows = self.rows
+        if rows is None or self.in_stream is not False:
+            return pos
+        while pos + _BEFORE_MESSAGE < end:
+            size, tag, lsn = _frame_head(buf, pos)
+            start, stop = pos + _BEFORE_MESSAGE, pos + 4 + size
+            if tag != _XLOG_DATA or buf[start] not in _ROWS or not start < stop <= end:
+                break
+            if rows(buf, start, stop, lsn, -1) < 0:
+                break
+            pos = stop
+        return pos
 
     def message(self, buf: Buffer, pos: int, end: int) -> AnyMessage:
         """Decode a message that is exactly `buf[pos:end]`. Raises Truncated or Malformed."""
