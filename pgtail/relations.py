@@ -89,7 +89,8 @@ class Relations:
         """The table in force; one with `seen` False where its Relation message was never seen."""
         relation = self._find(oid, stream)
         if relation is None:
-            relation = Relation(oid, "", "", "", (), seen=False, version=len(self.versions), beyond=self._types.unknown())
+            version, beyond = len(self.versions), self._types.unknown()
+            relation = Relation(oid, "", "", "", (), seen=False, version=version, beyond=beyond)
             self.versions.append(relation)
             self.current[oid] = relation
         return relation
