@@ -25,14 +25,16 @@ class Voice:
     """Tells lines; `verbosity` 1 also details, 2 also traces. Text from elsewhere is escaped here."""
 
     def __init__(self, verbosity: int) -> None:
-        terminal = sys.stderr.isatty()
+        # Python has no stderr where its descriptor was closed; the number may belong to a socket by now.
+        self._fd = -1 if sys.stderr is None else sys.stderr.fileno()
+        terminal = self._fd >= 0 and os.isatty(self._fd)
         self.wants_status = terminal
         self.wants_trace = verbosity >= 2
         self._wants_detail = terminal or verbosity >= 1
         self._width = 80
         if terminal:
             with contextlib.suppress(OSError):
-                self._width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+                self._width = os.get_terminal_size(self._fd).columns or 80
         self._lines: deque[str] = deque()
         self._status: str | None = None
         self._dropped = 0
@@ -120,7 +122,7 @@ class Voice:
         view = memoryview(text.encode("utf-8", "backslashreplace"))
         with contextlib.suppress(OSError):
             while view:
-                view = view[os.write(sys.stderr.fileno(), view) :]
+                view = view[os.write(self._fd, view) :]
 
 
 class StreamSink(FileSink):

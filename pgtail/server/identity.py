@@ -22,8 +22,11 @@ class Identity:
         return cls(system, int(timeline))
 
 
-def check_same(before: Identity, session: Session, resume: int) -> Identity:
-    """Whether everything up to `resume` is part of this server's history. Raises ServerError where it is not."""
+def check_same(before: Identity, session: Session, resume: int, *, standby: bool) -> Identity:
+    """Whether everything up to `resume` is part of this server's history. Raises ServerError where it is not.
+
+    A `standby` may have been promoted while it was read: what it sent then is its own history all the same.
+    """
     now = Identity.of(session)
     if now.system != before.system:
         raise ServerError(
@@ -33,7 +36,7 @@ def check_same(before: Identity, session: Session, resume: int) -> Identity:
     if now.timeline == before.timeline:
         return now
     left = _left_at(before.timeline, now.timeline, session)
-    if left is None or left < resume:
+    if left is None or (left < resume and not standby):
         where = "somewhere" if left is None else f"at {lsn_text(left)}"
         raise ServerError(
             f"the server was promoted or restored: it went from timeline {before.timeline} to {now.timeline} {where},"

@@ -36,8 +36,10 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
-        os.close(self._read)
-        os.close(self._write)
+        # A thread that is blocked in its output may still call wake() later: not into whatever has the number then.
+        read, write, self._read, self._write = self._read, self._write, -1, -1
+        os.close(read)
+        os.close(write)
 
     def fileno(self) -> int:
         """Becomes readable with a signal, and with wake()."""
@@ -45,7 +47,7 @@ class Interrupt:
 
     def wake(self) -> None:
         """Wake the main loop, from any thread."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             os.write(self._write, b"\0")
 
     def clear(self) -> None:

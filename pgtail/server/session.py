@@ -3,6 +3,7 @@ the socket, decodes nothing and knows no policy."""
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections.abc import Callable
@@ -216,7 +217,8 @@ class Session:
 
     def _cancel(self) -> None:
         """Cancel the running command and wait until it has ended."""
-        self._connection.cancel_safe(timeout=5)
+        with contextlib.suppress(psycopg.Error):
+            self._connection.cancel_safe(timeout=5)
         while self._pgconn.is_busy():
             if not self._wait(5):
                 return

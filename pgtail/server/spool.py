@@ -15,7 +15,8 @@ from typing import IO, Final
 
 from pgtail.errors import OutputError
 
-MEMORY: Final = 32 * 1024 * 1024
+MEMORY: Final = 16 * 1024 * 1024
+"""Bytes of frames; as objects they take about twice that."""
 SEGMENT: Final = 64 * 1024 * 1024
 """Bytes after which another file is begun, so that what was read is given back to the disk."""
 

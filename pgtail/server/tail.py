@@ -149,7 +149,7 @@ class Tail:
 
     def _reopen(self) -> Session:
         """Connect again and go on where the output stands. Raises ServerError where that would not be right."""
-        plan, resume = self._plan, self._worker.delivered
+        plan, resume, standby = self._plan, self._worker.delivered, self._server.in_recovery
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._server = facts.server_facts(connection)
             slot = facts.slot(connection, self._slot)
@@ -159,7 +159,7 @@ class Tail:
             same_slot(self._slot, slot, self._server, resume)
         session = self._connect()
         try:
-            self._identity = check_same(self._identity, session, resume)
+            self._identity = check_same(self._identity, session, resume, standby=standby)
             position = self._create(session) if plan.temporary else resume
             self._worker.restart(gap=plan.temporary, position=position)
             self._start(session, position, told=_confirmed(slot, position))
