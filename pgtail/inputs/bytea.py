@@ -62,15 +62,20 @@ class Hex(Codec):
 class Escape(Codec):
     """Printable characters as they are, a backslash doubled, all other bytes as a backslash and three octal digits.
 
-    `backslash` is how often a COPY repeats each backslash, `quote` whether quotes are doubled, as in CSV.
+    `backslash` is 2 where a COPY doubles each backslash (and puts one before its delimiter), `quote` says that quotes
+    are doubled, as in CSV.
     """
 
     name = "escape"
+    _copied = re.compile(rb"\\(.)")
 
     def __init__(self, *, backslash: int = 1, quote: bool = False) -> None:
         slash = rb"\\" * backslash
         plain = rb'[^\\"]++|""' if quote else rb"[^\\]++"
-        self._valid = re.compile(rb"(?:" + plain + rb"|" + slash * 2 + rb"|" + slash + rb"[0-3][0-7]{2})*+")
+        delimiter = rb"|\\[^\\\w]" if backslash == 2 else b""
+        self._valid = re.compile(
+            rb"(?:" + plain + rb"|" + slash * 2 + rb"|" + slash + rb"[0-3][0-7]{2}" + delimiter + rb")*+"
+        )
         self._backslash = backslash
         self._quote = quote
 
@@ -80,7 +85,7 @@ class Escape(Codec):
             index = 0 if valid is None else valid.end()
             raise BadText(index, f"{_shown(text, index)} does not begin an escaped byte")
         if self._backslash == 2:
-            text = text.replace(b"\\\\", b"\\")
+            text = self._copied.sub(rb"\1", text)
         if self._quote:
             text = text.replace(b'""', b'"')
         return text.decode("unicode_escape").encode("latin-1") if b"\\" in text else text

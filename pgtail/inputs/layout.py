@@ -96,7 +96,7 @@ def message_codec(text: bytes, form: Form, decoder: Decoder) -> str | None:
         data = codec.decode(text)
         message = Decoder(assume=decoder.assume).message(data, 0, len(data))
     except Truncated:
-        return name if codec.wrapped and (goes_on or len(text) == Base64.LINE) else None
+        return name if codec.wrapped and goes_on else None
     except (BadText, DecodeError):
         return None
     # A lone E is too little: 45 may be any number.
@@ -104,13 +104,13 @@ def message_codec(text: bytes, form: Form, decoder: Decoder) -> str | None:
 
 
 def unmarked(text: bytes) -> tuple[bytes, bool]:
-    """A line of base64 without psql's mark that it goes on, and whether it had one."""
+    """A line of base64 without psql's mark that it goes on, and whether it goes on: every full line does."""
     for mark in _MARKS:
         if text.endswith(mark):
             bare = text[: -len(mark)].rstrip(b" ")
             if len(bare) % 4 == 0:
                 return bare, True
-    return text, False
+    return text, len(text) == Base64.LINE and not text.endswith(b"=")
 
 
 # Every repetition below takes all it can and gives nothing back, or is the only one that gives back: these patterns
@@ -185,7 +185,7 @@ class _Fields:
 
 
 def _shapes(lines: list[bytes], form: Form) -> Iterator[_Shape | _Fields]:
-    bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 2 > len(lines)
+    bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 3 > len(lines)
     border = _BAR if bordered else b""
     if form.fields:
         yield from _field_shapes(lines, border)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from pgtail.errors import DecodeError, Malformed, Truncated
-from pgtail.inputs.bytea import BadText, Base64
+from pgtail.inputs.bytea import BadText
 from pgtail.inputs.layout import LSN, Layout, unmarked
 from pgtail.inputs.longcell import LongCell
 from pgtail.inputs.noise import Noise
@@ -22,8 +22,6 @@ class RowReader:
 
     def __init__(self, layout: Layout, decoder: Decoder, noise: Noise) -> None:
         self.layout = layout
-        self.start: int | None = None
-        """Where the row of which the last lines were a part starts in the source."""
         self.again = False
         """Whether the last line is to be given once more: it ended the row before it."""
         self._decoder = decoder
@@ -40,7 +38,6 @@ class RowReader:
         self.again = False
         if self._cell is not None:
             return self._go_on(match, buf, pos, stop, base)
-        self.start = base + pos
         if match is None:
             self._lsn = None
             if self._noise.covers(buf[pos:stop]):
@@ -51,21 +48,22 @@ class RowReader:
             self._lsn = self._position(match, base)
             return None
         text = buf[start:end]
-        if self.layout.codec.wrapped:
-            text, goes_on = unmarked(text.rstrip(b" "))
-            if goes_on or len(text) == Base64.LINE:
-                self.begin(self._position(match, base), base + start).feed(text, base + start)
-                return None
         try:
+            if self.layout.codec.wrapped:
+                text, goes_on = unmarked(text.rstrip(b" "))
+                if goes_on:
+                    self.begin(self._position(match, base), base + start).feed(text, base + start)
+                    return None
             message = self._message(text, base + start)
         except DecodeError:
             if self._noise.covers(buf[pos:stop]):
+                self.forget()
                 return None
             raise
+        # What psql prints around the rows may be text of the codec by chance, but it has no message's first byte.
+        if isinstance(message, Unknown) and self._noise.covers(buf[pos:stop]):
+            return None
         if self._noise.fresh:
-            # A header that happens to be text of this codec has no message's first byte.
-            if isinstance(message, Unknown) and self._noise.covers(buf[pos:stop]):
-                return None
             self._noise.row()
         return message, self._position(match, base), base + start, None
 
@@ -96,11 +94,10 @@ class RowReader:
         """A new row comes, whatever was there before."""
         if self._cell is not None:
             self._cell.close()
-        self._cell = self._lsn = self.start = None
+        self._cell = self._lsn = None
 
     def long_row(self, match: re.Match[bytes], base: int) -> LongCell:
         """Begin a row whose value is too long for a line; `match` is its layout's start."""
-        self.start = base + match.start()
         return self.begin(self._position(match, base), base + match.end())
 
     def _go_on(self, match: re.Match[bytes] | None, buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
@@ -114,7 +111,7 @@ class RowReader:
         start, end = found.span("data")
         text, goes_on = unmarked(buf[start:end].rstrip(b" "))
         self._cell.feed(text, base + start)
-        return None if goes_on or len(text) == Base64.LINE else self.finish()
+        return None if goes_on else self.finish()
 
     def _message(self, text: bytes, at: int) -> AnyMessage:
         """The message of a cell that starts `at` in the source. Raises DecodeError at the place of the damage."""

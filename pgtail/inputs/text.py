@@ -87,8 +87,14 @@ class TextInput(Input):
         return lines
 
     def messages(self) -> Iterator[Decoded]:
+        try:
+            yield from self._lines(self._prepare())
+        finally:
+            if self._rows is not None:
+                self._rows.forget()
+
+    def _lines(self, rows: RowReader) -> Iterator[Decoded]:
         window = self._window
-        rows = self._prepare()
         searched = 0
         while True:
             buf, pos, base, final = window.buf, window.pos, window.base, window.final

@@ -1,0 +1,142 @@
+"""What psql and COPY really print, in every layout and encoding: all of it gives the messages that went in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from pgtail.server.embedded import EmbeddedServer
+from tests import encode
+from tests.corpus import capture
+from tests.inputs.forms import messages_of, read_bytes
+from tests.servers import Database, fresh_database
+
+DATA = {
+    "hex": "data",
+    "escape": "data",
+    "bare": "encode(data, 'hex') AS data",
+    "base64": "encode(data, 'base64') AS data",
+}
+"""How the data is asked for; hex and escape are what bytea_output says."""
+
+LAYOUTS = {
+    "aligned": [],
+    "border 0": ["-P", "border=0"],
+    "border 2": ["-P", "border=2"],
+    "border 2 of lines": ["-P", "border=2", "-P", "linestyle=unicode"],
+    "lines": ["-P", "linestyle=unicode"],
+    "no header": ["-t"],
+    "no header, border 0": ["-t", "-P", "border=0"],
+    "no header, border 2": ["-t", "-P", "border=2"],
+    "no footer": ["-P", "footer=off"],
+    "unaligned": ["-A"],
+    "unaligned, no header": ["-At"],
+    "tabs": ["-At", "-F", "\t"],
+    "semicolons": ["-A", "-F", ";"],
+    "spaces": ["-At", "-F", " "],
+    "zero bytes": ["-At", "-z"],
+    "a long separator": ["-A", "-F", " ~:~ "],
+    "expanded": ["-x"],
+    "expanded, border 0": ["-x", "-P", "border=0"],
+    "expanded, border 2": ["-x", "-P", "border=2"],
+    "expanded, lines": ["-x", "-P", "linestyle=unicode"],
+    "expanded, no header": ["-xt"],
+    "expanded, no header, border 0": ["-xt", "-P", "border=0"],
+    "expanded, no header, border 2": ["-xt", "-P", "border=2"],
+    "expanded, unaligned": ["-xA"],
+    "expanded, unaligned, no header": ["-xAt"],
+    "csv": ["--csv"],
+    "csv, no header": ["--csv", "-t"],
+    "csv with semicolons": ["--csv", "-P", "csv_fieldsep=;"],
+}
+
+COLUMNS = {
+    "lsn, xid, data": "lsn, xid, {}",
+    "lsn, data": "lsn, {}",
+    "xid, data": "xid, {}",
+    "data": "{}",
+    "xid, lsn, data": "xid, lsn, {}",
+}
+
+COPIES = {
+    "text": "",
+    "bar": "DELIMITER '|'",
+    "csv": "FORMAT csv",
+    "csv, header": "FORMAT csv, HEADER",
+    "csv, quotes": "FORMAT csv, FORCE_QUOTE *",
+    "csv, semicolons": "FORMAT csv, DELIMITER ';'",
+    "binary": "FORMAT binary",
+}
+
+ROWS = [
+    *messages_of(capture("Z_small", "p1")),
+    *messages_of(capture("A_names", "p1"))[:60],
+    (0x1_0000_00AB, encode.message(b'a | b "c"  d, e; f\tg\\h\\000 +\n|  . x   ', prefix='p"f|')),
+    (0, encode.message(b"+" * 92 + b"  ", prefix="p")),
+    (5, encode.message(b"+" * (114 - 16), prefix="p")),
+]
+"""Messages of all lengths; some end in spaces, some fill whole lines of base64 (multiples of 57 bytes)."""
+
+
+class Printed:
+    """A database with the messages in a table, as the SQL functions return them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        with database.connect() as session:
+            session.execute("CREATE TABLE peeked (n serial, lsn pg_lsn, xid xid, data bytea)")
+            for number, (lsn, message) in enumerate(ROWS):
+                values = (f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}", str(40 + number), message)
+                session.execute("INSERT INTO peeked (lsn, xid, data) VALUES (%s::pg_lsn, %s::text::xid, %b)", values)
+
+    def psql(self, *arguments: str, output: str = "hex") -> bytes:
+        server = self._database.server
+        environment = {**os.environ, "PGOPTIONS": f"-c bytea_output={output}", "LC_ALL": "C.UTF-8"}
+        if server.installation.libraries is not None:
+            environment["LD_LIBRARY_PATH"] = str(server.installation.libraries)
+        command = [str(server.installation.bindir / "psql"), "-X", "-d", self._database.conninfo(), *arguments]
+        return subprocess.run(command, env=environment, check=True, capture_output=True).stdout
+
+
+@pytest.fixture(scope="module")
+def printed(newest_server: EmbeddedServer) -> Iterator[Printed]:
+    with fresh_database(newest_server) as database:
+        yield Printed(database)
+
+
+def output_of(encoding: str) -> str:
+    return encoding if encoding in ("hex", "escape") else "hex"
+
+
+def check(text: bytes, *, lsns: bool, note: str, format: str | None = None) -> None:  # noqa: A002
+    reading = read_bytes(text, format=format)
+    assert reading.error is None, (note, reading.form, reading.error)
+    plain = read_bytes(b"".join(message.hex().encode() + b"\n" for _, message in ROWS), format="hex")
+    assert reading.messages == plain.messages, (note, reading.form)
+    assert [lsn for _, lsn, *_ in reading.decoded] == [(lsn or None) if lsns else None for lsn, _ in ROWS], note
+
+
+@pytest.mark.parametrize("encoding", DATA)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
+    for columns in COLUMNS.values():
+        query = f"SELECT {columns.format(DATA[encoding])} FROM peeked ORDER BY n"
+        text = printed.psql(*LAYOUTS[layout], "-c", query, output=output_of(encoding))
+        # Without quotes it is no CSV, though it looks like one: the user has to say so.
+        forced = "psql" if (layout, encoding) == ("semicolons", "escape") else None
+        check(text, lsns="lsn" in columns, note=query, format=forced)
+
+
+@pytest.mark.parametrize("encoding", DATA)
+@pytest.mark.parametrize("options", COPIES)
+def test_copies(printed: Printed, options: str, encoding: str) -> None:
+    if options == "binary" and encoding in ("bare", "base64"):
+        pytest.skip("text in a binary COPY is no bytea")
+    for columns in COLUMNS.values():
+        query = f"SELECT {columns.format(DATA[encoding])} FROM peeked ORDER BY n"
+        with_options = f" WITH ({COPIES[options]})" if COPIES[options] else ""
+        text = printed.psql("-c", f"COPY ({query}) TO STDOUT{with_options}", output=output_of(encoding))
+        check(text, lsns="lsn" in columns, note=query)
