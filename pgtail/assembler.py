@@ -149,7 +149,7 @@ class Assembler:
 
     def _doubt(self, text: str) -> list[Event]:
         if self._strict:
-            raise AssemblyError(text, offset=self._offset)
+            raise AssemblyError(f"{text} (--strict stops here)", offset=self._offset)
         return [Note(text, self._offset)]
 
     def _flags(self, message: Commit | Prepare | CommitPrepared | RollbackPrepared | StreamCommit) -> list[Event]:

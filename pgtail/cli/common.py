@@ -109,7 +109,7 @@ def exit_statuses() -> Iterator[None]:
         _forget_stdout()
         raise SystemExit(0) from None
     except PgtailError as error:
-        say("error: " + "\n        ".join(escape(line) for line in str(error).split("\n")))
+        say("error: " + "\n        ".join(escape(line.strip()) for line in str(error).split("\n")))
         raise SystemExit(error.exit_status) from None
 
 

@@ -97,12 +97,16 @@ class Decode:
 
     def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> bool:
         """Decode one file; returns whether there is reason to read the next one."""
+        from pgtail.cli.common import say
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
+        from pgtail.outputs.escape import escape
 
         with Source(name, on_wait=sink.flush) as source:
             self._source = source.name
             input_ = open_input(source, decoder, format=self._options["input_format"])
+            if self._options["verbose"]:
+                say(escape(f"{source.name}: {input_.name}"))
             while True:
                 try:
                     return self._messages(input_, pipeline)

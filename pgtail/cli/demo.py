@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -66,13 +67,14 @@ def _serve(server: EmbeddedServer) -> None:
     from pgtail.server.shop import DATABASE, SLOT, endless_business
 
     conninfo = shlex.quote(server.conninfo(DATABASE))
+    pgtail = "pgtail" if shutil.which("pgtail") else f"{shlex.quote(sys.executable)} -m pgtail"
     click.echo(
         f"""
 The server runs until Ctrl-C. In another terminal, try:
 
-  pgtail stream {conninfo} --slot {SLOT}
-  pgtail stream {conninfo} --slot {SLOT} -o json | jq -c '[.op, .table, .new]'
-  pgtail stream {conninfo} -t orders --op update --where "status=paid"
+  {pgtail} stream {conninfo} --slot {SLOT}
+  {pgtail} stream {conninfo} --slot {SLOT} -o json | jq -c '[.op, .table, .new]'
+  {pgtail} stream {conninfo} -t orders --op update --where "status=paid"
   {shlex.quote(str(server.installation.program("psql")))} {conninfo}
 """
     )

@@ -1,4 +1,4 @@
-"""Floor 7, the options that commands share, each group as one decorator; imports click alone."""
+"""Floor 7, the options that commands share, each group as one decorator; imports nothing heavier than click."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
+
+from pgtail.outputs import OUTPUTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +37,7 @@ def output_options(function: F) -> F:
             click.option(
                 "-o",
                 "--output",
-                type=click.Choice(["table", "json", "json-tx"]),
+                type=click.Choice(list(OUTPUTS)),
                 help="Format; table on a terminal and json in a pipe unless told otherwise.",
             ),
             click.option(

@@ -47,7 +47,7 @@ class Voice:
 
     def tell(self, text: str) -> None:
         """A line for a person."""
-        first, *rest = [escape(line) for line in text.split("\n")]
+        first, *rest = [escape(line.strip()) for line in text.split("\n")]
         self._put("\n".join([f"pgtail: {first}", *[f"        {line}" for line in rest]]))
 
     def detail(self, text: str) -> None:

@@ -40,12 +40,16 @@ class Source:
         self.position = 0
         """Where the next read starts."""
         self._on_wait = on_wait
+        self._spool: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._owned = path != "-"
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if self._owned else _STDIN
             status = os.fstat(self._fd)
         except (OSError, ValueError) as error:
             raise InputError(_reason(error), source=self.name) from None
+        if stat.S_ISDIR(status.st_mode):
+            self.close()
+            raise InputError("is a directory, not a file", source=self.name)
         regular = stat.S_ISREG(status.st_mode) and status.st_size > 0
         self._start = os.lseek(self._fd, 0, os.SEEK_CUR) if regular else 0
         self.size: int | None = status.st_size - self._start if regular else None
@@ -59,7 +63,6 @@ class Source:
         self._gunzip: Gunzip | None = None
         self._seekable = regular
         self._first: bytes | None = None
-        self._spool: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._spool_at = 0
         self._detect()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pgtail.outputs.base import Output, OutputOptions, Sink
+if TYPE_CHECKING:
+    from pgtail.outputs.base import Output, OutputOptions, Sink
 
 OUTPUTS: Final = {
     "table": ("pgtail.outputs.table", "Table"),

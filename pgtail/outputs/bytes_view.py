@@ -247,7 +247,7 @@ class JsonView:
             self._write(binascii.b2a_hex(buf[at : min(at + _HEX_PIECE, field.span.end)]))
         names = {
             "field": field.span.field,
-            "column": field.name if field.name != field.span.field else None,
+            "column": _column(field),
             "type": field.type,
         }
         self._write(b'",' + _object(names)[1:-1] + b',"value":"')
@@ -255,6 +255,14 @@ class JsonView:
             self._write(orjson.dumps(text)[1:-1])
         means = b',"means":' + orjson.dumps(", ".join(field.words)) if field.words else b""
         self._write(b'"' + means + b"}")
+
+
+def _column(field: Field) -> str | None:
+    """The column that a field belongs to, also for the kind and the length that stand before its value."""
+    if field.name == field.span.field:
+        return None
+    suffix = next((suffix for suffix in (" kind", " length") if field.span.field.endswith(suffix)), "")
+    return field.name.removesuffix(suffix)
 
 
 def _described(place: Place, buf: Buffer, damage: Damage) -> bytes:

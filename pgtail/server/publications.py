@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -55,12 +56,12 @@ def _only(found: list[Publication], server: ServerFacts) -> Publication:
         )
     raise ServerError(
         f"database {server.database} has {len(found)} publications: {_names(found)}.",
-        cure=f"Name those that you want: -P {found[0].name} (repeatable)",
+        cure=f"Name those that you want: -P {shlex.quote(found[0].name)} (repeatable)",
     )
 
 
 def _missing(missing: list[str], found: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:
-    names = " and ".join(missing)
+    names = " and ".join([identifier(name) for name in missing])
     there = f"It has: {_names(found)}." if found else "It has none at all."
     cure = "\n".join([f"Create it: CREATE PUBLICATION {identifier(name)} FOR TABLE some_table;" for name in missing])
     if allow_missing:
@@ -71,4 +72,4 @@ def _missing(missing: list[str], found: list[Publication], server: ServerFacts, 
 
 
 def _names(found: list[Publication]) -> str:
-    return ", ".join([publication.name for publication in found])
+    return ", ".join([identifier(publication.name) for publication in found])
