@@ -30,12 +30,16 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE)
 
 
 class Tailing:
-    """A running `pgtail stream`. Its two outputs are read all the time, unless `stdout` is somewhere else."""
+    """A running `pgtail stream`. Its two outputs are read all the time, unless `stdout` is somewhere else.
+
+    `pace` makes a slow reader: seconds of pause after every hundred lines.
+    """
 
     def __init__(
         self, conninfo: str, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE, **options: Any
     ) -> None:
         environment = {**os.environ, **options.pop("env", {})}
+        self._pace: float = options.pop("pace", 0.0)
         self.process = subprocess.Popen(
             [*COMMAND, conninfo, *arguments],
             stdout=stdout,
@@ -52,7 +56,14 @@ class Tailing:
 
     def _reader(self, stream: IO[bytes] | None, lines: list[bytes]) -> threading.Thread:
         assert stream is not None
-        thread = threading.Thread(target=lambda: lines.extend(iter(stream.readline, b"")), daemon=True)
+
+        def read() -> None:
+            for line in iter(stream.readline, b""):
+                lines.append(line)
+                if self._pace and len(lines) % 100 == 0:
+                    time.sleep(self._pace)
+
+        thread = threading.Thread(target=read, daemon=True)
         thread.start()
         return thread
 
