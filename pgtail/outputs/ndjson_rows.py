@@ -11,18 +11,18 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pgtail.outputs.base import Position
-from pgtail.outputs.ndjson import LARGE, Json, RelationJson
+from pgtail.outputs.ndjson import LARGE, Json
+from pgtail.relations import Relation
 from pgtail.transaction import Transaction
 from pgtail.values import Undecoded
 from pgtail.wire.cursor import Buffer
 
-_HEAD: Final = struct.Struct(">IBH").unpack_from
+_OID: Final = struct.Struct(">I").unpack_from
+_HEAD: Final = struct.Struct(">IcH").pack
 _CELL: Final = struct.Struct(">BI").unpack_from
 _HEAD_SIZE: Final = 8
 """The tag, the relation, the kind of tuple and the number of columns."""
 
-_INSERT, _UPDATE, _DELETE = b"IUD"
-_NEW, _KEY = b"NK"
 _TEXT, _NULL = b"tn"
 _DECLINED: Final = -1
 _NONE: Final = -1
@@ -48,7 +48,7 @@ class Rows:
         self._position = position
         self._start = start
         self._relations = position.tables
-        self._tables: dict[int, _Table] = {}
+        self._forms: dict[bytes, _Form] = {}
         self._of: Transaction | None = None
         self._high = _NONE
         self._before = self._where = self._behind = b""
@@ -66,15 +66,11 @@ class Rows:
         seq = transaction.changes + 1
         start = pos
         try:
-            oid, kind, count = _HEAD(buf, pos + 1)
-            table = self._tables.get(oid)
-            if table is None or table.relation is not self._relations.get(oid):
-                table = self._describe(oid)
-                if table is None:
+            form = self._forms.get(buf[pos : pos + _HEAD_SIZE])
+            if form is None or form.relation is not self._relations.get(form.relation.oid):
+                form = self._prepare(buf, pos)
+                if form is None:
                     return _DECLINED
-            form = table.forms[buf[pos]]
-            if kind != form.kind or count != form.count:
-                return _DECLINED
             values: list[object] = [self._before, _NUMBERS[seq] if seq < _MANY else b"%d" % seq, self._where]
             if lsn:
                 values.append(lsn & 0xFFFFFFFF)
@@ -95,13 +91,25 @@ class Rows:
         self._before = xid + b'"seq":'
         self._where = b"," + commit + (b"" if high == _NONE else b'"lsn":"%X/' % high)
 
-    def _describe(self, oid: int) -> _Table | None:
-        """Make a table's version ready, if its Relation was seen."""
-        relation = self._relations.get(oid)
+    def _prepare(self, buf: Buffer, pos: int) -> _Form | None:
+        """Make the forms of a message's table ready, as it is now; the one of this message, if there is one."""
+        relation = self._relations.get(_OID(buf, pos + 1)[0])
         if relation is None or not relation.seen:
             return None
-        table = self._tables[oid] = _Table(self._output.table(relation))
-        return table
+        json = self._output.table(relation)
+        new: list[tuple[bytes, _Value | None]] = [
+            (name, value) for name, value, _ in json.columns[: len(relation.columns)]
+        ]
+        key = [
+            (name, value if column.key else None) for (name, value), column in zip(new, relation.columns, strict=True)
+        ]
+        for tag, kind, head, tail, columns in (
+            (b"I", b"N", json.heads["insert"], b'"new":', new),
+            (b"U", b"N", json.heads["update"], json.identity + b'"new":', new),
+            (b"D", b"K", json.heads["delete"], json.identity + b'"old":', key),
+        ):
+            self._forms[tag + _HEAD(relation.oid, kind, len(columns))] = _Form(relation, head, tail, columns)
+        return self._forms.get(buf[pos : pos + _HEAD_SIZE])
 
 
 class _Form:
@@ -111,35 +119,17 @@ class _Form:
     In a key tuple the columns outside of the identity have None in `values`: they are NULL there, and not shown.
     """
 
-    __slots__ = ("count", "kind", "line", "line_without_lsn", "values")
+    __slots__ = ("line", "line_without_lsn", "relation", "values")
 
-    def __init__(self, kind: int, head: bytes, tail: bytes, columns: list[tuple[bytes, _Value | None]]) -> None:
+    def __init__(
+        self, relation: Relation, head: bytes, tail: bytes, columns: list[tuple[bytes, _Value | None]]
+    ) -> None:
         shown = b",".join([_literal(name) + b"%b" for name, value in columns if value is not None])
         begin, row = _literal(head) + b"%b%b%b", b"%b" + _literal(tail) + b"{" + shown + b"}}\n"
-        self.kind = kind
-        self.count = len(columns)
+        self.relation = relation
         self.line = begin + b'%X",' + row
         self.line_without_lsn = begin + row
         self.values = [value for _, value in columns]
-
-
-class _Table:
-    """One version of a table, made ready."""
-
-    __slots__ = ("forms", "relation")
-
-    def __init__(self, json: RelationJson) -> None:
-        self.relation = json.relation
-        new: list[tuple[bytes, _Value | None]] = [(name, value) for name, value, _ in json.columns]
-        key = [
-            (name, value if column.key else None)
-            for (name, value), column in zip(new, json.relation.columns, strict=True)
-        ]
-        self.forms = {
-            _INSERT: _Form(_NEW, json.heads["insert"], b'"new":', new),
-            _UPDATE: _Form(_NEW, json.heads["update"], json.identity + b'"new":', new),
-            _DELETE: _Form(_KEY, json.heads["delete"], json.identity + b'"old":', key),
-        }
 
 
 def _literal(text: bytes) -> bytes:

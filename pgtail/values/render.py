@@ -5,6 +5,7 @@ Knows the kinds of JSON, not the types that take them.
 
 from __future__ import annotations
 
+import binascii
 import codecs
 import io
 import re
@@ -13,11 +14,8 @@ from typing import Final, NoReturn
 
 import orjson
 
-from pgtail.values.codec import Context, Json, Undecoded, hex_text
+from pgtail.values.codec import LONG, Context, Json, Undecoded, hex_text
 from pgtail.values.jsonsyntax import NUMBER
-
-LONG: Final = 1024 * 1024
-"""Bytes from which on a text is taken in pieces, so that it is not held in memory several times over."""
 
 _short_string: Final[Callable[[str], bytes]] = orjson.dumps
 
@@ -48,11 +46,42 @@ def string(text: str) -> bytes:
 
 def _string_of(pieces: Iterable[str]) -> bytes:
     out = io.BytesIO()
-    out.write(b'"')
-    for piece in pieces:
-        out.write(_short_string(piece)[1:-1])
-    out.write(b'"')
+    for token in _tokens_of(pieces):
+        out.write(token)
     return out.getvalue()
+
+
+def _tokens_of(pieces: Iterable[str]) -> Iterator[bytes]:
+    """Text in pieces -> one JSON string in pieces."""
+    yield b'"'
+    for piece in pieces:
+        yield _short_string(piece)[1:-1]
+    yield b'"'
+
+
+def string_pieces(cell: bytes, encoding: str) -> Iterator[bytes]:
+    """A long text cell -> a JSON string in pieces. Raises Undecoded, before the first of them."""
+    if not is_text(cell, encoding):
+        raise Undecoded(cell)
+    return _tokens_of(_decoded(cell, encoding))
+
+
+def hex_pieces(cell: bytes) -> Iterator[bytes]:
+    r"""Bytes -> the JSON string of \x and their hexadecimal digits, in pieces."""
+    yield b'"\\\\x'
+    for start in range(0, len(cell), LONG):
+        yield binascii.hexlify(cell[start : start + LONG])
+    yield b'"'
+
+
+def is_text(cell: bytes, encoding: str) -> bool:
+    """Whether a cell is text in the encoding; a long one is not held as text."""
+    try:
+        for piece in _decoded(cell, encoding):
+            _short_string(piece)
+    except (ValueError, orjson.JSONEncodeError):
+        return False
+    return True
 
 
 def strings(context: Context) -> Json:
@@ -65,7 +94,7 @@ def strings(context: Context) -> Json:
                 return _short_string(decode(cell))
             return _string_of(_decoded(cell, encoding))
         except (ValueError, orjson.JSONEncodeError):
-            raise Undecoded(hex_text(cell)) from None
+            raise Undecoded(cell) from None
 
     return Json(of_cell, string)
 
@@ -105,7 +134,7 @@ def _number(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
     def of_cell(cell: bytes) -> bytes:
         if cell.isdigit() and (cell[0] != _ZERO or len(cell) == 1):
             return cell
-        if _is_number(cell):
+        if (cell[:1] == b"-" and cell[1:].isdigit() and cell[1] != _ZERO) or _is_number(cell):
             return cell
         token = _NO_NUMBERS.get(cell)
         if token is None:

@@ -102,6 +102,11 @@ class Cursor:
         self.pos = start + size
         return start
 
+    def tag(self) -> int:
+        """The Byte1 that says what a message is; there must be one."""
+        self.pos += 1
+        return self.buf[self.pos - 1]
+
     def u8(self, field: str, type_: str = "Int8") -> int:
         return self.buf[self.take(1, field, type_)]
 
@@ -273,6 +278,9 @@ class TracedCursor(Cursor):
         start = super().take(size, field, type_)
         self.spans.append(Span(field, type_, start, self.pos))
         return start
+
+    def tag(self) -> int:
+        return self.u8("tag", "Byte1")
 
     def fixed(self, layout: Layout) -> tuple[Any, ...]:
         return self._careful_fixed(layout)

@@ -249,7 +249,7 @@ class Decoder:
     def _read(self, cur: Cursor) -> AnyMessage:
         if cur.pos >= cur.end:
             raise Truncated("a message should stand here", offset=cur.pos)
-        tag = cur.u8("tag", "Byte1")
+        tag = cur.tag()
         kind = MESSAGES.get(tag)
         if kind is None:
             if self.separator is not None:
