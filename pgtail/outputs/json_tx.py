@@ -5,12 +5,14 @@ from __future__ import annotations
 from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.ndjson import (
     ChangeJson,
+    Part,
     about,
     lsn_or_none,
     message_parts,
     outcome_parts,
     pairs,
     relation_parts,
+    write_object,
 )
 from pgtail.transaction import (
     Ended,
@@ -74,20 +76,18 @@ class JsonTx:
             self._write(line)
         self._after.clear()
 
-    def _change(self, parts: list[bytes]) -> None:
+    def _change(self, parts: list[Part]) -> None:
         """Write one element of `changes`, from parts of which the last ends with a comma."""
         self._write(self._comma)
         self._comma = b","
-        for part in parts[:-1]:
-            self._write(part)
-        self._write(parts[-1][:-1] + b"}")
+        write_object(parts, self._write)
 
     def _message(self, message: LogicalMessage) -> None:
         parts = [b'{"op":"message",', pairs(("lsn", lsn_or_none(message.lsn))), *message_parts(message)]
         if message.transaction is not None:
             self._change(parts)
         else:
-            self._line(b"".join(parts)[:-1] + b"}\n")
+            write_object(parts, self._line, b"\n")
 
     def _line(self, line: bytes) -> None:
         if self._open:

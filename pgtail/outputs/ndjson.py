@@ -6,7 +6,7 @@ Lines are put together from bytes: what a relation and a transaction contribute 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -25,12 +25,19 @@ from pgtail.transaction import (
     Transaction,
 )
 from pgtail.values import Codec, Undecoded
+from pgtail.values.render import hex_pieces, string_pieces
 from pgtail.wire.cells import UNCHANGED, Binary, TupleData
 from pgtail.wire.decoder import RowTaker
 from pgtail.wire.scalars import lsn_text, time_text
 
 LARGE: Final = 1024 * 1024
 """Bytes of a row from which on its parts are written one by one, so that it is not held in memory once more."""
+
+_BASE64_PIECE: Final = 3 * 256 * 1024
+"""A number of bytes that base64 encodes without padding."""
+
+Part: TypeAlias = bytes | Iterator[bytes]
+"""A part of a JSON object: bytes, or a long value in pieces."""
 
 _Column: TypeAlias = tuple[bytes, Callable[[bytes], bytes], bytes]
 """(the name and its colon, text cell -> JSON, the name and null)"""
@@ -87,7 +94,11 @@ class RelationJson:
         try:
             return b"{%b}" % b",".join(
                 [
-                    name + json(cell) if cell.__class__ is bytes else null if cell is None else _careful()
+                    name + json(cell)
+                    if cell.__class__ is bytes and len(cell) < LARGE
+                    else null
+                    if cell is None
+                    else _careful()
                     for cell, (name, json, null) in zip(cells, self.columns)  # noqa: B905 -- a row may be shorter
                 ]
             )
@@ -113,9 +124,9 @@ class RowParts:
 
     def parts(
         self, table: RelationJson, cells: TupleData, skip: Iterable[int] = (), fill: TupleData = ()
-    ) -> list[bytes]:
+    ) -> list[Part]:
         """The object; columns at the places in `skip` are left out, `fill` has values for unchanged ones."""
-        found: list[bytes] = []
+        found: list[Part] = []
         left_out = frozenset(skip)
         for index, (cell, (name, _, null)) in enumerate(zip(cells, table.columns)):  # noqa: B905 -- see row()
             if index in left_out:
@@ -131,12 +142,19 @@ class RowParts:
                 found += (b",", name, self._value(table.names[index], table.codecs[index], cell))
         return [b"{", *found[1:], b"}"]
 
-    def _value(self, name: str, codec: Codec, cell: bytes) -> bytes:
+    def _value(self, name: str, codec: Codec, cell: bytes) -> Part:
+        binary = isinstance(cell, Binary)
         try:
-            return codec.json_binary(cell) if isinstance(cell, Binary) else codec.json_text(cell)
+            if len(cell) > LARGE:
+                pieces = codec.long_binary if binary else codec.long_text
+                if pieces is not None:
+                    return pieces(cell)
+            return codec.json_binary(cell) if binary else codec.json_text(cell)
         except Undecoded as undecoded:
             if name not in self.undecoded:
                 self.undecoded.append(name)
+            if undecoded.raw is not None and len(undecoded.raw) > LARGE:
+                return hex_pieces(undecoded.raw)
             return dumps(undecoded.text)
 
 
@@ -154,20 +172,20 @@ class ChangeJson:
             table = self._tables[relation.version] = RelationJson(relation)
         return table
 
-    def own_parts(self, change: RowChange) -> list[bytes]:
+    def own_parts(self, change: RowChange) -> list[Part]:
         """A change without its transaction's keys; the last part ends with a comma."""
         table = self.table(change.relation)
         numbers = pairs(("seq", change.seq), ("lsn", lsn_or_none(change.lsn)))
         return [table.heads[change.op] + numbers, *self.tuples(table, change)]
 
-    def truncate_parts(self, change: TableTruncate) -> list[bytes]:
+    def truncate_parts(self, change: TableTruncate) -> list[Part]:
         """The same for one table of a Truncate."""
         numbers = pairs(("seq", change.seq), ("lsn", lsn_or_none(change.lsn)))
         return [self.table(change.relation).heads["truncate"], numbers, truncate_pairs(change)]
 
-    def tuples(self, table: RelationJson, change: RowChange) -> list[bytes]:
+    def tuples(self, table: RelationJson, change: RowChange) -> list[Part]:
         """identity, key, old, new, unchanged and undecoded: parts that end with a comma."""
-        parts = [] if change.op == "insert" else [table.identity]
+        parts: list[Part] = [] if change.op == "insert" else [table.identity]
         width = max(len(change.old or ()), len(change.new or ()))
         if width > len(table.columns):
             table.widen(width)
@@ -297,15 +315,26 @@ class Json:
         if self._schema_changes:
             self._line(b"{", relation_parts(event))
 
-    def _line(self, *parts: bytes) -> None:
+    def _line(self, *parts: Part) -> None:
         """Write an object whose parts each end with a comma."""
-        *rest, last = [part for part in parts if part]
-        parts = (*rest, last[:-1] + b"}\n")
-        if sum(map(len, parts)) < LARGE:
-            self.write(b"".join(parts))
+        write_object([part for part in parts if part], self.write, b"\n")
+
+
+def write_object(parts: list[Part], write: Callable[[bytes], object], end: bytes = b"") -> None:
+    """Write a JSON object that its parts make up but for the closing brace; the last one's comma is left out."""
+    last = parts[-1]
+    assert isinstance(last, bytes)
+    parts = [*parts[:-1], last[:-1] + b"}" + end]
+    whole = [part for part in parts if isinstance(part, bytes)]
+    if len(whole) == len(parts) and sum(map(len, whole)) < LARGE:
+        write(b"".join(whole))
+        return
+    for part in parts:
+        if isinstance(part, bytes):
+            write(part)
         else:
-            for part in parts:
-                self.write(part)
+            for piece in part:
+                write(piece)
 
 
 def truncate_pairs(change: TableTruncate) -> bytes:
@@ -313,14 +342,18 @@ def truncate_pairs(change: TableTruncate) -> bytes:
     return pairs(("cascade", change.cascade), ("restart_identity", change.restart_identity))
 
 
-def message_parts(message: LogicalMessage) -> list[bytes]:
+def message_parts(message: LogicalMessage) -> list[Part]:
     """prefix, transactional and content of a logical decoding message."""
     head = pairs(("prefix", message.prefix), ("transactional", message.transactional))
     try:
-        return [head, b'"content":', orjson.dumps(message.content.decode()), b","]
-    except UnicodeDecodeError:
-        encoded = binascii.b2a_base64(message.content, newline=False)
-        return [head, b'"content_base64":"', encoded, b'",']
+        return [head, b'"content":', string_pieces(message.content, "utf-8"), b","]
+    except Undecoded:
+        return [head, b'"content_base64":"', _base64_pieces(message.content), b'",']
+
+
+def _base64_pieces(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), _BASE64_PIECE):
+        yield binascii.b2a_base64(content[start : start + _BASE64_PIECE], newline=False)
 
 
 def outcome_parts(outcome: Outcome) -> bytes:

@@ -71,18 +71,18 @@ class ValueStyle:
             return (UNCHANGED_MARK,)
         bare = bare or codec.kind is not Kind.TEXT
         try:
-            if self._limit is None and len(cell) > _LARGE and not isinstance(cell, Binary):
+            if self._limit is None and len(cell) > _LARGE and _is_text(codec, cell):
                 return self._whole(_decoded(codec, cell), style, quotes=not bare)
             text = self._text(codec, cell)
         except Undecoded as undecoded:
-            return (*self.bare(undecoded.text, style), *mark)
+            return (*self.bare(self._undecoded(undecoded), style), *mark)
         if codec.kind is Kind.BOOL:
             text = _BOOLEANS.get(text, text)
         return self.bare(text, style) if bare and text else self.string(text, style)
 
     def _text(self, codec: Codec, cell: bytes) -> str:
         """The text of a cell, or its beginning where no more is shown."""
-        if isinstance(cell, Binary):
+        if not _is_text(codec, cell):
             return codec.text_binary(cell)
         if self._limit is not None and len(cell) > _LARGE:
             try:
@@ -90,6 +90,12 @@ class ValueStyle:
             except Undecoded:
                 pass  # its encoding may be one that cannot be cut here
         return codec.text_text(cell)
+
+    def _undecoded(self, undecoded: Undecoded) -> str:
+        """What to show instead, or its beginning where no more is shown."""
+        if self._limit is None or undecoded.raw is None:
+            return undecoded.text
+        return Undecoded(undecoded.raw[: self._limit]).text
 
     def string(self, text: str, style: str = "value") -> Item:
         """Text in quotes."""
@@ -135,6 +141,11 @@ class ValueStyle:
                 break
             count += 1
         return (f"{before}{''.join(chars[:count])}{after}", style), _MORE
+
+
+def _is_text(codec: Codec, cell: bytes) -> bool:
+    """Whether the bytes are the text itself, also in binary form."""
+    return not isinstance(cell, Binary) or (codec.binary_is_text and 0 not in cell)
 
 
 def _chunks(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from pgtail.errors import OptionError
 from pgtail.values import (
@@ -28,13 +28,13 @@ from pgtail.values import (
     uuid,
 )
 from pgtail.values.arrays import array_named, array_of, vector_of
-from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind, Loader, Undecoded, hex_text, untold
+from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind, Loader, Pieces, Undecoded, untold
 from pgtail.values.composites import COMPOSITE
 from pgtail.values.extensions import DELIMITERS, EXTENSIONS
 from pgtail.values.names import builtin_type_name, declared_type_name, element_name
 from pgtail.values.oids import BUILTIN
 from pgtail.values.ranges import multirange_of, range_of
-from pgtail.values.render import strings
+from pgtail.values.render import hex_pieces, string_pieces, strings
 
 __all__ = ["UNKNOWN", "Codec", "Kind", "Types", "Undecoded"]
 
@@ -94,6 +94,8 @@ LOADERS: Final[dict[str, Loader]] = {
 }
 """The built-in types by name; arrays, ranges and composites follow from oids.BUILTIN. Of all others (reg*, aclitem) the
 bytes do not tell what they mean."""
+
+T = TypeVar("T")
 
 _UNTOLD: Final = Loader(Kind.TEXT, strings, untold)
 _OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN.items()}
@@ -219,18 +221,37 @@ class Types:
             try:
                 return decode(cell)
             except ValueError:
-                raise Undecoded(hex_text(cell)) from None
+                raise Undecoded(cell) from None
 
         def text_binary(cell: bytes) -> str:
             try:
                 return binary(cell)
             except DAMAGED:
-                raise Undecoded(hex_text(cell)) from None
+                raise Undecoded(cell) from None
 
-        def json_binary(cell: bytes) -> bytes:
+        def json_of_binary(cell: bytes) -> bytes:
             return json.of_text(text_binary(cell))
 
-        return Codec(loader.kind, json.of_cell, json_binary, text_text, text_binary)
+        json_binary: Callable[[bytes], bytes] = json_of_binary
+        encoding = self._context.encoding
+        long = (lambda cell: string_pieces(cell, encoding)) if loader.json is strings else None
+        long_binary: Pieces | None = hex_pieces if loader is bytea.BYTEA else None
+        is_text = loader.binary is text.encoded
+        if is_text:
+            # A long one is never made into a str, which may take four bytes for each character.
+            json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
+        return Codec(loader.kind, json.of_cell, json_binary, text_text, text_binary, long, long_binary, is_text)
+
+
+def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """For text in binary form, in which the server never has a NUL."""
+
+    def checked(cell: bytes) -> T:
+        if 0 in cell:
+            raise Undecoded(cell)
+        return function(cell)
+
+    return checked
 
 
 def _decoder(encoding: str) -> tuple[str, Callable[[bytes], str]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pgtail.values.codec import Context, Json, Kind, Undecoded, hex_text
+from pgtail.values.codec import Context, Json, Kind, Undecoded
 from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.render import string, strings_or_null
 
@@ -106,7 +106,7 @@ def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[byt
         try:
             text = decode(cell)
         except ValueError:
-            raise Undecoded(hex_text(cell)) from None
+            raise Undecoded(cell) from None
         return of_text(text)
 
     return of_cell

@@ -6,13 +6,20 @@ Knows no type, and nothing of columns or rows.
 from __future__ import annotations
 
 import enum
+import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 BinaryText: TypeAlias = Callable[[bytes], str]
 """A binary cell -> exactly what the type's output function prints. Raises one of DAMAGED."""
+
+Pieces: TypeAlias = Callable[[bytes], Iterator[bytes]]
+"""A cell -> its JSON token in pieces, none of them much longer than LONG."""
+
+LONG: Final = 1024 * 1024
+"""Bytes from which on a text is taken in pieces, so that it is not held in memory several times over."""
 
 DAMAGED: Final = (ValueError, LookupError, struct.error)
 """What reading a damaged binary cell raises; nobody outside this package sees it."""
@@ -29,11 +36,23 @@ class Kind(enum.Enum):
 
 
 class Undecoded(Exception):
-    """A cell that cannot be shown as its type says: `text` is what to show, as a string, and to say so."""
+    """A cell that cannot be shown as its type says: `text` is what to show, as a string, and to say so.
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
+    Made from that text, or from the cell itself (`raw`) where it is to be shown as bytes: the text may be long.
+    """
+
+    def __init__(self, shown: str | bytes) -> None:
+        super().__init__(shown)
+        self._shown = shown
+
+    @property
+    def text(self) -> str:
+        return self._shown if isinstance(self._shown, str) else hex_text(self._shown)
+
+    @property
+    def raw(self) -> bytes | None:
+        """The cell, where it is to be shown as bytes."""
+        return self._shown if isinstance(self._shown, bytes) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +72,12 @@ class Codec:
     """Text cell -> PostgreSQL's text."""
     text_binary: Callable[[bytes], str]
     """Binary cell -> PostgreSQL's text."""
+    long_text: Pieces | None = None
+    """Text cell -> its JSON token in pieces, where that is a string: for long cells. Raises before the first piece."""
+    long_binary: Pieces | None = None
+    """Binary cell -> the same."""
+    binary_is_text: bool = False
+    """Whether the binary form is the text in the stream's encoding, without a NUL."""
 
 
 class Json(NamedTuple):
@@ -93,7 +118,13 @@ class Loader:
 
 def hex_text(cell: bytes) -> str:
     r"""Bytes that cannot be read, as \x and hexadecimal digits, which is also how bytea prints."""
-    return "\\x" + cell.hex()
+    if len(cell) < LONG:
+        return "\\x" + cell.hex()
+    out = io.StringIO()
+    out.write("\\x")
+    for start in range(0, len(cell), LONG):
+        out.write(cell[start : start + LONG].hex())
+    return out.getvalue()
 
 
 def plain(text: BinaryText) -> Callable[[Context], BinaryText]:

@@ -7,8 +7,9 @@ from typing import Final
 
 import orjson
 
-from pgtail.values.codec import Context, Json, Kind, Loader, Undecoded, hex_text
+from pgtail.values.codec import LONG, Context, Json, Kind, Loader, Undecoded
 from pgtail.values.jsonsyntax import MAX_DEPTH, is_valid
+from pgtail.values.render import is_text
 from pgtail.values.text import encoded, versioned
 
 QUICK_VALUES: Final = 1_000_000
@@ -31,19 +32,28 @@ def json(context: Context) -> Json:
                 pass
             else:
                 return cell.translate(_SPACES) if b"\n" in cell or b"\r" in cell else cell
+        if utf8 and len(cell) > LONG and is_text(cell, "utf-8"):
+            token = _token(cell)
+            if token is not None:
+                return token
         try:
             text = decode(cell)
         except ValueError:
-            raise Undecoded(hex_text(cell)) from None
+            raise Undecoded(cell) from None
         return of_text(text)
 
     def of_text(text: str) -> bytes:
-        document = text.encode()
-        if _is_quickly_valid(document) or is_valid(document):
-            return _on_one_line(document)
-        raise Undecoded(text)
+        token = _token(text.encode())
+        if token is None:
+            raise Undecoded(text)
+        return token
 
     return Json(of_cell, of_text)
+
+
+def _token(document: bytes) -> bytes | None:
+    """The document on one line; None if it is no JSON."""
+    return _on_one_line(document) if _is_quickly_valid(document) or is_valid(document) else None
 
 
 def _is_quickly_valid(document: bytes) -> bool:
