@@ -146,7 +146,7 @@ def _cells(values: list[_Value | None], buf: Buffer, pos: int, end: int, tokens:
         if kind == _TEXT and value is not None:
             start = pos + 5
             pos = start + size
-            if pos > end:
+            if pos > end or size > LARGE:
                 raise Undecoded("")
             add(value(buf[start:pos]))
         elif kind == _NULL:
