@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -10,6 +11,12 @@ import pytest
 from pgtail.server.embedded import EmbeddedServer, Setting
 from pgtail.server.installation import Installation
 from tests.servers import Database, Servers, fresh_database, installations
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C, and let the programs under test heed it: a background job of a shell starts with SIGINT ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:
