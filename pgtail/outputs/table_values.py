@@ -9,6 +9,7 @@ from pgtail.outputs.table_layout import SPACE, Item, fitting, width_of
 from pgtail.outputs.table_style import Fragment
 from pgtail.values import Codec, Kind, Undecoded
 from pgtail.values.oids import BUILTIN
+from pgtail.values.render import hex_pieces
 from pgtail.wire.cells import UNCHANGED, Binary, Cell
 
 _STRINGS: Final = frozenset(("text", "varchar", "bpchar", "char", "name", "xml", "refcursor", "pg_node_tree"))
@@ -83,7 +84,8 @@ class ValueStyle:
     def _text(self, codec: Codec, cell: bytes) -> str:
         """The text of a cell, or its beginning where no more is shown."""
         if not _is_text(codec, cell):
-            return codec.text_binary(cell)
+            cut = self._limit is not None and codec.long_binary is hex_pieces
+            return codec.text_binary(cell[: self._limit] if cut else cell)
         if self._limit is not None and len(cell) > _LARGE:
             try:
                 return codec.text_text(cell[: _boundary(cell, 4 * self._limit + 4)])
