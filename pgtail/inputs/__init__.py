@@ -71,11 +71,11 @@ def _recognise(window: Window, decoder: Decoder) -> type[Input]:
         if final or len(head) > LARGE:
             break
         window.more(1 if len(head) < _EVERY_BYTE else len(head) // 8)
+    if unsure is not None and not final:
+        return unsure
     for form in INPUTS.values():
         if form.search(head, decoder, final=final):
             return form
-    if unsure is not None and not final:
-        return unsure
     if window.source.damage is not None:
         raise window.source.damage
     raise InputError(_unrecognised(head), source=window.source.name)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from pgtail.errors import DecodeError, Truncated
 from pgtail.inputs.bytea import BadText, Base64, Codec, codec_of
+from pgtail.inputs.probe import MESSAGE_START
 from pgtail.wire.decoder import Decoder, Unknown
 from pgtail.wire.stream import StreamStop
 
@@ -65,14 +66,14 @@ class Layout:
     padded: bool
 
 
-def find_layout(lines: list[bytes], form: Form, decoder: Decoder) -> Layout | None:
-    """The layout in which most of the lines are messages; None if none of them is."""
+def find_layout(lines: list[bytes], form: Form, decoder: Decoder, *, cut: bool = False) -> Layout | None:
+    """The layout in which most of the lines are messages; None if none of them is. `cut`: they are only beginnings."""
     best: tuple[int, Layout] | None = None
     for shape in _shapes(lines, form):
         row = shape.row()
         matches = [match for line in lines if (match := row.fullmatch(line))]
         cells = (match["data"] for match in matches)
-        names = Counter(name for cell in cells if cell and (name := message_codec(cell, form, decoder)))
+        names = Counter(name for cell in cells if cell and (name := message_codec(cell, form, decoder, cut=cut)))
         if names and (best is None or names.total() > best[0]):
             best = names.total(), shape.layout(form.codecs[names.most_common(1)[0][0]], matches)
             if 2 * names.total() > len(lines):
@@ -85,18 +86,18 @@ def default_layout(form: Form) -> Layout:
     return _Shape(form, b"", b"", 0, 0, b"").layout(form.codecs["hex"], [])
 
 
-def message_codec(text: bytes, form: Form, decoder: Decoder) -> str | None:
-    """The name of the codec in which a cell is a message, or the first line of one."""
+def message_codec(text: bytes, form: Form, decoder: Decoder, *, cut: bool = False) -> str | None:
+    """The name of the codec in which a cell is a message, or the first line of one; with `cut` any beginning of one."""
     text, goes_on = unmarked(text.rstrip(b" "))
     name = codec_of(text)
     codec = form.codecs.get(name)
     if codec is None:
         return None
     try:
-        data = codec.decode(text)
+        data = codec.decode(text[: codec.safe(text)] if cut else text)
         message = Decoder(assume=decoder.assume).message(data, 0, len(data))
     except Truncated:
-        return name if codec.wrapped and goes_on else None
+        return name if (cut or (codec.wrapped and goes_on)) and MESSAGE_START.match(data) else None
     except (BadText, DecodeError):
         return None
     # A lone E is too little: 45 may be any number.
@@ -222,7 +223,10 @@ def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
     if not core:
         return (rb" ++", rb"[^ ]*+") if run else None
     separator = re.escape(run)
-    return separator, rb"(?:(?!" + separator + rb").)*+"
+    if len(run) == 1:
+        return separator, rb"[^" + separator + rb"]*+"
+    # Not possessive: with a look-ahead in it, that matches wrongly in Python before 3.11.5.
+    return separator, rb"(?:(?!" + separator + rb").)*"
 
 
 def _field_shapes(lines: list[bytes], border: bytes) -> Iterator[_Fields]:

@@ -13,7 +13,7 @@ from pgtail.errors import DecodeError, Truncated
 from pgtail.wire.decoder import AnyFrame, Decoder, Unknown
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.schema import Relation, Type
-from pgtail.wire.stream import StreamStop
+from pgtail.wire.stream import StreamAbort, StreamStart, StreamStop
 from pgtail.wire.transaction import Message, Origin
 from pgtail.wire.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
 
@@ -35,6 +35,9 @@ _ALWAYS: Final = Keepalive | StandbyStatusUpdate
 _INSIDE: Final = Insert | Update | Delete | Truncate | Relation | Type | Message | Origin | StreamStop | _ALWAYS
 """What may stand inside a stream segment."""
 
+_LIGHT: Final = StreamStart | StreamStop | StreamAbort | Origin | Type
+"""What many bytes could be by chance: a letter with a few numbers and names."""
+
 _LSNS: Final = range(1 << 50)
 """A thousand terabytes of log."""
 
@@ -50,6 +53,9 @@ _PLAUSIBLE: Final[dict[str, range]] = {
     "prepare_end_lsn": _LSNS,
     "rollback_end_lsn": _LSNS,
     "lsn": _LSNS,
+    "origin_lsn": _LSNS,
+    "abort_lsn": _LSNS,
+    "abort_time": _TIMES,
     "commit_time": _TIMES,
     "prepare_time": _TIMES,
     "rollback_time": _TIMES,
@@ -66,10 +72,15 @@ _PLAUSIBLE: Final[dict[str, range]] = {
 """What fields are on any server there is, by their names; None is always right."""
 
 
+_NAMES: Final = frozenset(("name", "namespace", "gid"))
+_NO_NAME: Final = re.compile(r"[\0-\x1f\x7f]|.{800}")
+"""What hardly stands in a name, though it may."""
+
+
 class Run(NamedTuple):
     """What was found from some place on: so many `messages` in a row, and how they ended.
 
-    `weight` counts those that are more than a single letter. `ended`: at the end of what is there, whole.
+    `weight` counts those that many bytes cannot be by chance. `ended`: at the end of what is there, whole.
     `short`: inside a message that may be right.
     """
 
@@ -85,7 +96,7 @@ class Run(NamedTuple):
 
     def credible(self, *, final: bool) -> bool:
         """Whether this is no chance; `final` says that nothing follows what is there."""
-        return self.messages >= ENOUGH or (final and self.ended and self.weight > 0)
+        return self.weight > 0 and (self.messages >= ENOUGH or (final and self.ended))
 
 
 NextUnit = Callable[[Decoder, int], tuple[AnyFrame, int]]
@@ -107,7 +118,7 @@ def run(unit: NextUnit, decoder: Decoder, pos: int, end: int, *, in_stream: bool
             if not _plausible(message, inside):
                 return Run(count, weight, ended=False, short=False)
             count += 1
-            weight += not isinstance(message, StreamStop)
+            weight += not isinstance(message, _LIGHT)
     except Truncated:
         return Run(count, weight, ended=False, short=True)
     except DecodeError:
@@ -135,5 +146,7 @@ def _plausible(message: AnyFrame, inside: bool) -> bool:
         return False
     for name, value in zip(message._fields, message, strict=True):
         if value is not None and name in _PLAUSIBLE and value not in _PLAUSIBLE[name]:
+            return False
+        if name in _NAMES and isinstance(value, str) and (_NO_NAME.search(value) or not (value or name == "namespace")):
             return False
     return True

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.inputs.base import Input
-from pgtail.inputs.probe import Run, best_run
+from pgtail.inputs.probe import MESSAGE_START, Run, best_run
 from pgtail.inputs.skim import ahead, let_go, skimmer
 from pgtail.inputs.window import LARGE, Window
 from pgtail.wire.decoder import MESSAGES, AnyFrame, Decoded, Decoder
@@ -56,8 +56,8 @@ class Unframed(Input):
             told = final or cls.separator or found.messages > 1
             return True if found.weight and told else None
         if found.short:
-            return True if found.weight else None
-        return found.messages > 1
+            return True if found.weight else None if MESSAGE_START.match(head) else False
+        return found.weight > 1
 
     @classmethod
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
