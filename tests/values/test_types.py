@@ -6,8 +6,9 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.values import LOADERS, UNKNOWN, Kind, Types, Undecoded
-from pgtail.values.codec import LONG, string
+from pgtail.values.codec import LONG
 from pgtail.values.oids import BUILTIN
+from pgtail.values.render import string
 from tests.servers import fresh_database
 from tests.values.conftest import World
 from tests.values.truth import both_forms, pin
