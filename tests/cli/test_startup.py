@@ -1,0 +1,38 @@
+"""`pgtail --help` costs little more than click: it loads click and nothing heavier."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"rich", "psycopg", "orjson", "pyspark"}
+ROUNDS = 9
+
+
+def _cpu(*arguments: str) -> float:
+    """CPU seconds of a Python with these arguments."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["decode", "--help"], ["stream", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from pgtail.cli import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(run.stderr.split())
+
+
+def test_help_takes_at_most_half_as_long_again_as_click() -> None:
+    """The least of several rounds in turn, so that whatever else the machine does counts little."""
+    costs = [(_cpu("-m", "pgtail", "--help"), _cpu("-c", "import click")) for _ in range(ROUNDS)]
+    assert min(help_ for help_, _ in costs) <= 1.5 * min(click for _, click in costs)
