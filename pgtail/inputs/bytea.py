@@ -62,43 +62,52 @@ class Hex(Codec):
 class Escape(Codec):
     """Printable characters as they are, a backslash doubled, all other bytes as a backslash and three octal digits.
 
-    `backslash` is 2 where a COPY doubles each backslash (and puts one before its delimiter), `quote` says that quotes
-    are doubled, as in CSV.
+    `copied`: a COPY has doubled each backslash, and put one before its delimiter. `quoted`: quotes are doubled, as in
+    CSV.
     """
 
     name = "escape"
-    _copied = re.compile(rb"\\(.)")
+    _unquoted = re.compile(rb"\\(.)")
 
-    def __init__(self, *, backslash: int = 1, quote: bool = False) -> None:
-        slash = rb"\\" * backslash
-        plain = rb'[^\\"]++|""' if quote else rb"[^\\]++"
-        delimiter = rb"|\\[^\\\w]" if backslash == 2 else b""
-        self._valid = re.compile(
-            rb"(?:" + plain + rb"|" + slash * 2 + rb"|" + slash + rb"[0-3][0-7]{2}" + delimiter + rb")*+"
-        )
-        self._backslash = backslash
-        self._quote = quote
+    def __init__(self, *, copied: bool = False, quoted: bool = False) -> None:
+        escaped = rb"\\\\(?:\\\\|[0-3][0-7]{2})|\\[^\\\w]" if copied else rb"\\(?:\\|[0-3][0-7]{2})"
+        self._escaped = re.compile(escaped + rb'|""' * quoted)
+        self._special = b'\\"' if quoted else b"\\"
+        self._token = re.compile(self._escaped.pattern + rb"|([" + re.escape(self._special) + rb"])")
+        self._copied = copied
+        self._quoted = quoted
 
     def decode(self, text: bytes) -> bytes:
-        valid = self._valid.match(text)
-        if valid is None or valid.end() < len(text):
-            index = 0 if valid is None else valid.end()
+        if b"\\" not in text and not self._quoted:
+            return text
+        left = self._escaped.sub(b"", text)
+        if left.translate(None, self._special) != left:
+            index = next(token.start() for token in self._token.finditer(text) if token.lastindex)
             raise BadText(index, f"{_shown(text, index)} does not begin an escaped byte")
-        if self._backslash == 2:
-            text = self._copied.sub(rb"\1", text)
-        if self._quote:
+        if self._copied:
+            text = self._unquoted.sub(rb"\1", text)
+        if self._quoted:
             text = text.replace(b'""', b'"')
-        return text.decode("unicode_escape").encode("latin-1") if b"\\" in text else text
+        return text.decode("unicode_escape").encode("latin-1")
 
     def safe(self, text: bytes) -> int:
-        valid = self._valid.match(text)
-        end = 0 if valid is None else valid.end()
-        return end if len(text) - end < 3 + self._backslash else len(text)
+        if self._quoted and (len(text) - len(text.rstrip(b'"'))) % 2:
+            return len(text) - 1
+        end = len(text)
+        for digits in range(3):
+            bare = text[: end - digits]
+            slashes = len(bare) - len(bare.rstrip(b"\\"))
+            if slashes:
+                odd = slashes % (4 if self._copied else 2)
+                return end - digits - odd if odd else end
+            if not bare[-1:].isdigit():
+                break
+        return end
 
     def width(self, data: bytes) -> int:
         octal = len(data.translate(None, _PRINTABLE))
-        wide = len(data) + octal * (2 + self._backslash) + data.count(b"\\") * (2 * self._backslash - 1)
-        return wide + data.count(b'"') * self._quote
+        wide = len(data) + octal * (3 + self._copied) + data.count(b"\\") * (3 if self._copied else 1)
+        return wide + data.count(b'"') * self._quoted
 
 
 class Base64(Codec):

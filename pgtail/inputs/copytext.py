@@ -11,7 +11,7 @@ class CopyText(TextInput):
     """Rows as COPY writes them, with any delimiter."""
 
     name = "copytext"
-    form = Form({"hex": Hex(), "escape": Escape(backslash=2), "base64": Base64(copied=True)}, separators=None)
+    form = Form({"hex": Hex(), "escape": Escape(copied=True), "base64": Base64(copied=True)}, separators=None)
 
     @classmethod
     def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:

@@ -11,7 +11,7 @@ class Csv(TextInput):
     """Rows with commas or semicolons between columns, or with cells in quotes."""
 
     name = "csv"
-    form = Form({"hex": Hex(), "escape": Escape(quote=True), "base64": Base64()}, separators=b",;", quoted=True)
+    form = Form({"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;", quoted=True)
 
     @classmethod
     def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:

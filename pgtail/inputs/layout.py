@@ -57,6 +57,7 @@ class Layout:
     """`row` matches a whole line, with groups lsn (if there is one) and data; `start` its beginning up to the data.
 
     `lone`: the data is the only column. `padded`: spaces behind the data may belong to it or fill the column.
+    `quoted`: a quote behind the data does not belong to it.
     """
 
     row: Row
@@ -64,6 +65,13 @@ class Layout:
     codec: Codec
     lone: bool
     padded: bool
+    quoted: bool
+
+    def bare(self, text: bytes) -> bytes:
+        """A cell without what the layout puts behind it; in the escape format spaces may be the value's own."""
+        if self.quoted:
+            text = text.removesuffix(b'"')
+        return text if self.codec.name == "escape" else text.rstrip(b" ")
 
 
 def find_layout(lines: list[bytes], form: Form, decoder: Decoder, *, cut: bool = False) -> Layout | None:
@@ -88,7 +96,7 @@ def default_layout(form: Form) -> Layout:
 
 def message_codec(text: bytes, form: Form, decoder: Decoder, *, cut: bool = False) -> str | None:
     """The name of the codec in which a cell is a message, or the first line of one; with `cut` any beginning of one."""
-    text, goes_on = unmarked(text.rstrip(b" "))
+    text, goes_on = unmarked(text.removesuffix(b'"').rstrip(b" ") if form.quoted else text.rstrip(b" "))
     name = codec_of(text)
     codec = form.codecs.get(name)
     if codec is None:
@@ -114,8 +122,9 @@ def unmarked(text: bytes) -> tuple[bytes, bool]:
     return text, len(text) == Base64.LINE and not text.endswith(b"=")
 
 
-# Every repetition below takes all it can and gives nothing back, or is the only one that gives back: these patterns
-# meet lines of any length and content.
+# These patterns meet lines of any length and content: every repetition takes all it can and gives nothing back, or is
+# the only one that gives back, and repeats a single character. (Python before 3.11.5 matches possessive groups wrongly,
+# and other groups need memory for each repetition.)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,26 +142,23 @@ class _Shape:
 
     def row(self, lsn: int | None = None) -> Row:
         """`lsn` is the number of the column with the log position."""
-        quote = rb'"?' if self.form.quoted else b""
-        if self.form.quoted:
-            data = rb'[^\s",;]*+' if self.after else rb'(?:[^"\s](?:[^"]++|"")*+)?'
-        else:
-            data = rb"(?:\S.*)?" if self.border or self.after else rb"(?:\S.*+)?"
+        data = rb"(?:\S.*)?" if self.border or self.after else rb"(?:\S.*+)?"
+        if self.form.quoted and self.after:
+            data = rb'[^\s",;]*+"?'
         after = [self.separator + self._cell(i, lsn) for i in range(self.before, self.before + self.after)]
         end = self.border + rb" *+"
-        return re.compile(self._start(lsn) + rb"(?P<data>" + data + rb")" + quote + b"".join(after) + end)
+        return re.compile(self._start(lsn) + rb"(?P<data>" + data + rb")" + b"".join(after) + end)
 
     def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> Layout:
         columns = self.before + self.after
         found = Counter(i for match in matches for i in range(columns) if LSN.fullmatch(match[f"c{i}"].strip()))
         lsn = found.most_common(1)[0][0] if found else None
-        padded = bool(self.border or self.after)
-        return Layout(self.row(lsn), re.compile(self._start(lsn)), codec, lone=not columns, padded=padded)
+        start, padded = re.compile(self._start(lsn)), bool(self.border or self.after)
+        return Layout(self.row(lsn), start, codec, lone=not columns, padded=padded, quoted=self.form.quoted)
 
     def _start(self, lsn: int | None) -> bytes:
-        lead = _BAR + rb"?+ *+" if self.form.bordered else rb" *+"
         before = [self._cell(i, lsn) + self.separator for i in range(self.before)]
-        return lead + b"".join(before) + rb'"?' * self.form.quoted + _PREFIX
+        return self.border + rb" *+" + b"".join(before) + rb'"?' * self.form.quoted + _PREFIX
 
     def _cell(self, i: int, lsn: int | None) -> bytes:
         cell = rb"(?P<" + (b"lsn" if i == lsn else b"c%d" % i) + rb">" + self.cell + rb")"
@@ -175,11 +181,11 @@ class _Fields:
             kinds.append(re.escape(self.lsn) + self.separator + rb"(?P<lsn>[^\s|]*+).*+")
         if self.others:
             kinds.append(rb"(?:" + b"|".join(map(re.escape, sorted(self.others))) + rb")" + self.separator + rb".*+")
-        return re.compile(_BAR + rb"?+ *+(?:" + b"|".join(kinds) + rb") *+")
+        return re.compile(self.border + rb" *+(?:" + b"|".join(kinds) + rb") *+")
 
     def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> Layout:
-        start = re.compile(_BAR + rb"?+ *+" + self._start())
-        return Layout(self.row(), start, codec, lone=False, padded=bool(self.border))
+        start = re.compile(self.border + rb" *+" + self._start())
+        return Layout(self.row(), start, codec, lone=False, padded=bool(self.border), quoted=False)
 
     def _start(self) -> bytes:
         return re.escape(self.data) + self.separator + _PREFIX
@@ -222,11 +228,9 @@ def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
         return _BAR + rb" *+", rb"[^|\xe2]*+"
     if not core:
         return (rb" ++", rb"[^ ]*+") if run else None
-    separator = re.escape(run)
-    if len(run) == 1:
-        return separator, rb"[^" + separator + rb"]*+"
-    # Not possessive: with a look-ahead in it, that matches wrongly in Python before 3.11.5.
-    return separator, rb"(?:(?!" + separator + rb").)*"
+    # A cell takes the spaces that the separator begins with.
+    separator = run.lstrip(b" ")
+    return re.escape(separator), rb"[^" + re.escape(separator[:1]) + rb"]*+"
 
 
 def _field_shapes(lines: list[bytes], border: bytes) -> Iterator[_Fields]:

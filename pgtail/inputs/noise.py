@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_RULE: Final = re.compile(rb"(?:[-+| ]|\xe2[\x94\x95].)*(?:-|\xe2[\x94\x95].)(?:[-+| ]|\xe2[\x94\x95].)*")
-_RECORD: Final = re.compile(rb"(?:[-+]|\xe2[\x94\x95].)*\[ .{1,40} \d+ \](?:[-+]|\xe2[\x94\x95].)*|\* .{1,40} \d+")
+_RULE: Final = b"-+| \xe2" + bytes(range(0x80, 0xC0))
+"""The bytes of rules, in ASCII and in Unicode."""
+
+_RECORD: Final = re.compile(rb"\[ [^\[\]]{1,40} \d+ \]|\* .{1,40} \d+\Z")
 _FOOTER: Final = re.compile(rb"\(\d+ [^()]{1,40}\)")
 _STATUS: Final = re.compile(
     rb"(?:RE)?SET|BEGIN|COMMIT|ROLLBACK|DO|CALL|(?:COPY|SELECT|INSERT 0|UPDATE|DELETE|FETCH|MOVE) \d+"
@@ -41,10 +43,18 @@ class Noise:
         if not line or _FOOTER.fullmatch(line) or line == _END_OF_COPY:
             self.fresh = True
             return True
-        if _RULE.fullmatch(line) or _RECORD.fullmatch(line) or _STATUS.fullmatch(line):
+        if _is_rule(line) or _STATUS.fullmatch(line):
             return True
         if self._comments and line.startswith(b"#"):
             return True
         if self.fresh and _HEADER.fullmatch(_BLANKS.sub(b" ", line)):
             return True
         return not self._started and not _LIKE_DATA.search(line)
+
+
+def _is_rule(line: bytes) -> bool:
+    """Whether a line is a rule, or begins a record of the expanded layout."""
+    record = _RECORD.search(line, 0, 200)
+    if record is not None:
+        line = line[: record.start()] + line[record.end() :]
+    return not line.translate(None, _RULE)

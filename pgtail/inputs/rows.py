@@ -13,8 +13,8 @@ from pgtail.inputs.noise import Noise
 from pgtail.inputs.skim import let_go
 from pgtail.wire.decoder import AnyMessage, Decoded, Decoder, Unknown
 
-_BARE: Final = re.compile(rb'(?:[ |"]|\xe2\x94\x82)*(?P<data>.*?)(?:[ |"]|\xe2\x94\x82)*')
-"""A line that only goes on with a value."""
+_AROUND: Final = b' |"\xe2\x94\x82'
+"""What stands around a line that only goes on with a value: blanks, borders (also in Unicode), quotes."""
 
 
 class RowReader:
@@ -47,10 +47,10 @@ class RowReader:
         if start < 0:
             self._lsn = self._position(match, base)
             return None
-        text = buf[start:end]
+        text = self.layout.bare(buf[start:end])
         try:
             if self.layout.codec.wrapped:
-                text, goes_on = unmarked(text.rstrip(b" "))
+                text, goes_on = unmarked(text)
                 if goes_on:
                     self.begin(self._position(match, base), base + start).feed(text, base + start)
                     return None
@@ -106,10 +106,10 @@ class RowReader:
         if match is not None and any(value or (name == "data" and value is None) for name, value in _beside(match)):
             self.again = True
             return self.finish()
-        found = match or _BARE.fullmatch(buf, pos, stop)
-        assert found is not None
-        start, end = found.span("data")
-        text, goes_on = unmarked(buf[start:end].rstrip(b" "))
+        start, end = match.span("data") if match is not None else (pos, stop)
+        text = buf[start:end].lstrip(_AROUND)
+        start = end - len(text)
+        text, goes_on = unmarked(text.rstrip(_AROUND))
         self._cell.feed(text, base + start)
         return None if goes_on else self.finish()
 
@@ -117,7 +117,7 @@ class RowReader:
         """The message of a cell that starts `at` in the source. Raises DecodeError at the place of the damage."""
         codec = self.layout.codec
         blanks = 0
-        if self.layout.padded or codec.name != "escape":
+        if self.layout.padded:
             bare = text.rstrip(b" ")
             blanks, text = len(text) - len(bare), bare
         try:

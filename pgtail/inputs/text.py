@@ -30,10 +30,9 @@ _CONTROL: Final = re.compile(rb"[\x01-\x08\x0e-\x1f\x7f]")
 """What text does not have, but for a few damaged bytes."""
 
 _BOM: Final = b"\xef\xbb\xbf"
-_TAIL: Final = re.compile(rb'(?: *(?:\||\xe2\x94\x82))?[" \r]*\Z')
-"""What may stand behind a long value in its line."""
-
 _TAIL_SIZE: Final = 64
+"""So much may stand behind a value in its line."""
+
 _BLANK_START: Final = re.compile(rb"[-+| \xe2\x94\x80-\xbf]{65536}")
 """How psql's header or rule begins where a column is as wide as a long value."""
 
@@ -190,8 +189,7 @@ class TextInput(Input):
                 window.pos = end
                 window.more()
             text = window.buf[window.pos : newline if newline >= 0 else len(window.buf)]
-            tail = _TAIL.search(text)
-            cell.feed(text[: tail.start()] if tail else text, window.position)
+            cell.feed(rows.layout.bare(_without_border(text, rows.layout)), window.position)
             window.pos += len(text) + (newline >= 0)
             return rows.finish()
         except DecodeError as error:
@@ -231,3 +229,11 @@ class TextInput(Input):
         match = layout.row.fullmatch(window.buf[window.pos : newline].rstrip(b"\r"))
         data = match["data"] if match is not None else None
         return bool(data and message_codec(data, self.form, self._decoder))
+
+
+def _without_border(text: bytes, layout: Layout) -> bytes:
+    """The end of a long line without what may stand behind its value."""
+    text = text.removesuffix(b"\r")
+    if not layout.padded:
+        return text
+    return text.rstrip(b" ").removesuffix(b"|").removesuffix("│".encode()).rstrip(b" ")
