@@ -60,6 +60,8 @@ class Stream:
 
         Raises PgtailError, and ClosedPipe where nobody reads the output any more.
         """
+        import os
+
         from pgtail.cli.common import build_filter, build_types, open_sink
         from pgtail.cli.voice import StreamSink, Voice
         from pgtail.server.interrupt import Interrupt
@@ -71,7 +73,10 @@ class Stream:
         voice = Voice(options["verbose"])
         try:
             with Interrupt() as interrupt, open_sink(options["file"], append=True) as file:
-                sink = StreamSink(file.fd, file.name, voice)
+                # A pipe that is stuck must not keep standard error from being written.
+                sink = StreamSink(file.fd, file.name, voice if os.isatty(file.fd) else None)
+                if options["file"] not in (None, "-"):
+                    _go_on_in(sink)
                 return self._tail(connector, request, types, filter_, sink, voice, interrupt)
         except KeyboardInterrupt:
             voice.tell("stopped before anything was read")
@@ -236,6 +241,27 @@ class Stream:
             )
 
         return make
+
+
+def _go_on_in(sink: StreamSink) -> None:
+    """A file that an earlier run left in the middle of a line goes on with a new one; its name outlives a crash."""
+    import contextlib
+    import os
+    import stat
+
+    if not stat.S_ISREG(os.fstat(sink.fd).st_mode):
+        return
+    with contextlib.suppress(OSError):
+        directory = os.open(os.path.dirname(sink.name) or ".", os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    with contextlib.suppress(OSError), open(sink.name, "rb") as file:
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                sink.write(b"\n")
 
 
 def _ask_for_password(prompt: str) -> str | None:

@@ -95,13 +95,15 @@ class Connector:
         return Connector(self._parameters)
 
     @contextlib.contextmanager
-    def ordinary(self) -> Iterator[Connection]:
+    def ordinary(self, *, patience: int | None = None) -> Iterator[Connection]:
         """A connection for SQL, with nothing but pg_catalog on its search path; it closes with the context.
 
+        `patience` is how many seconds connecting may take where that is not left to the user's connect_timeout.
         It does not stay open: an idle one would hold up a smart shutdown. Raises ServerError, also for what psycopg
         raises inside the context.
         """
-        connection = self._connect(client_encoding="UTF8")
+        more = {} if patience is None else {"connect_timeout": str(patience)}
+        connection = self._connect(client_encoding="UTF8", **more)
         try:
             connection.execute("SET search_path TO ''")
             yield connection

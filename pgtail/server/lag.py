@@ -34,7 +34,7 @@ class LagProbe:
 
     def _ask(self) -> None:
         try:
-            with self._connector.ordinary() as connection:
+            with self._connector.ordinary(patience=5) as connection:
                 self.position = facts.position(connection)
         except (ServerError, psycopg.Error):
             self.position = None

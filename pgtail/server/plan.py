@@ -63,11 +63,12 @@ class Plan:
 def prepare(request: Request, connection: Connection) -> Plan:
     """Look at the server and decide. Raises OptionError and ServerError."""
     server = facts.server_facts(connection)
+    _check_decoding(server)
     slot, name = _slot(request, connection, server)
     temporary = request.slot is None
     ack: Ack = request.ack or ("none" if slot is not None else "commit")
     if ack != "none":
-        _check_synchronous(connection, server)
+        check_synchronous(connection, server)
     chosen = publications.choose(
         connection, request.publications, server, allow_missing=request.allow_missing_publication
     )
@@ -100,7 +101,6 @@ def _slot(request: Request, connection: Connection, server: ServerFacts) -> tupl
                 f"--two-phase: slot {slot.name} was created without it, and this would change it for good;"
                 " --create-slot makes a new one"
             )
-        _check_decoding(server)
         return slot, slot.name
     if request.wanted.two_phase:
         check_two_phase(request.wanted, server.major)
@@ -110,7 +110,6 @@ def _slot(request: Request, connection: Connection, server: ServerFacts) -> tupl
             raise ServerError(
                 f"slot {request.slot} exists already.", cure="Leave --create-slot away to read it as it is."
             )
-    _check_decoding(server)
     return None, request.slot or slots.temporary_name()
 
 
@@ -155,7 +154,7 @@ def _start(request: Request, server: ServerFacts, slot: Slot | None, *, acknowle
     return start, []
 
 
-def _check_synchronous(connection: Connection, server: ServerFacts) -> None:
+def check_synchronous(connection: Connection, server: ServerFacts) -> None:
     """An acknowledging session must not become a synchronous standby: commits would wait for a terminal."""
     name = connection.info.parameter_status("application_name") or ""
     if not server.in_recovery and counts_as_standby(server.synchronous_standby_names, name):

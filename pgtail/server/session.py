@@ -1,5 +1,4 @@
-"""Floor 5, one replication session: START_REPLICATION and the COPY_BOTH that follows; never waits for anything but
-the socket, decodes nothing and knows no policy."""
+"""Floor 5, one replication session: START_REPLICATION and the COPY_BOTH that follows; no message, no policy."""
 
 from __future__ import annotations
 
@@ -51,11 +50,7 @@ class Session:
 
         self._connection.add_notice_handler(heard)
 
-    def query(self, command: str, *, doing: str | None = None) -> list[tuple[str, ...]]:
-        """The rows of a quick command of the replication grammar."""
-        return self.wait_for(command, doing=doing)
-
-    def wait_for(
+    def query(
         self,
         command: str,
         *,
@@ -63,7 +58,7 @@ class Session:
         every: float | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> list[tuple[str, ...]]:
-        """The rows of a command that may take long; `meanwhile` is called `every` so many seconds.
+        """The rows of a command; while it takes long `meanwhile` is called `every` so many seconds.
 
         A request to stop cancels it and raises KeyboardInterrupt.
         """
@@ -80,15 +75,18 @@ class Session:
             return []
         raise self._failed(result, doing)
 
-    def start(self, command: str, *, doing: str | None = None) -> None:
+    def start(self, command: str) -> None:
         """Send START_REPLICATION and wait for the stream to open."""
         result = self._command(command, None, lambda: None)
         if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._failed(result, doing)
+            raise self._failed(result, None)
         self._pgconn.nonblocking = 1
 
     def fileno(self) -> int:
-        return self._pgconn.socket
+        try:
+            return self._pgconn.socket
+        except psycopg.Error as error:
+            raise self._broken(error) from error
 
     @property
     def wants_to_write(self) -> bool:
@@ -156,20 +154,30 @@ class Session:
         """
         deadline = time.monotonic() + seconds
         stops = self._interrupt.count
+        pgconn = self._pgconn
+
+        def patient() -> bool:
+            left = deadline - time.monotonic()
+            if left <= 0 or self._interrupt.count > stops:
+                return False
+            self._wait(left)
+            pgconn.consume_input()
+            return True
+
         try:
-            self._pgconn.put_copy_end(None)
+            pgconn.put_copy_end(None)
             self.flush()
-            while True:
-                self._pgconn.consume_input()
-                while (length := self._pgconn.get_copy_data(1)[0]) > 0:
-                    pass
-                if length < 0:
-                    return self._good_end()
-                left = deadline - time.monotonic()
-                if left <= 0 or self._interrupt.count > stops:
+            while (length := pgconn.get_copy_data(1)[0]) >= 0:
+                if length == 0 and not patient():
                     return False
-                self._wait(left)
-        except psycopg.Error:
+            while True:
+                while pgconn.is_busy():
+                    if not patient():
+                        return False
+                result = pgconn.get_result()
+                if result is None or result.status == pq.ExecStatus.FATAL_ERROR:
+                    return result is None
+        except (psycopg.Error, ServerError):
             return False
 
     def close(self) -> None:
@@ -180,13 +188,12 @@ class Session:
     def _command(self, command: str, every: float | None, meanwhile: Callable[[], None]) -> PGresult:
         """Send a command and wait for its first result, without blocking signals."""
         pgconn = self._pgconn
-        stops = self._interrupt.count
         try:
             pgconn.send_query(self._encoded(command))
             while pgconn.is_busy():
                 if not self._wait(every):
                     meanwhile()
-                if self._interrupt.count > stops:
+                if self._interrupt.count:
                     self._cancel()
                     raise KeyboardInterrupt
                 pgconn.consume_input()
@@ -227,14 +234,6 @@ class Session:
     def _end_of_command(self) -> None:
         while self._pgconn.get_result() is not None:
             pass
-
-    def _good_end(self) -> bool:
-        """The results after the stream's end: all are there or on their way."""
-        self._pgconn.nonblocking = 0
-        while (result := self._pgconn.get_result()) is not None:
-            if result.status == pq.ExecStatus.FATAL_ERROR:
-                return False
-        return True
 
     def _ended(self) -> ServerError:
         """The server ended the stream: why."""

@@ -100,7 +100,7 @@ def create(
         words.append("(SNAPSHOT 'nothing'" + (", TWO_PHASE" if two_phase else "") + ")")
     else:
         words.append("NOEXPORT_SNAPSHOT")
-    [(_, point, *_)] = session.wait_for(
+    [(_, point, *_)] = session.query(
         " ".join(words), doing=f"slot {name} cannot be created", every=_CREATION_PAUSE, meanwhile=explain
     )
     return parse_lsn(point)

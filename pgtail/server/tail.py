@@ -18,7 +18,7 @@ from pgtail.server.feedback import Feedback
 from pgtail.server.identity import Identity, check_same
 from pgtail.server.interrupt import Interrupt
 from pgtail.server.lag import LagProbe
-from pgtail.server.plan import Plan, same_slot, tables_in_words
+from pgtail.server.plan import Plan, check_synchronous, same_slot, tables_in_words
 from pgtail.server.pump import Ending, Limits, Pump, Voice, size_text
 from pgtail.server.session import Session
 from pgtail.server.spool import Spool
@@ -60,7 +60,6 @@ class Tail:
         self._lag = LagProbe(connector)
         self._server = plan.server
         self._slot = plan.slot_name
-
         self.resume: int | None = None
 
     def run(self) -> Ending:
@@ -152,6 +151,8 @@ class Tail:
         plan, resume, standby = self._plan, self._worker.delivered, self._server.in_recovery
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._server = facts.server_facts(connection)
+            if plan.ack != "none":
+                check_synchronous(connection, self._server)
             slot = facts.slot(connection, self._slot)
         if plan.temporary:
             self._slot = slots.temporary_name()  # the old one may live as long as the server does not miss us
@@ -183,7 +184,7 @@ class Tail:
 
     def _create(self, session: Session) -> int:
         plan = self._plan
-        return slots.create(
+        position = slots.create(
             session,
             self._connector,
             self._slot,
@@ -192,6 +193,12 @@ class Tail:
             two_phase=plan.two_phase,
             tell=self._voice.tell,
         )
+        if not plan.temporary:
+            self._voice.tell(
+                f"slot {self._slot} was created: it stays, and keeps WAL, until"
+                f" SELECT pg_drop_replication_slot('{self._slot}')"
+            )
+        return position
 
     def _start(self, session: Session, lsn: int, *, told: int) -> None:
         command = self._plan.options.start_replication(self._slot, lsn)
@@ -241,9 +248,9 @@ class Tail:
     def _tell_what_the_slot_holds(self) -> None:
         delivered = self._worker.delivered
         try:
-            with self._connector.ordinary() as connection:
+            with self._connector.without_asking().ordinary(patience=3) as connection:
                 slot = _when_free(connection, self._slot)
-        except (ServerError, KeyboardInterrupt):
+        except ServerError:
             self._voice.tell("the server did not confirm the last acknowledgement")
             return
         confirmed = _confirmed(slot, 0)

@@ -100,6 +100,8 @@ class Worker(threading.Thread):
         self.reached: str | None = None
         self.error: BaseException | None = None
         self.ended = False
+        self._ending = threading.Lock()
+        self._closing = False
 
     def run(self) -> None:
         try:
@@ -125,7 +127,8 @@ class Worker(threading.Thread):
 
     def stop(self, seconds: float) -> bool:
         """Give up what has not been written; returns whether the thread has ended within so many seconds."""
-        self._sink.stopped = True
+        with self._ending:
+            self._sink.stopped = not self._closing
         self._spool.close()
         self.join(seconds)
         return not self.is_alive()
@@ -199,6 +202,8 @@ class Worker(threading.Thread):
 
     def _end(self) -> None:
         """Close well formed what is open, whoever ended it."""
-        self._sink.stopped = False
+        with self._ending:
+            self._closing = True
+            self._sink.stopped = False
         self._consumer.break_off()
         self._deliver(now=True)

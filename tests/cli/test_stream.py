@@ -147,6 +147,9 @@ def test_a_file_is_appended_to(shop: Database, tmp_path: Path) -> None:
         lines, words = stream(shop, "-S", "s", "-n", "5", "-f", str(file), "--ack", "commit")
         assert lines == []
     assert [json.loads(line)["new"]["id"] for line in file.read_text().splitlines()] == list(range(10))
+    file.write_text('{"op":"ins')  # as a crash leaves it
+    stream(shop, "-S", "s", "-f", str(file), "--until", "now")
+    assert file.read_text() == '{"op":"ins\n'
     _, words = stream(shop, "-S", "s", "-f", str(tmp_path / "no" / "file"), status=4)
     assert "cannot write to" in words
     before = shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots")
