@@ -9,14 +9,14 @@ INSTALLED := .venv/installed
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench man oids clean
+.PHONY: help install demo test check bench man oids rows clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s%s\n", $$1, $$2}' Makefile
 
 install: $(INSTALLED) ## make the environment .venv and install pgtail into it, editable
 
-$(INSTALLED): pyproject.toml .ci/environment
+$(INSTALLED): pyproject.toml .ci/environment pgtail/_rows.pyx
 	@.ci/environment
 
 demo: $(INSTALLED) ## an embedded PostgreSQL, a lively workload, and pgtail watching it
@@ -40,6 +40,10 @@ man: $(INSTALLED) ## write the man pages from the commands' own help and man/par
 oids: $(INSTALLED) ## write the table of built-in types anew from a server's catalog
 	@$(RUN) tests.tools.make_oids
 
+rows: ## stamp the source of the compiled rows after a change, and build them
+	@$(RUN) tests.tools.stamp_rows
+	@$(MAKE) --no-print-directory install
+
 clean: ## remove the environment and everything made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/bench/work *.egg-info
+	rm -rf .venv pgtail/_rows.c pgtail/_rows.*.so build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/bench/work *.egg-info
 	find pgtail tests -name __pycache__ -prune -exec rm -rf {} +

@@ -26,7 +26,7 @@ from pgtail.transaction import (
     Transaction,
 )
 from pgtail.values import Types
-from pgtail.wire.decoder import AnyFrame, Taken, Unknown
+from pgtail.wire.decoder import AnyFrame, Unknown
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.schema import Relation as RelationMessage
 from pgtail.wire.schema import Type as TypeMessage
@@ -109,6 +109,16 @@ class Assembler:
     def close(self) -> None:
         """Give back the temporary file."""
         self._streams.close()
+
+    @property
+    def outside(self) -> bool:
+        """Whether no transaction is under way, and no segment of one."""
+        return self._state is State.OUTSIDE
+
+    def go_on(self, transaction: Transaction | None) -> None:
+        """Messages were taken without being fed: the stream is inside this transaction now, or outside of any."""
+        self._transaction = transaction or self._transaction
+        self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
 
     @property
     def open_transaction(self) -> bool:
@@ -202,14 +212,8 @@ class Assembler:
 
     def _first(self, message: AnyFrame, lsn: int | None) -> Events:
         """The first message after Begin and Origin."""
-        return [*self.start(), *self.feed(message, lsn, self._offset)]
-
-    def start(self) -> Events:
-        """What belongs to the transaction that has just begun is about to come."""
-        if self._state is not State.BEGUN:
-            return _NOTHING
         self._enter(State.INSIDE)
-        return (Started(self._transaction),)
+        return [Started(self._transaction), *self.feed(message, lsn, self._offset)]
 
     def _commit(self, message: Commit, lsn: int | None) -> Events:
         transaction = self._transaction
@@ -352,7 +356,6 @@ _ALWAYS: dict[type, Step] = {
     Keepalive: Assembler._nothing,
     StandbyStatusUpdate: Assembler._nothing,
     UnknownFrame: Assembler._unknown_frame,
-    Taken: Assembler._nothing,
 }
 HEADLESS: Final[dict[type, Step]] = {
     Insert: Assembler._insert,

@@ -138,6 +138,15 @@ class Filter:
         """Whether anything at all is filtered."""
         return bool(self._tables or self._exclude or self._ops or self._xids or self.where)
 
+    @property
+    def by_table_and_op(self) -> bool:
+        """Whether a row's table and operation alone decide."""
+        return not (self._xids or self.where)
+
+    def row_passes(self, relation: Relation, op: str) -> bool:
+        """Whether such rows are to be shown, where their table and operation decide."""
+        return (not self._ops or op in self._ops) and self.table_passes(relation)
+
     def passes(self, change: Change) -> bool:
         """Whether a change is to be shown. Raises OptionError where a condition does not fit its column."""
         if self._ops and change.op not in self._ops:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pgtail.assembler import Assembler
 from pgtail.filters import Filter
-from pgtail.outputs.base import Output, TakesRows
+from pgtail.outputs.base import Output
+from pgtail.shortway import short_way
 from pgtail.transaction import (
     Change,
     Ended,
@@ -18,7 +19,8 @@ from pgtail.transaction import (
     Started,
     Transaction,
 )
-from pgtail.wire.decoder import AnyFrame, Decoder, RowTaker, Taken
+from pgtail.wire.cursor import Buffer
+from pgtail.wire.decoder import AnyFrame, Decoder
 
 
 class Pipeline:
@@ -26,10 +28,20 @@ class Pipeline:
 
     `note` is told what is worth a word. A transaction of which nothing passes is not shown; without a filter every
     transaction is. `shown` counts the transactions that were, `damaged` says that a note told of lost input.
+
+    `limit` and `until` say where the caller will stop: at so many transactions shown, at this position. The message
+    that reaches them is always fed.
     """
 
     def __init__(
-        self, assembler: Assembler, output: Output, *, filter_: Filter | None = None, note: Callable[[Note], None]
+        self,
+        assembler: Assembler,
+        output: Output,
+        *,
+        filter_: Filter | None = None,
+        note: Callable[[Note], None],
+        limit: int | None = None,
+        until: int | None = None,
     ) -> None:
         self._assembler = assembler
         self._output = output
@@ -37,7 +49,8 @@ class Pipeline:
         self._note = note
         self._waiting: Started | None = None
         self._half: Transaction | None = None
-        self._rows: RowTaker | None = None
+        self._limit, self._until = limit, until
+        self._short = short_way(assembler, output, self._filter)
         self._decoder: Decoder | None = None
         self._emit = output.event
         self.shown = 0
@@ -48,18 +61,22 @@ class Pipeline:
     def shorten(self, decoder: Decoder) -> None:
         """Let the output take ordinary rows of this decoder straight from the bytes, where it can."""
         self._decoder = decoder
-        if self._filter is None and isinstance(self._output, TakesRows):
-            self._rows = self._output.row_taker(self._assembler, self._start)
-        decoder.rows = self._rows if self._half is None else None
+        decoder.rows = None if self._short is None or self._half is not None else self._take_rows
 
-    def _start(self) -> None:
-        """A row is about to be taken: tell of the transaction that has just begun, if there is one."""
-        self._take(self._assembler.start())
+    def _take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        short = self._short
+        assert short is not None
+        most = None if self._limit is None else self._limit - self.shown
+        pos = short.take(buf, pos, end, framing, passed=self._waiting is None, most=most, until=self._until)
+        self.shown += short.shown
+        self.end_lsn = short.end_lsn or self.end_lsn
+        whole = self._assembler.whole
+        if self._filter is not None:
+            self._waiting = None if whole is None or short.passed else Started(whole)
+        return pos
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
-        if isinstance(message, Taken):
-            return
         events = self._assembler.feed(message, lsn, offset)
         self._take(events if self._half is None else self._not_seen(events))
 
@@ -85,7 +102,7 @@ class Pipeline:
         """Pass over what was rendered of this transaction, when it comes again; no short way meanwhile."""
         self._half = half
         if self._decoder is not None:
-            self._decoder.rows = self._rows if half is None else None
+            self.shorten(self._decoder)
 
     def lost(self) -> None:
         """Messages were skipped here."""

@@ -64,6 +64,8 @@ class Relations:
         self._open: dict[int, dict[int, tuple[int, Relation]]] = {}
         self._described: dict[int, int] = {}
         self._count = 0
+        self.changes = 0
+        """How often the tables in force became other ones."""
         self.versions: list[Relation] = []
         """Every distinct version, at the index `Relation.version`."""
 
@@ -93,6 +95,7 @@ class Relations:
             relation = Relation(oid, "", "", "", (), seen=False, version=version, beyond=beyond)
             self.versions.append(relation)
             self.current[oid] = relation
+            self.changes += 1
         return relation
 
     def keep(self, stream: int) -> None:
@@ -111,6 +114,7 @@ class Relations:
     def _now_holds(self, count: int, relation: Relation) -> None:
         self._described[relation.oid] = count
         self.current[relation.oid] = relation
+        self.changes += 1
 
     def _find(self, oid: int, stream: int | None) -> Relation | None:
         if stream is not None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import struct
 import subprocess
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Literal, TypeAlias
 
 import orjson
+import pytest
 
 from pgtail.assembler import Assembler
+from pgtail.compiled import compiled
 from pgtail.filters import Filter
 from pgtail.outputs import open_output
 from pgtail.outputs.base import OutputOptions
@@ -18,7 +23,7 @@ from pgtail.pipeline import Pipeline
 from pgtail.streambuffer import StreamBuffer
 from pgtail.transaction import Note
 from pgtail.values import Types
-from pgtail.wire.decoder import Decoder
+from pgtail.wire.decoder import LENGTHS, Decoder
 from tests.encode import frame
 
 
@@ -51,6 +56,35 @@ class Sink:
         self.parts.append(data)
 
 
+Way: TypeAlias = Literal["long", "plain", "compiled"]
+"""How rows are rendered: from decoded messages, or the short way, in Python or compiled."""
+WAYS: Final[tuple[Way, ...]] = ("long", "plain", "compiled")
+
+
+@contextlib.contextmanager
+def rows_by(way: Way) -> Iterator[None]:
+    """Pipelines made meanwhile take the short way in Python, or compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        if way == "plain":
+            patch.setenv("PGTAIL_PURE", "1")
+        else:
+            patch.delenv("PGTAIL_PURE", raising=False)
+        compiled.cache_clear()
+        try:
+            if way == "compiled" and compiled() is None:
+                need_compiled()
+            yield
+        finally:
+            compiled.cache_clear()
+
+
+def need_compiled() -> None:
+    """Skip what needs the compiled rows, or fail where they must be there."""
+    if "compiled" in os.environ.get("PGTAIL_REQUIRE", ""):
+        pytest.fail("pgtail._rows was not built, and PGTAIL_REQUIRE asks for it")
+    pytest.skip("pgtail._rows was not built: there was no C compiler when pgtail was installed")
+
+
 def render(
     *messages: bytes,
     output: str = "json",
@@ -58,38 +92,50 @@ def render(
     encoding: str = "utf-8",
     numbers: Literal["exact", "string"] = "exact",
     filter_: Filter | None = None,
-    short: bool = True,
+    way: Way = "plain",
     broken_off: bool = False,
     limit: int = 10**9,
     **options: Any,
 ) -> Rendered:
-    """Render messages that arrive in frames; `short` takes the output's short way for rows where it has one."""
+    """Render messages that arrive in frames."""
     sink, notes = Sink(), list[Note]()
     decoder = Decoder(encoding=encoding)
     assembler = Assembler(Types(encoding=encoding, numbers=numbers), buffer=StreamBuffer(limit))
     made = open_output(output, sink, OutputOptions(**options))
-    pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
-    if short:
+    with rows_by(way):
+        pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
+    if way != "long":
         pipeline.shorten(decoder)
-    for message in messages:
-        framed = frame(message, lsn)
-        read, frame_lsn, _ = decoder.frame(framed, 0, len(framed))
-        pipeline.feed(read, frame_lsn)
-    if broken_off:
-        pipeline.break_off()
-    else:
-        pipeline.finish()
-    assembler.close()
+    try:
+        feed([frame(message, lsn) for message in messages], decoder, pipeline)
+        if broken_off:
+            pipeline.break_off()
+        else:
+            pipeline.finish()
+    finally:
+        assembler.close()
     return Rendered(b"".join(sink.parts), notes, damaged=pipeline.damaged)
 
 
-def both_ways(*messages: bytes, **options: Any) -> Rendered:
-    """The same by the short way and by the long one, which must not differ; every line is JSON to all who read it."""
-    short, long = render(*messages, **options), render(*messages, short=False, **options)
-    assert short.written == long.written
-    assert short.notes == long.notes
-    check_json(short.written.splitlines())
-    return short
+def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
+    """Frames, all in one buffer, through the short way where there is one."""
+    buf = b"".join([struct.pack(">I", len(frame)) + frame for frame in frames])
+    pos = 0
+    while (pos := decoder.take_rows(buf, pos, len(buf), LENGTHS)) < len(buf):
+        start = pos + 4
+        pos = start + struct.unpack_from(">I", buf, pos)[0]
+        message, lsn, _ = decoder.frame(buf, start, pos)
+        pipeline.feed(message, lsn)
+
+
+def all_ways(*messages: bytes, **options: Any) -> Rendered:
+    """The same by every way, which must not differ; every line is JSON to all who read it."""
+    long, *short = [render(*messages, way=way, **options) for way in WAYS if way != "compiled" or compiled()]
+    for other in short:
+        assert other.written == long.written
+        assert other.notes == long.notes
+    check_json(long.written.splitlines())
+    return long
 
 
 def check_json(lines: Iterable[bytes]) -> None:

@@ -16,7 +16,7 @@ from pgtail.errors import Malformed, Truncated
 from tests import encode
 from tests.corpus import Capture, capture, captures, read
 from tests.decoding import Result, command, decode
-from tests.rendering import render
+from tests.rendering import WAYS, render
 
 SMALL = capture("Z_small", "p1")
 FORMS = sorted(SMALL.forms)
@@ -257,13 +257,13 @@ def test_damaged_rows_are_the_same_by_the_short_way_and_the_long_one(found: Capt
             data[choose.randrange(len(data))] = choose.randrange(256)
         damaged[at] = bytes(data)
         results = []
-        for short in (True, False):
+        for way in WAYS:
             try:
-                done = render(*damaged, short=short)
+                done = render(*damaged, way=way)
                 results.append((done.written, done.notes))
             except (Truncated, Malformed) as error:
                 results.append((str(error).encode(), []))
-        assert results[0] == results[1]
+        assert results[0] == results[1] == results[2]
 
 
 # -- what does not come out as a traceback -----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "pgtail"
 FLOORS = {
     "__init__": 0,
     "errors": 0,
+    "compiled": 0,
     "wire": 1,
     "values": 2,
     "relations": 3,
@@ -29,6 +30,7 @@ FLOORS = {
     "inputs": 4,
     "outputs": 4,
     "server": 5,
+    "shortway": 6,
     "pipeline": 6,
     "cli": 7,
     "__main__": 7,

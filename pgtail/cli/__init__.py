@@ -33,8 +33,23 @@ class _Commands(click.Group):
         return command
 
 
+def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from pgtail.compiled import how_rows_run
+
+        click.echo(f"pgtail {__version__}, {how_rows_run()}")
+        ctx.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="pgtail", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Tell the version, and how rows are read: compiled, or in plain Python.",
+)
 def main() -> None:
     """Tail, decode and inspect PostgreSQL logical replication (pgoutput).
 

@@ -71,7 +71,8 @@ class Decode:
         decoder = Decoder(assume=assume, encoding=options["encoding"])
         assembler = Assembler(types, strict=options["strict"])
         with open_sink(options["file"]) as sink:
-            pipeline = Pipeline(assembler, build_output(options, sink), filter_=filter_, note=self._note)
+            output = build_output(options, sink)
+            pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options["limit"])
             pipeline.shorten(decoder)
             try:
                 self._files(files, decoder, pipeline, sink)

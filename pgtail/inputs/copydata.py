@@ -11,6 +11,7 @@ from typing import Final
 
 from pgtail.errors import Malformed
 from pgtail.inputs.framed import MOST, NOTHING, Framed, Place
+from pgtail.wire.decoder import COPY_DATA
 
 _length: Final = Struct(">i").unpack_from
 _HEAD: Final = 5
@@ -24,28 +25,40 @@ _MOST_PASSED_OVER: Final = {
 """The other types a server sends, and how long we believe them to be: what is longer is damage."""
 
 _PARAMETER_STATUS: Final = ord("S")
+_FIRST_PRINTABLE: Final = 0x20
 
 
 class CopyDataFrames(Framed):
     """CopyData messages; all others that a server sends are passed over by their length."""
 
     name = "copydata"
+    framing = COPY_DATA
     _start = re.compile(rb"(?=d[\0-\x3f].{3}[wk])", re.DOTALL)
 
     @classmethod
     def _place(cls, buf: bytes, pos: int, end: int) -> Place:
-        tag = buf[pos]
-        most = MOST if tag == _COPY_DATA else _MOST_PASSED_OVER.get(tag, 0)
-        if not most:
-            raise Malformed(f"no server's message starts with byte 0x{tag:02x}", offset=pos, field="type")
-        if pos + _HEAD > end:
-            return NOTHING, pos + _HEAD, None
+        start = pos + _HEAD
+        if buf[pos] != _COPY_DATA:
+            return cls._other(buf, pos, end)
+        if start > end:
+            return NOTHING, start, None
         (size,) = _length(buf, pos + 1)
-        stop = pos + 1 + size
-        if not _HEAD - (tag != _COPY_DATA) <= size <= most:
+        if not _HEAD <= size <= MOST:
             raise Malformed(f"a message of {size} bytes", offset=pos + 1, field="length")
-        if tag == _COPY_DATA:
-            return pos + _HEAD, stop, None
-        if tag == _PARAMETER_STATUS and buf[pos + _HEAD : pos + _HEAD + 1] < b" ":
-            raise Malformed("a parameter without a name", offset=pos + _HEAD, field="parameter")
-        return NOTHING, stop, None
+        return start, pos + 1 + size, None
+
+    @classmethod
+    def _other(cls, buf: bytes, pos: int, end: int) -> Place:
+        """A message that is passed over."""
+        start = pos + _HEAD
+        most = _MOST_PASSED_OVER.get(buf[pos], 0)
+        if not most:
+            raise Malformed(f"no server's message starts with byte 0x{buf[pos]:02x}", offset=pos, field="type")
+        if start > end:
+            return NOTHING, start, None
+        (size,) = _length(buf, pos + 1)
+        if not _HEAD - 1 <= size <= most:
+            raise Malformed(f"a message of {size} bytes", offset=pos + 1, field="length")
+        if buf[pos] == _PARAMETER_STATUS and start < end and buf[start] < _FIRST_PRINTABLE:
+            raise Malformed("a parameter without a name", offset=start, field="parameter")
+        return NOTHING, pos + 1 + size, None

@@ -13,7 +13,7 @@ from pgtail.inputs.probe import Run, best_run
 from pgtail.inputs.skim import ahead, let_go, skimmer
 from pgtail.inputs.window import LARGE, Window
 from pgtail.wire.cursor import MAX_LENGTH, Buffer
-from pgtail.wire.decoder import TAKEN, AnyFrame, Decoded, Decoder, Unknown
+from pgtail.wire.decoder import AnyFrame, Decoded, Decoder, Unknown
 from pgtail.wire.walsender import UnknownFrame
 
 _HORIZON: Final = 4 << 20
@@ -43,6 +43,9 @@ class Framed(Input):
     _start: ClassVar[re.Pattern[bytes]]
     """How a frame may begin; matches nothing itself."""
 
+    framing: ClassVar[int | None] = None
+    """What Decoder.take_rows() calls it, where it knows it."""
+
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
         decoder.separator = None
@@ -57,9 +60,13 @@ class Framed(Input):
         """What decodes a payload."""
         return decoder.frame
 
-    def _take_rows(self, buf: bytes, pos: int, end: int) -> int:
-        """Pass over the frames that the decoder's short way takes; returns where the next other one starts."""
-        return pos
+    def _decode_from_here(self) -> Decode:
+        """What decodes the payloads that are left, where that can be told in advance."""
+        return self._decode(self._decoder)
+
+    def _after_rows(self, buf: bytes, pos: int, end: int) -> int:
+        """Where the first frame starts that the decoder's short way does not take."""
+        return pos if self.framing is None else self._decoder.take_rows(buf, pos, end, self.framing)
 
     def _passed(self, buf: bytes, pos: int) -> None:
         """A frame with nothing to decode was passed over."""
@@ -77,25 +84,20 @@ class Framed(Input):
         return any(cls._best_run(head, decoder, match.start())[0].credible(final=final) for match in candidates)
 
     def messages(self) -> Iterator[Decoded]:
-        window, place, decode = self._window, self._place, self._decode(self._decoder)
-        take_rows = self._take_rows
+        window, place = self._window, self._place
         self._settle()
+        decode = self._decode_from_here()
         while True:
             buf, pos, base = window.buf, window.pos, window.base
             end, stop = len(buf), pos
             try:
-                while pos < end:
-                    pos = take_rows(buf, pos, end)
-                    if pos == end:
-                        stop = pos
-                        break
+                while (pos := self._after_rows(buf, pos, end)) < end:
                     start, stop, lsn = place(buf, pos, end)
                     if stop > end:
                         break
                     if start >= 0:
                         message, frame_lsn, clock = decode(buf, start, stop)
-                        if message is not TAKEN:
-                            yield message, frame_lsn or lsn, base + start, clock
+                        yield message, frame_lsn or lsn, base + start, clock
                     else:
                         self._passed(buf, pos)
                     pos = stop

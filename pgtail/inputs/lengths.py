@@ -10,7 +10,7 @@ from pgtail.errors import Malformed
 from pgtail.inputs.framed import MOST, NOTHING, Decode, Framed, Place
 from pgtail.inputs.probe import MESSAGE_START
 from pgtail.wire.cursor import Buffer
-from pgtail.wire.decoder import MESSAGES, AnyFrame, Decoder
+from pgtail.wire.decoder import LENGTHS, MESSAGES, AnyFrame, Decoder
 
 _length: Final = Struct(">i").unpack_from
 _SIZE: Final = 4
@@ -24,6 +24,7 @@ class Lengths(Framed):
     """Frames behind their lengths."""
 
     name = "lengths"
+    framing = LENGTHS
     _start = re.compile(rb"(?=[\0-\x3f].{3}(?:[wk]|" + MESSAGE_START.pattern + rb"))", re.DOTALL)
 
     @classmethod
@@ -48,5 +49,8 @@ class Lengths(Framed):
 
         return decode
 
-    def _take_rows(self, buf: bytes, pos: int, end: int) -> int:
-        return self._decoder.take_rows(buf, pos, end)
+    def _decode_from_here(self) -> Decode:
+        window = self._window
+        if window.buf[window.pos + _SIZE : window.pos + _SIZE + 1] in (b"w", b"k"):
+            return self._decoder.frame
+        return self._decode(self._decoder)

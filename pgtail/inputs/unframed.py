@@ -12,7 +12,7 @@ from pgtail.inputs.base import Input
 from pgtail.inputs.probe import MESSAGE_START, Run, best_run
 from pgtail.inputs.skim import ahead, let_go, skimmer
 from pgtail.inputs.window import LARGE, Window
-from pgtail.wire.decoder import MESSAGES, AnyFrame, Decoded, Decoder
+from pgtail.wire.decoder import MESSAGES, SEPARATED, AnyFrame, Decoded, Decoder
 from pgtail.wire.stream import StreamCommit, StreamStart, StreamStop
 from pgtail.wire.transaction import Begin, Commit
 
@@ -76,7 +76,7 @@ class Unframed(Input):
             end = len(buf)
             missing = 1
             try:
-                while pos < end:
+                while (pos := self._after_rows(buf, pos, end)) < end:
                     message = next_message(buf, pos, end, final=final)
                     stop = cursor.pos
                     if stop < end:
@@ -104,6 +104,10 @@ class Unframed(Input):
                 yield self._large()
             else:
                 window.more(missing)
+
+    def _after_rows(self, buf: bytes, pos: int, end: int) -> int:
+        """Where the first message starts that the decoder's short way does not take."""
+        return self._decoder.take_rows(buf, pos, end, SEPARATED) if self.separator else pos
 
     def _settle(self) -> None:
         """Find out whether the source goes on inside a stream segment, where its next message may be read both ways."""

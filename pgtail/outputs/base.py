@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias
 
-from pgtail.relations import Relation
-from pgtail.transaction import Event, Transaction
-from pgtail.wire.decoder import RowTaker
+from pgtail.transaction import Event
+from pgtail.wire.cursor import Buffer
 
 
 class Sink(Protocol):
@@ -49,19 +47,44 @@ class Output(Protocol):
         """The input ended, or broke off: close what is open, so that what was written is well formed."""
 
 
-class Position(Protocol):
-    """Where the stream is, for an output that takes rows straight from the bytes (the assembler knows it)."""
-
-    whole: Transaction | None
-    """The transaction that a row message would belong to now, if it came whole and its Started was told."""
-
-    tables: dict[int, Relation]
-    """The tables in force outside of stream segments."""
+Parts: TypeAlias = tuple[bytes, bytes, bytes]
+"""What a transaction contributes to its lines: xid; commit or prepare; origin, gid and state."""
 
 
-@runtime_checkable
-class TakesRows(Protocol):
-    """An output with a short way for ordinary rows, for when nothing is filtered."""
+class RowRun(Protocol):
+    """Takes runs of ordinary row messages, with their Begin and Commit, from bytes to lines: pgtail._rows.Rows, or
+    outputs/ndjson_rows.Rows where that is not there.
 
-    def row_taker(self, position: Position, start: Callable[[], None]) -> RowTaker:
-        """The short way; it calls `start` where a transaction has just begun and a row is about to come."""
+    It is told where the stream is by enter() and leave(), and tells it by `inside` after each take().
+    """
+
+    inside: bool
+    """Whether the stream is inside a transaction."""
+    began: bool
+    """Whether that transaction began in this run: `transaction` then has its xid, commit LSN and commit time."""
+    passed: bool
+    """Whether any of its rows was shown."""
+    seq: int
+    """The number of its last row."""
+    shown: int
+    """How many transactions with rows that were shown ended in this run."""
+    end_lsn: int
+    """The end of the last of all that ended, or 0."""
+    most: int | None
+    """The Commit that would make `shown` this many is not taken, None: all are."""
+    until: int | None
+    """No transaction is taken that ends at this position or behind it."""
+
+    @property
+    def transaction(self) -> tuple[int, int, int]: ...
+    def forget(self) -> None:
+        """Tables may be other ones now."""
+
+    def enter(self, parts: Parts, commit_lsn: int | None, commit_ts: int | None, seq: int, passed: bool) -> None:
+        """The next run begins inside this transaction."""
+
+    def leave(self) -> None:
+        """The next run begins outside of a transaction."""
+
+    def take(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""

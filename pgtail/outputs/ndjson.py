@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from pgtail.outputs.base import OutputOptions, Position, Sink
+from pgtail.outputs.base import OutputOptions, Parts, Sink
 from pgtail.relations import Relation, differences
 from pgtail.transaction import (
     Ended,
@@ -27,7 +27,6 @@ from pgtail.transaction import (
 from pgtail.values import Codec, Undecoded
 from pgtail.values.render import hex_pieces, string_pieces
 from pgtail.wire.cells import UNCHANGED, Binary, TupleData
-from pgtail.wire.decoder import RowTaker
 from pgtail.wire.scalars import lsn_text, time_text
 
 LARGE: Final = 1024 * 1024
@@ -53,15 +52,24 @@ def pairs(*items: tuple[str, object]) -> bytes:
     return b"".join([b"%b:%b," % (dumps(name), dumps(value)) for name, value in items if value is not None])
 
 
-def about(transaction: Transaction) -> tuple[bytes, bytes, bytes]:
-    """A transaction's keys as they stand in a line, each with its comma: xid; LSN and time; origin, gid and state."""
-    word = b"prepare" if transaction.state is not None else b"commit"
-    lsn, time = transaction.lsn, transaction.time
-    where = b"" if lsn is None else b'"%b_lsn":"%X/%X",' % (word, lsn >> 32, lsn & 0xFFFFFFFF)
-    when = b"" if time is None else b'"%b_ts":"%b",' % (word, time_text(time).encode())
+def xid_part(xid: int | None) -> bytes:
+    """A transaction's xid as it stands in a line, with its comma."""
+    return b"" if xid is None else b'"xid":%d,' % xid
+
+
+def place_parts(word: str, lsn: int | None, time: int | None) -> bytes:
+    """The same of the LSN and the time of its commit or prepare."""
+    where = b"" if lsn is None else b'"%b_lsn":"%X/%X",' % (word.encode(), lsn >> 32, lsn & 0xFFFFFFFF)
+    when = b"" if time is None else b'"%b_ts":"%b",' % (word.encode(), time_text(time).encode())
+    return where + when
+
+
+def about(transaction: Transaction) -> Parts:
+    """A transaction's keys as they stand in a line."""
+    word = "prepare" if transaction.state is not None else "commit"
     names = (transaction.origin, transaction.gid, transaction.state)
     rest = b"" if names == (None, None, None) else pairs(*zip(("origin", "gid", "state"), names, strict=True))
-    return b"" if transaction.xid is None else b'"xid":%d,' % transaction.xid, where + when, rest
+    return xid_part(transaction.xid), place_parts(word, transaction.lsn, transaction.time), rest
 
 
 class RelationJson:
@@ -216,6 +224,7 @@ class Json:
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write = sink.write
+        self.options = options
         self._changes = ChangeJson(fill_unchanged=options.fill_unchanged)
         self._transactions = options.transactions
         self._schema_changes = options.schema_changes
@@ -279,14 +288,8 @@ class Json:
         """What a version of a table contributes to its lines."""
         return self._changes.table(relation)
 
-    def row_taker(self, position: Position, start: Callable[[], None]) -> RowTaker:
-        """The short way for ordinary rows."""
-        from pgtail.outputs.ndjson_rows import Rows
-
-        return Rows(self, position, start)
-
-    def parts_of(self, transaction: Transaction) -> tuple[bytes, bytes, bytes]:
-        """What a transaction contributes to its lines: xid, then commit or prepare, then origin, gid and state."""
+    def parts_of(self, transaction: Transaction) -> Parts:
+        """What a transaction contributes to its lines."""
         if transaction is not self._of:
             self._enter(transaction)
         return self._xid, self._commit, self._origin

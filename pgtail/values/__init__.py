@@ -32,6 +32,7 @@ from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind,
 from pgtail.values.composites import COMPOSITE
 from pgtail.values.extensions import DELIMITERS, EXTENSIONS
 from pgtail.values.names import builtin_type_name, declared_type_name, element_name
+from pgtail.values.native import native_of
 from pgtail.values.oids import BUILTIN
 from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
@@ -98,6 +99,7 @@ bytes do not tell what they mean."""
 T = TypeVar("T")
 
 _UNTOLD: Final = Loader(Kind.TEXT, strings, untold)
+_NAMES: Final = {loader: name for name, loader in LOADERS.items()}
 _OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN.items()}
 
 
@@ -240,7 +242,8 @@ class Types:
         if is_text:
             # A long one is never made into a str, which may take four bytes for each character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
-        return Codec(loader.kind, json.of_cell, json_binary, text_text, text_binary, long, long_binary, is_text)
+        native = native_of(loader, self._context, _NAMES)
+        return Codec(loader.kind, json.of_cell, json_binary, text_text, text_binary, long, long_binary, is_text, native)
 
 
 def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:

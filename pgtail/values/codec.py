@@ -55,6 +55,20 @@ class Undecoded(Exception):
         return self._shown if isinstance(self._shown, bytes) else None
 
 
+class Native(NamedTuple):
+    """What compiled code may know of a type: it takes what it has a case for, and asks the Codec for everything else.
+
+    Only of streams in UTF-8.
+    """
+
+    json: Literal["", "string", "number", "boolean", "json", "strings", "numbers", "booleans"]
+    """The JSON that a text cell becomes; the plural is an array of one dimension."""
+    type: str
+    """The built-in type whose binary form a binary cell has; empty for all others."""
+    quoted: bool
+    """Whether numbers are strings in JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Codec:
     """Everything about the values of one column type. Each function raises Undecoded and nothing else.
@@ -78,6 +92,7 @@ class Codec:
     """Binary cell -> the same."""
     binary_is_text: bool = False
     """Whether the binary form is the text in the stream's encoding, without a NUL."""
+    native: Native | None = None
 
 
 class Json(NamedTuple):
@@ -114,6 +129,8 @@ class Loader:
     kind: Kind
     json: Callable[[Context], Json]
     binary: Callable[[Context], BinaryText]
+    items: Kind | None = None
+    """Of an array type with commas between its elements, what those are in JSON."""
 
 
 def hex_text(cell: bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
@@ -21,10 +20,6 @@ class Unknown(NamedTuple):
 
     tag_byte: int
     body: bytes
-
-
-class Taken(NamedTuple):
-    """A row message that was not decoded, because `Decoder.rows` had taken it."""
 
 
 AnyMessage: TypeAlias = (
@@ -48,7 +43,6 @@ AnyMessage: TypeAlias = (
     | RollbackPrepared
     | StreamPrepare
     | Unknown
-    | Taken
 )
 AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame
 
@@ -89,22 +83,23 @@ _IN_STREAM = frozenset(b"RYIUDTM")
 _STREAM_START, _STREAM_ABORT, _ORIGIN = b"SAO"
 _SHORT_ABORT, _LONG_ABORT = 9, 25
 
-_ROWS = frozenset(b"IUD")
-_XLOG_DATA = ord("w")
-TAKEN = Taken()
-_HEADER_SIZE = 1 + HEADER.size
+XLOG_DATA: Final = ord("w")
+XLOG_HEADER_SIZE: Final = 1 + HEADER.size
 _header = HEADER.unpack_from
-_u64 = Struct(">Q").unpack_from
-_BEFORE_MESSAGE = 4 + _HEADER_SIZE
-_frame_head = Struct(">iBQ").unpack_from
 
 Assume: TypeAlias = Literal["on", "parallel"] | None
 
-RowTaker: TypeAlias = Callable[[Buffer, int, int, int, int], int]
-"""A short way for row messages outside of stream segments: (buf, pos of the tag, end, LSN or 0, what must follow).
+SEPARATED: Final = 0
+"""The framing of messages without frames, each with a newline behind it."""
+LENGTHS: Final = 4
+"""The framing of walsender frames, each behind an int32 length that does not count itself."""
+COPY_DATA: Final = 5
+"""The framing of walsender frames in CopyData: behind a byte `d` and an int32 length that counts itself."""
 
-Returns where the message ends, or -1 where it is to be decoded as any other. What must follow is the byte that stands
-behind the message, or -1 where it must end exactly at `end`.
+RowTaker: TypeAlias = Callable[[Buffer, int, int, int], int]
+"""A short way for ordinary messages outside of stream segments: (buf, pos, end, framing).
+
+Returns where the first one starts that is to be decoded as any other.
 """
 
 
@@ -126,6 +121,7 @@ class Decoder:
         """What stands between messages where nothing else tells their length; None where frames do."""
         self.in_stream: bool | None = None
         self.rows: RowTaker | None = None
+        """What may take ordinary messages before they are decoded: inputs ask it by take_rows()."""
 
     def frame(self, buf: Buffer, pos: int, end: int) -> tuple[AnyFrame, int | None, int | None]:
         """Decode a walsender frame that is `buf[pos:end]`: (message or frame, LSN, server clock).
@@ -133,15 +129,8 @@ class Decoder:
         Raises Truncated or Malformed, with positions in `buf`.
         """
         cur = self.cursor
-        start = pos + _HEADER_SIZE
-        if start < end and buf[pos] == _XLOG_DATA and not cur.traced:
-            if (
-                self.rows is not None
-                and self.in_stream is False
-                and buf[start] in _ROWS
-                and self.rows(buf, start, end, _u64(buf, pos + 1)[0], -1) > 0
-            ):
-                return TAKEN, None, None
+        start = pos + XLOG_HEADER_SIZE
+        if start < end and buf[pos] == XLOG_DATA and not cur.traced:
             lsn, _, clock = _header(buf, pos + 1)
             cur.start(buf, start, end)
             return self._message(cur), lsn or None, clock
@@ -163,23 +152,11 @@ class Decoder:
             raise
         return self._message(cur), header.start_lsn or None, header.clock
 
-    def take_rows(self, buf: Buffer, pos: int, end: int) -> int:
-        """Pass over the frames from `pos` on that `rows` takes, each behind an int32 length that does not count itself.
-
-        Returns where the first other one starts.
-        """
-        rows = self.rows
-        if rows is None or self.in_stream is not False:
+    def take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """Pass over the messages that `rows` takes; returns where the first other one starts."""
+        if self.rows is None or self.in_stream is not False or pos >= end:
             return pos
-        while pos + _BEFORE_MESSAGE < end:
-            size, tag, lsn = _frame_head(buf, pos)
-            start, stop = pos + _BEFORE_MESSAGE, pos + 4 + size
-            if tag != _XLOG_DATA or buf[start] not in _ROWS or not start < stop <= end:
-                break
-            if rows(buf, start, stop, lsn, -1) < 0:
-                break
-            pos = stop
-        return pos
+        return self.rows(buf, pos, end, framing)
 
     def message(self, buf: Buffer, pos: int, end: int) -> AnyMessage:
         """Decode a message that is exactly `buf[pos:end]`. Raises Truncated or Malformed."""
@@ -193,11 +170,6 @@ class Decoder:
         `final` says that nothing follows `end`. Raises Truncated (more bytes may help unless `final`) or Malformed.
         """
         cur = self.cursor
-        if self.rows is not None and self.separator and self.in_stream is False and pos < end and buf[pos] in _ROWS:
-            taken = self.rows(buf, pos, end, 0, self.separator[0])
-            if taken > 0:
-                cur.pos = taken
-                return TAKEN
         cur.start(buf, pos, end)
         if pos < end and buf[pos] == _STREAM_ABORT:
             cur.abort_info = self._long_abort(buf, pos, end, final)

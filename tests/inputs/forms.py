@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import gzip
 import os
@@ -11,12 +10,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pgtail.errors import InputError
 from pgtail.inputs import Input, Source, open_input
 from pgtail.wire.decoder import AnyFrame, Decoded, Decoder
-from tests.corpus import XLOG_HEADER, Capture
+from tests.corpus import Capture
 
 
 def messages_of(capture: Capture) -> list[tuple[int, bytes]]:
@@ -63,10 +61,6 @@ def hex_lines(capture: Capture) -> bytes:
 def unaligned(capture: Capture) -> bytes:
     rows = [f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}|7|\\x{message.hex()}\n" for lsn, message in messages_of(capture)]
     return "".join(rows).encode()
-
-
-def unaligned_base64(capture: Capture) -> bytes:
-    return b"".join(b"0/1|" + base64.encodebytes(message) for _, message in messages_of(capture))
 
 
 def csv(capture: Capture) -> bytes:
@@ -182,13 +176,3 @@ def gzipped(data: bytes, members: int = 1) -> bytes:
     """Wrapped in so many gzip members."""
     size = -(-len(data) // members)
     return b"".join(gzip.compress(data[start : start + size], mtime=0) for start in range(0, len(data), size))
-
-
-def shown_payload(capture: Capture) -> list[bytes]:
-    """The messages' bytes alone."""
-    return [message for _, message in messages_of(capture)]
-
-
-__all__ = ["BINARY", "FORMS", "XLOG_HEADER", "Reading", "gzipped", "read_bytes", "read_path", "read_pipe"]
-
-Path  # noqa: B018

@@ -23,7 +23,7 @@ from tests.encode import (
     truncate,
     update,
 )
-from tests.rendering import Rendered, both_ways
+from tests.rendering import Rendered, all_ways
 
 AT = '"commit_lsn":"0/100","commit_ts":"2000-01-01T00:00:00.000000Z"'
 PREPARED_AT = '"prepare_lsn":"0/100","prepare_ts":"2000-01-01T00:00:00.000000Z"'
@@ -32,7 +32,7 @@ KEY = '"identity":"default","key":["id"]'
 
 
 def rendered(*messages: bytes, **options: Any) -> Rendered:
-    return both_ways(*messages, output="json-tx", **options)
+    return all_ways(*messages, output="json-tx", **options)
 
 
 def test_a_transaction_is_one_line() -> None:

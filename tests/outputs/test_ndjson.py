@@ -31,7 +31,7 @@ from tests.encode import (
     type_,
     update,
 )
-from tests.rendering import both_ways, render
+from tests.rendering import all_ways, render
 
 INT8, BOOL, NUMERIC, FLOAT8, JSON_, TEXTS, OID, INT4S, BYTEA = 20, 16, 1700, 701, 114, 1009, 26, 1007, 17
 
@@ -43,7 +43,7 @@ COMMIT_TIME = 848_527_605_299_778
 
 def lines(*messages: bytes, **options: Any) -> list[str]:
     """The lines about what stands in a transaction, described as the table t(id, v)."""
-    return both_ways(relation(), begin(), *messages, commit(), **options).lines
+    return all_ways(relation(), begin(), *messages, commit(), **options).lines
 
 
 def test_an_insert() -> None:
@@ -82,7 +82,7 @@ def test_a_delete() -> None:
 
 def test_the_full_identity_has_all_old_columns_and_no_key() -> None:
     full = relation(identity="f", key=(0, 1))
-    found = both_ways(full, begin(), delete("1", None, kind="O"), update(("1", "b"), ("1", None), "O"), commit()).lines
+    found = all_ways(full, begin(), delete("1", None, kind="O"), update(("1", "b"), ("1", None), "O"), commit()).lines
     assert found == [
         (
             f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"full",'
@@ -97,7 +97,7 @@ def test_the_full_identity_has_all_old_columns_and_no_key() -> None:
 
 def test_without_an_identity_there_is_no_key_and_no_old_row() -> None:
     nothing = relation(identity="n", key=())
-    assert both_ways(nothing, begin(), insert("1", "a"), update(("1", "b")), commit()).lines == [
+    assert all_ways(nothing, begin(), insert("1", "a"), update(("1", "b")), commit()).lines == [
         f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"new":{{"id":1,"v":"a"}}}}',
         (
             f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":2,{AT},"identity":"nothing",'
@@ -109,7 +109,7 @@ def test_without_an_identity_there_is_no_key_and_no_old_row() -> None:
 def test_an_index_as_identity_may_have_several_columns_anywhere() -> None:
     columns = [("a", INT4), ("b", TEXT), ("c", TEXT)]
     index = relation(columns=columns, identity="i", key=(1, 2))
-    assert both_ways(index, begin(), delete(None, "x", None), commit()).lines == [
+    assert all_ways(index, begin(), delete(None, "x", None), commit()).lines == [
         (
             f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"index","key":["b","c"],'
             '"old":{"b":"x","c":null}}'
@@ -131,12 +131,12 @@ def test_unchanged_toast_is_filled_from_the_old_row_where_asked_and_still_named(
     full = relation(identity="f", key=(0, 1))
     change = update(("1", UNCHANGED), ("1", "long"), "O")
     assert (
-        both_ways(full, begin(), change, commit())
+        all_ways(full, begin(), change, commit())
         .lines[0]
         .endswith('"old":{"id":1,"v":"long"},"new":{"id":1},"unchanged":["v"]}')
     )
     assert (
-        both_ways(full, begin(), change, commit(), fill_unchanged=True)
+        all_ways(full, begin(), change, commit(), fill_unchanged=True)
         .lines[0]
         .endswith('"old":{"id":1,"v":"long"},"new":{"id":1,"v":"long"},"unchanged":["v"]}')
     )
@@ -151,13 +151,13 @@ def test_filling_never_takes_a_column_that_is_outside_of_the_identity() -> None:
 
 def test_an_unchanged_key_is_filled_from_the_key() -> None:
     wide = relation(key=(0, 1))
-    [line] = both_ways(wide, begin(), update(("1", UNCHANGED), ("2", "k")), commit(), fill_unchanged=True).lines
+    [line] = all_ways(wide, begin(), update(("1", UNCHANGED), ("2", "k")), commit(), fill_unchanged=True).lines
     assert line.endswith('"old":{"id":2,"v":"k"},"new":{"id":1,"v":"k"},"unchanged":["v"]}')
 
 
 def test_a_truncate_has_a_line_and_a_seq_for_each_table() -> None:
     other = relation(oid=101, name="u")
-    found = both_ways(relation(), other, begin(), truncate(100, 101, options=3), truncate(101), commit()).lines
+    found = all_ways(relation(), other, begin(), truncate(100, 101, options=3), truncate(101), commit()).lines
     assert found == [
         (
             f'{{"op":"truncate","schema":"public","table":"t","xid":7,"seq":1,{AT},'
@@ -175,7 +175,7 @@ def test_a_truncate_has_a_line_and_a_seq_for_each_table() -> None:
 
 
 def test_messages_have_no_seq_and_no_xid_of_their_own() -> None:
-    found = both_ways(
+    found = all_ways(
         message(b"alone", transactional=False),
         relation(),
         begin(),
@@ -195,7 +195,7 @@ def test_messages_have_no_seq_and_no_xid_of_their_own() -> None:
 
 
 def test_the_position_of_the_frame_stands_where_there_is_one() -> None:
-    found = both_ways(
+    found = all_ways(
         message(b"alone", transactional=False),
         relation(),
         begin(),
@@ -221,14 +221,14 @@ def test_the_position_of_the_frame_stands_where_there_is_one() -> None:
 
 def test_times_and_positions() -> None:
     xid, lsn = 0xFFFFFFFF, 0xFFFFFFFF_00000001
-    [line] = both_ways(relation(), begin(xid, lsn, COMMIT_TIME), insert("1", "a"), commit(lsn, 0, COMMIT_TIME)).lines
+    [line] = all_ways(relation(), begin(xid, lsn, COMMIT_TIME), insert("1", "a"), commit(lsn, 0, COMMIT_TIME)).lines
     assert '"xid":4294967295,"seq":1,"commit_lsn":"FFFFFFFF/1","commit_ts":"2026-11-20T22:06:45.299778Z"' in line
-    [line] = both_ways(relation(), begin(time=-1), insert("1", "a"), commit(time=-1)).lines
+    [line] = all_ways(relation(), begin(time=-1), insert("1", "a"), commit(time=-1)).lines
     assert '"commit_ts":"1999-12-31T23:59:59.999999Z"' in line
 
 
 def test_an_origin_follows_the_position() -> None:
-    found = both_ways(relation(), begin(), origin("node_b"), insert("1", "a"), message(b"x"), commit(), lsn=16).lines
+    found = all_ways(relation(), begin(), origin("node_b"), insert("1", "a"), message(b"x"), commit(), lsn=16).lines
     assert found == [
         (
             f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"lsn":"0/10","origin":"node_b",'
@@ -242,7 +242,7 @@ def test_an_origin_follows_the_position() -> None:
 
 
 def test_a_prepared_transaction_and_its_outcomes() -> None:
-    found = both_ways(
+    found = all_ways(
         relation(),
         begin_prepare(gid="it's"),
         origin("n"),
@@ -273,7 +273,7 @@ def test_a_prepared_transaction_and_its_outcomes() -> None:
 
 
 def test_a_streamed_transaction_has_the_top_transaction_s_xid() -> None:
-    found = both_ways(
+    found = all_ways(
         relation(),
         stream_start(),
         insert("1", "a", xid=7),
@@ -298,7 +298,7 @@ def test_a_streamed_transaction_has_the_top_transaction_s_xid() -> None:
 
 
 def test_a_streamed_transaction_that_is_prepared() -> None:
-    found = both_ways(relation(), stream_start(), insert("1", "a", xid=7), STREAM_STOP, prepare(tag=b"p")).lines
+    found = all_ways(relation(), stream_start(), insert("1", "a", xid=7), STREAM_STOP, prepare(tag=b"p")).lines
     assert found == [
         (
             f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{PREPARED_AT},"gid":"g","state":"prepared",'
@@ -309,7 +309,7 @@ def test_a_streamed_transaction_that_is_prepared() -> None:
 
 def test_transaction_lines() -> None:
     options: dict[str, Any] = {"transactions": True}
-    found = both_ways(
+    found = all_ways(
         *(relation(), begin(), origin("n"), insert("1", "a"), insert("2", "b"), commit()),
         *(begin(8, 0x300), commit(0x300, 0x308)),
         *(begin_prepare(9), prepare(9)),
@@ -346,12 +346,12 @@ def test_changes_counts_what_a_filter_hides() -> None:
 
 
 def test_a_transaction_that_is_broken_off_has_no_last_line() -> None:
-    found = both_ways(relation(), begin(), insert("1", "a"), broken_off=True, transactions=True).objects
+    found = all_ways(relation(), begin(), insert("1", "a"), broken_off=True, transactions=True).objects
     assert [line["op"] for line in found] == ["begin", "insert"]
 
 
 def test_a_transaction_without_a_beginning_has_no_number_of_changes() -> None:
-    found = both_ways(relation(), insert("1", "a"), commit(), transactions=True).objects
+    found = all_ways(relation(), insert("1", "a"), commit(), transactions=True).objects
     assert "seq" not in found[1]
     assert "changes" not in found[-1]
     assert found[-1]["op"] == "commit"
@@ -359,7 +359,7 @@ def test_a_transaction_without_a_beginning_has_no_number_of_changes() -> None:
 
 def test_tables_as_they_are_described() -> None:
     columns: list[tuple[str | bytes, int]] = [("id", INT4), ("v", TEXT), ("w", 20000)]
-    found = both_ways(
+    found = all_ways(
         relation(),
         begin(),
         relation(),
@@ -380,7 +380,7 @@ def test_tables_as_they_are_described() -> None:
 
 
 def test_a_table_that_was_never_described() -> None:
-    found = both_ways(
+    found = all_ways(
         begin(),
         insert("1", None, b"\0\1", UNCHANGED),
         delete("1", None),
@@ -403,7 +403,7 @@ def test_a_table_that_was_never_described() -> None:
 
 
 def test_cells_beyond_the_relation_s_columns() -> None:
-    found = both_ways(relation(), begin(), insert("1", "a", "extra", None, b"\1"), insert("2", "b"), commit())
+    found = all_ways(relation(), begin(), insert("1", "a", "extra", None, b"\1"), insert("2", "b"), commit())
     assert [line.partition('"new":')[2] for line in found.lines] == [
         '{"id":1,"v":"a","?3":"extra","?4":null,"?5":"\\\\x01"},"undecoded":["?5"]}',
         '{"id":2,"v":"b"}}',
@@ -412,7 +412,7 @@ def test_cells_beyond_the_relation_s_columns() -> None:
 
 
 def test_a_row_that_is_too_short() -> None:
-    found = both_ways(relation(), begin(), insert("1"), delete(), commit())
+    found = all_ways(relation(), begin(), insert("1"), delete(), commit())
     assert [line.partition(AT)[2] for line in found.lines] == [
         ',"new":{"id":1}}',
         ',"identity":"default","key":["id"],"old":{}}',
@@ -421,7 +421,7 @@ def test_a_row_that_is_too_short() -> None:
 
 
 def test_changes_without_a_begin_have_neither_xid_nor_seq() -> None:
-    found = both_ways(relation(), insert("1", "a"), commit())
+    found = all_ways(relation(), insert("1", "a"), commit())
     assert found.lines == ['{"op":"insert","schema":"public","table":"t","new":{"id":1,"v":"a"}}']
     assert len(found.notes) == 1
 
@@ -435,20 +435,20 @@ def test_bytes_that_are_not_text_are_shown_as_bytes_and_named() -> None:
         ),
         f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":2,{AT},"new":{{"id":2,"v":"fine"}}}}',
     ]
-    [line] = both_ways(relation(), begin(), raw, commit(), encoding="latin1").lines
+    [line] = all_ways(relation(), begin(), raw, commit(), encoding="latin1").lines
     assert line.endswith('"new":{"id":1,"v":"caf\u00e9 \u00ff"}}')
 
 
 def test_undecoded_names_a_column_once() -> None:
     wide = relation(identity="f", key=(0, 1))
     raw = b"U\0\0\0\x64O\0\2" + text(b"1") + text(b"\xff") + b"N\0\2" + text(b"x") + text(b"\xfe")
-    [line] = both_ways(wide, begin(), raw, commit()).lines
+    [line] = all_ways(wide, begin(), raw, commit()).lines
     assert line.endswith('"old":{"id":1,"v":"\\\\xff"},"new":{"id":"x","v":"\\\\xfe"},"undecoded":["v","id"]}')
 
 
 def test_bytes_that_are_not_text_in_names_show_as_escapes() -> None:
     table = relation(name=b"t\xe9", schema=b"s\xff", columns=[(b"c\x80", TEXT)])
-    found = both_ways(
+    found = all_ways(
         message(b"x", prefix=b"p\xff", transactional=False),
         table,
         begin(),
@@ -469,7 +469,7 @@ def test_bytes_that_are_not_text_in_names_show_as_escapes() -> None:
 
 def test_names_are_escaped_as_json_wants_it() -> None:
     table = relation(name='we"ird\n\t\x01\u202e', columns=[("%d %s {}", TEXT), ("\U0001f600", TEXT)])
-    [line] = both_ways(table, begin(), insert("100%", "\x00\x1f\x7f\u2028\\"), commit(), lsn=1).lines
+    [line] = all_ways(table, begin(), insert("100%", "\x00\x1f\x7f\u2028\\"), commit(), lsn=1).lines
     assert '"table":"we\\"ird\\n\\t\\u0001\u202e"' in line
     assert line.endswith('"new":{"%d %s {}":"100%","\U0001f600":"\\u0000\\u001f\x7f\u2028\\\\"}}')
 
@@ -488,7 +488,7 @@ KINDS: list[tuple[str | bytes, int]] = [
 
 
 def values(*cells: Any, **options: Any) -> str:
-    [line] = both_ways(relation(columns=KINDS), begin(), insert(*cells), commit(), **options).lines
+    [line] = all_ways(relation(columns=KINDS), begin(), insert(*cells), commit(), **options).lines
     return line.partition('"new":')[2][:-1]
 
 
@@ -530,7 +530,7 @@ def test_binary_and_text_cells_give_the_same_line() -> None:
 
 def test_a_large_row_is_the_same_line_as_a_small_one() -> None:
     large = "x" * 3_000_000 + '\u00e9"'
-    found = both_ways(relation(), begin(), insert("1", large), update(("1", large), ("2", None)), commit(), lsn=16)
+    found = all_ways(relation(), begin(), insert("1", large), update(("1", large), ("2", None)), commit(), lsn=16)
     shown = large.replace('"', '\\"')
     assert found.lines == [
         (
@@ -547,7 +547,7 @@ def test_a_large_row_is_the_same_line_as_a_small_one() -> None:
 @pytest.mark.parametrize("size", [10, 2_000_000])
 def test_a_large_message(size: int) -> None:
     content = b'"\xf0\x9f\x98\x80' * (size // 5)
-    found = both_ways(begin(), message(content), message(content + b"\xff"), commit()).objects
+    found = all_ways(begin(), message(content), message(content + b"\xff"), commit()).objects
     assert found[0]["content"] == content.decode()
     assert "content" not in found[1]
     assert len(found[1]["content_base64"]) == 4 * ((len(content) + 3) // 3)
@@ -555,7 +555,7 @@ def test_a_large_message(size: int) -> None:
 
 def test_a_table_changes_in_the_middle_of_a_transaction() -> None:
     wider = relation(columns=[("id", INT4), ("v", TEXT), ("w", TEXT)])
-    found = both_ways(
+    found = all_ways(
         relation(), begin(), insert("1", "a"), wider, insert("1", "a", "b"), relation(), insert("2", "c"), commit()
     )
     assert [line.partition('"new":')[2] for line in found.lines] == [

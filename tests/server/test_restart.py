@@ -20,6 +20,7 @@ from pgtail.wire.stream import StreamAbort, StreamCommit, StreamStart, StreamSto
 from pgtail.wire.transaction import Begin, Commit, Message
 from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
 from tests.corpus import Capture, capture
+from tests.rendering import feed
 
 CAPTURES = [
     capture("A_dml", "p1"),
@@ -62,9 +63,7 @@ class Run:
         self.pipeline.shorten(self.decoder)
 
     def feed(self, frames: list[bytes]) -> Run:
-        for frame in frames:
-            message, lsn, _ = self.decoder.frame(frame, 0, len(frame))
-            self.pipeline.feed(message, lsn)
+        feed(frames, self.decoder, self.pipeline)
         return self
 
     def restart(self, *, gap: bool = False) -> None:

@@ -1,0 +1,34 @@
+"""Floor 4, the types of the compiled rows (_rows.pyx)."""
+
+from collections.abc import Callable
+
+from pgtail.outputs.base import Parts
+from pgtail.outputs.ndjson import RelationJson
+from pgtail.relations import Relation
+from pgtail.wire.cursor import Buffer
+
+SOURCE: str
+
+class Rows:
+    inside: bool
+    began: bool
+    passed: bool
+    seq: int
+    shown: int
+    end_lsn: int
+    most: int | None
+    until: int | None
+
+    def __init__(
+        self,
+        find: Callable[[int], RelationJson | None],
+        shows: Callable[[Relation, str], bool],
+        write: Callable[[bytes], object],
+        fill_unchanged: bool,
+    ) -> None: ...
+    @property
+    def transaction(self) -> tuple[int, int, int]: ...
+    def forget(self) -> None: ...
+    def enter(self, parts: Parts, commit_lsn: int | None, commit_ts: int | None, seq: int, passed: bool) -> None: ...
+    def leave(self) -> None: ...
+    def take(self, buf: Buffer, pos: int, end: int, framing: int) -> int: ...
