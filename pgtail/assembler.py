@@ -97,7 +97,7 @@ class Assembler:
 
     def finish(self) -> Events:
         """The source has ended: what is still open is named. Raises AssemblyError where `strict`."""
-        open_, xid = self.open_transaction, self._transaction.xid
+        open_, xid, self._offset = self.open_transaction, self._transaction.xid, None
         events = self._break_off()
         if open_:
             events += self._doubt(f"the input ends inside transaction {_known(xid)}, before its end")
