@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 
 from pgtail.compiled import compiled
 from pgtail.filters import Filter
+from pgtail.outputs.ndjson import RelationJson
 from pgtail.pipeline import Pipeline
+from pgtail.relations import Column, Relation
+from pgtail.values import Codec, Types, Undecoded
 from pgtail.values.oids import BUILTIN
 from pgtail.wire.cursor import MAX_COLUMNS
 from pgtail.wire.decoder import AnyFrame
@@ -182,6 +186,25 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
 def test_made_up_rows(messages: list[bytes], lsn: int, numbers: str, fill: bool, ops: Sequence[str] | None) -> None:
     filter_ = None if ops is None else Filter(ops=ops)
     same(*messages, lsn=lsn, numbers=numbers, fill_unchanged=fill, filter_=filter_)
+
+
+def first_readable(codec: Codec, cells: Sequence[bytes]) -> bytes | None:
+    """A binary cell that tells what it means."""
+    for cell in cells:
+        with contextlib.suppress(Undecoded):
+            codec.json_binary(cell)
+            return cell
+    return None
+
+
+def one_of_each(types: Sequence[int]) -> tuple[RelationJson, list[bytes]]:
+    """The table 100 with a column of each type, and rows of it that every short way takes."""
+    columns = [Column(f"c{oid}", oid, -1, index % 2 == 0, "", Types().codec(oid)) for index, oid in enumerate(types)]
+    table = RelationJson(Relation(100, "public", "t", "default", tuple(columns)))
+    text: list[Cell] = [SAMPLES.get(BUILTIN[oid].name, [None])[0] for oid in types]
+    binary: list[Cell] = [first_readable(column.codec, BINARY.get(column.type_oid, [])) for column in columns]
+    key = [cell if index % 2 == 0 else None for index, cell in enumerate(text)]
+    return table, [insert(*text), insert(*binary), update(binary, text, "O"), update(text, key), delete(*key)]
 
 
 @pytest.mark.parametrize("binary", [False, True])

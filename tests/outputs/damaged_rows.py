@@ -1,0 +1,62 @@
+"""A program: damaged runs of rows through a build of pgtail._rows, given as its argument, that checks every access.
+
+Run by test_rows_sanitized.py. Python's own allocator is to be off (PYTHONMALLOC=malloc), so that a buffer ends where
+its bytes end.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import random
+import struct
+import sys
+from typing import Any
+
+MUTATIONS = 4000
+
+
+def load(path: str) -> Any:
+    """The build, under the name that the source has."""
+    loader = importlib.machinery.ExtensionFileLoader("pgtail._rows", path)
+    spec = importlib.util.spec_from_file_location("pgtail._rows", path, loader=loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pgtail._rows"] = module
+    loader.exec_module(module)
+    return module
+
+
+def main(path: str) -> None:
+    module = load(path)
+    from pgtail.wire.decoder import COPY_DATA, LENGTHS, SEPARATED
+    from tests.encode import begin, commit, frame, lengths, recvlogical
+    from tests.outputs.test_rows import TYPES, one_of_each
+
+    choose = random.Random("sanitized")
+    taken = 0
+    for types in (TYPES[::3], TYPES[1::3], TYPES[2::3]):
+        table, rows = one_of_each(types)
+        messages = [begin(), *rows, commit()]
+        buffers = {
+            SEPARATED: recvlogical(*messages),
+            LENGTHS: lengths(*messages, lsn=1 << 40),
+            COPY_DATA: b"".join(b"d" + struct.pack(">I", 4 + len(f)) + f for f in map(frame, messages)),
+        }
+        for framing, data in buffers.items():
+            run = module.Rows({100: table}.get, lambda relation, op: True, len, False)
+            assert run.take(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
+            for end in choose.sample(range(len(data)), min(len(data), 600)):
+                run.leave()
+                taken += run.take(data[:end], 0, end, framing)
+            for _ in range(MUTATIONS // 9):
+                damaged = bytearray(data)
+                for _ in range(choose.randrange(1, 6)):
+                    damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+                run.leave()
+                taken += run.take(bytes(damaged), 0, len(damaged), framing)
+    print(taken)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
