@@ -58,6 +58,11 @@ class Pipeline:
         self.end_lsn: int | None = None
         """The end LSN of the last transaction, outcome or message that was rendered or filtered: where to resume."""
 
+    @property
+    def inside(self) -> bool:
+        """Whether a transaction is under way that is not streamed."""
+        return self._assembler.open_transaction
+
     def shorten(self, decoder: Decoder) -> None:
         """Let the output take ordinary rows of this decoder straight from the bytes, where it can."""
         self._decoder = decoder

@@ -110,6 +110,8 @@ class Stream:
             build_output(self._options, sink),
             filter_=filter_,
             note=lambda note: tell_note(note, tell=voice.tell),
+            limit=self._options["limit"],
+            until=plan.until,
         )
         tail = Tail(
             plan,

@@ -1,6 +1,7 @@
 """Floor 5, frames between the socket and the output: in memory, and past a limit in private temporary files.
 
-One thread puts, another takes. Nothing but this process ever reads the files; they have no names.
+One thread puts, another takes. Everywhere each frame lies behind its length (wire/decoder.py, LENGTHS). Nothing but
+this process ever reads the files; they have no names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import IO, Final
 from pgtail.errors import OutputError
 
 MEMORY: Final = 16 * 1024 * 1024
-"""Bytes of frames; as objects they take about twice that."""
+"""Bytes of frames that wait in memory."""
 SEGMENT: Final = 64 * 1024 * 1024
 """Bytes after which another file is begun, so that what was read is given back to the disk."""
 
@@ -33,6 +34,7 @@ class Spool:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._queue: deque[bytes] = deque()
+        """What was put at a time."""
         self._queued = 0
         self._files: deque[_File] = deque()
         self._spilled = 0
@@ -44,18 +46,18 @@ class Spool:
 
         Raises OutputError where the files cannot be written: then none of them was taken.
         """
-        size = sum(map(len, frames))
+        data = b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)])
         with self._lock:
-            if self._files or (self._queued and self._queued + size > self._memory):
-                self._spill(frames)
-                self._spilled += size
+            if self._files or (self._queued and self._queued + len(data) > self._memory):
+                self._spill(data)
+                self._spilled += len(data)
             else:
-                self._queue.extend(frames)
-                self._queued += size
+                self._queue.append(data)
+                self._queued += len(data)
             self._changed.notify_all()
             return self._spilled <= self._limit
 
-    def take(self, most: int) -> list[bytes]:
+    def take(self, most: int) -> bytes:
         """The next frames, about `most` bytes of them but at least one; waits for it. None are left once closed.
 
         Whoever takes counts as busy with what he took until he takes again.
@@ -66,7 +68,7 @@ class Spool:
             while not (self._queue or self._files or self._closed):
                 self._changed.wait()
             if self._closed:
-                return []
+                return b""
             self._busy = True
             return self._take(most)
 
@@ -95,24 +97,21 @@ class Spool:
                 self._files.popleft().close()
             self._changed.notify_all()
 
-    def _take(self, most: int) -> list[bytes]:
+    def _take(self, most: int) -> bytes:
         taken: list[bytes] = []
         size = 0
-        while self._queue and (size < most):
-            frame = self._queue.popleft()
-            size += len(frame)
-            taken.append(frame)
+        while self._queue and size < most:
+            taken.append(self._queue.popleft())
+            size += len(taken[-1])
         self._queued -= size
-        while self._files and size < most:
-            frame = self._files[0].read()
-            size += len(frame)
-            self._spilled -= len(frame)
-            taken.append(frame)
+        if self._files and not taken:
+            taken.append(self._files[0].read(most))
+            self._spilled -= len(taken[-1])
             if self._files[0].at_end:
                 self._files.popleft().close()
-        return taken
+        return b"".join(taken)
 
-    def _spill(self, frames: Sequence[bytes]) -> None:
+    def _spill(self, frames: bytes) -> None:
         try:
             if self._files and self._files[-1].size < self._segment:
                 self._files[-1].append(frames)
@@ -128,42 +127,48 @@ class Spool:
 
 
 class _File:
-    """One file of frames, each after its length."""
+    """One file of frames, each behind its length."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pgtail-", buffering=0)  # noqa: SIM115
         self._read = 0
         self.size = 0
-        self._ahead = b""
-        self._at = 0
 
     @property
     def at_end(self) -> bool:
         return self._read >= self.size
 
-    def append(self, frames: Sequence[bytes]) -> None:
-        data = memoryview(b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)]))
+    def append(self, frames: bytes) -> None:
+        data = memoryview(frames)
         written = 0
         while written < len(data):
             written += os.pwrite(self._file.fileno(), data[written:], self.size + written)
         self.size += written
 
-    def read(self) -> bytes:
-        """The next frame."""
-        (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
-        return self._bytes(length)
+    def read(self, most: int) -> bytes:
+        """The next frames, about `most` bytes of them but at least one."""
+        data = self._bytes(most)
+        stop, next_ = 0, 0
+        while next_ <= len(data):
+            stop = next_
+            if stop + _LENGTH.size > len(data):
+                break
+            next_ = stop + _LENGTH.size + _LENGTH.unpack_from(data, stop)[0]
+        if not stop:
+            data, stop = self._bytes(next_), next_
+        self._read += stop
+        return data[:stop]
 
     def _bytes(self, size: int) -> bytes:
-        while len(self._ahead) - self._at < size:
-            start = self._read + len(self._ahead) - self._at
-            more = os.pread(self._file.fileno(), max(size, 256 * 1024), start)
-            assert more  # only whole frames were written
-            self._ahead = self._ahead[self._at :] + more
-            self._at = 0
-        data = self._ahead[self._at : self._at + size]
-        self._at += size
-        self._read += size
-        return data
+        """So many of the next bytes, or all there are."""
+        pieces: list[bytes] = []
+        start, end = self._read, min(self._read + size, self.size)
+        while start < end:
+            piece = os.pread(self._file.fileno(), end - start, start)
+            assert piece  # it was written
+            pieces.append(piece)
+            start += len(piece)
+        return b"".join(pieces)
 
     def close(self) -> None:
         self._file.close()

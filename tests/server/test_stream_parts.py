@@ -183,6 +183,17 @@ def test_frames_in_words() -> None:
 # -- the spool -------------------------------------------------------------------------------------------------
 
 
+def frames_of(data: bytes) -> list[bytes]:
+    """Frames, each behind its length."""
+    found, pos = [], 0
+    while pos < len(data):
+        (size,) = struct.unpack_from(">I", data, pos)
+        found.append(data[pos + 4 : pos + 4 + size])
+        assert len(found[-1]) == size
+        pos += 4 + size
+    return found
+
+
 def test_a_spool_keeps_the_order_through_memory_and_files() -> None:
     rng = random.Random(1)
     spool = Spool(1 << 30, memory=10_000, segment=5_000)
@@ -191,7 +202,7 @@ def test_a_spool_keeps_the_order_through_memory_and_files() -> None:
 
     def take() -> None:
         while found := spool.take(4_000):
-            taken.extend(found)
+            taken.extend(frames_of(found))
             if rng.random() < 0.05:
                 time.sleep(0.002)
 
@@ -208,16 +219,17 @@ def test_a_spool_keeps_the_order_through_memory_and_files() -> None:
 
 
 def test_a_spool_is_full_by_what_waits_on_disk_not_by_what_went_through() -> None:
-    spool = Spool(3_000, memory=1_000, segment=500)
+    spool = Spool(3_004, memory=1_000, segment=500)
     for _ in range(20):
         assert spool.put([b"x" * 900])
         assert spool.put([b"y" * 900])
-        assert spool.take(1 << 20) == [b"x" * 900, b"y" * 900]
+        assert frames_of(spool.take(1 << 20) + spool.take(1 << 20)) == [b"x" * 900, b"y" * 900]
     assert spool.put([b"a" * 900])
     assert spool.put([b"b" * 3_000])
     assert not spool.put([b"c"])
-    assert spool.waiting == 3_901
-    assert b"".join(spool.take(1 << 20)) == b"a" * 900 + b"b" * 3_000 + b"c"
+    assert spool.waiting == 3_901 + 3 * 4
+    waiting = [frame for _ in range(3) for frame in frames_of(spool.take(1 << 20))]
+    assert waiting == [b"a" * 900, b"b" * 3_000, b"c"]
     assert not spool.idle
     assert spool.put([b"d"])
 
@@ -235,7 +247,7 @@ def test_a_spool_that_cannot_write_says_where(monkeypatch: pytest.MonkeyPatch, t
     assert spool.put([b"x" * 11])
     with pytest.raises(OutputError, match="set TMPDIR to a folder with room"):
         spool.put([b"y"])
-    assert spool.take(100) == [b"x" * 11]
+    assert frames_of(spool.take(100)) == [b"x" * 11]
 
 
 def test_sizes_in_words() -> None:
