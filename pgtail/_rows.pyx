@@ -35,7 +35,7 @@ cdef extern from *:
     """
     bint UNUSUAL "PGTAIL_UNUSUAL"(uint64_t word) nogil
 
-SOURCE = "fe8a27888606c556365629c94ab8eb2d4c9c6ea1e90a8f7e1516eef9add0eaef"
+SOURCE = "c95b429630fb847b8cb1682a36b0368ab87241eb70675acdeec87c601c07e72e"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_rows.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -45,6 +45,7 @@ cdef enum:
     HEADER = 25             # of XLogData: 'w', start, end, clock
     MOST_DIGITS = 64        # of a numeric before its point, in groups of four
     MOST_SCALE = 1000
+    MOST_COLUMNS = 1600     # of any table
     DEPTH = 200             # of JSON that is checked here
 
 cdef enum Text:
@@ -929,13 +930,13 @@ cdef int put_call(Out *out, object render, const uint8_t *p, Py_ssize_t size) ex
 
 
 cdef Py_ssize_t skip_tuple(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int expected) noexcept:
-    """Where a tuple ends; DECLINED where it is not whole, or has another number of columns."""
+    """Where a tuple ends; DECLINED where it is not whole, or has another number of columns than expected (-1: any)."""
     cdef int left
     cdef uint32_t size
     if end - pos < 2:
         return DECLINED
     left = u16(buf + pos)
-    if left != expected:
+    if left != expected and (expected >= 0 or left > MOST_COLUMNS):
         return DECLINED
     pos += 2
     while left:
@@ -1021,7 +1022,7 @@ cdef class Rows:
         """The next run begins outside of a transaction."""
         self.inside = False
 
-    def take(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing):
+    def take(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream=False):
         """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
         cdef Py_buffer view
         self.shown, self.end_lsn, self.began = 0, 0, False
@@ -1029,7 +1030,7 @@ cdef class Rows:
         try:
             if not 0 <= pos <= end <= view.len:
                 raise ValueError("not a part of the buffer")
-            return self.run(<const uint8_t *>view.buf, pos, end, framing)
+            return self.run(<const uint8_t *>view.buf, pos, end, framing, in_stream)
         finally:
             PyBuffer_Release(&view)
             self.flush()
@@ -1042,28 +1043,22 @@ cdef class Rows:
             self.write(lines)
         return 0
 
-    cdef Py_ssize_t run(self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing) except -2:
+    cdef Py_ssize_t run(
+        self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream
+    ) except -2:
         cdef Py_ssize_t at, stop, after, mark, begin = -1
         cdef uint64_t lsn
-        cdef uint32_t size
         cdef uint8_t tag
         cdef bint framed = framing > 0
         cdef uint64_t until = 0xFFFFFFFFFFFFFFFF if self.until is None else self.until
         cdef Py_ssize_t most = -1 if self.most is None else self.most
         while pos < end:
             if framed:
-                # int32 length of the rest, or CopyData: 'd' and int32 length of itself and the rest
-                if end - pos < framing + HEADER + 1 or (framing == 5 and buf[pos] != c"d"):
+                stop = frame_end(buf, pos, end, framing)
+                if stop < 0:
                     break
-                size = u32(buf + pos + framing - 4)
-                if framing == 5:
-                    size -= 4
-                at = pos + framing
-                if size > end - at or size < HEADER + 1 or size > LARGE or buf[at] != c"w":
-                    break
-                stop = at + size
-                lsn = u64(buf + at + 1)
-                at += HEADER
+                at = pos + framing + HEADER
+                lsn = u64(buf + pos + framing + 1)
             else:
                 at, stop, lsn = pos, end, 0
             tag = buf[at]
@@ -1071,7 +1066,7 @@ cdef class Rows:
                 if not self.inside:
                     break
                 mark = self.out.size
-                after = self.row(buf, at, stop, lsn)
+                after = self.row(buf, at, stop, lsn, 4 if in_stream else 0)
                 if after < 0 or (after != stop if framed else (after >= stop or buf[after] != c"\n" or after - at > LARGE)):
                     self.out.size = mark
                     break
@@ -1079,6 +1074,8 @@ cdef class Rows:
                 begin = -1
                 if self.out.size > FULL:
                     self.flush()
+            elif in_stream:
+                break
             elif tag == c"B":
                 after = at + 21
                 if self.inside or not ends_here(buf, after, stop, framed):
@@ -1142,7 +1139,9 @@ cdef class Rows:
         self.last, self.last_oid = found, oid
         return self.last
 
-    cdef Py_ssize_t row(self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint64_t lsn) except -2:
+    cdef Py_ssize_t row(
+        self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint64_t lsn, int xid_size
+    ) except -2:
         """Write the line of one message; returns where the message ends, or DECLINED."""
         cdef Out *out = &self.out
         cdef int op = 0 if buf[pos] == c"I" else 1 if buf[pos] == c"U" else 2
@@ -1151,8 +1150,9 @@ cdef class Rows:
         cdef bytes head
         cdef Py_ssize_t start
         cdef int unchanged = 0
-        if end - pos < 8:
+        if end - pos < 8 + xid_size:
             return DECLINED
+        pos += xid_size
         table = self.table(u32(buf + pos + 1))
         if table is None:
             return DECLINED
@@ -1264,6 +1264,109 @@ cdef class Rows:
         reserve(out, 1)
         put_char(out, c"}")
         return pos
+
+
+def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t most):
+    """Row messages in a stream segment, of one (sub)transaction: see pgtail/keptrows.py."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= pos <= end <= view.len:
+            raise ValueError("not a part of the buffer")
+        return kept_rows(<const uint8_t *>view.buf, pos, end, framing, most)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t most):
+    cdef Py_ssize_t start = pos, at, stop
+    cdef uint32_t subxid = 0, oid, last = 0
+    cdef bint first = True
+    cdef set oids = set()
+    cdef Out out
+    out.data, out.size, out.room = NULL, 0, 0
+    try:
+        while pos < end and pos - start < most:
+            if framing:
+                stop = frame_end(buf, pos, end, framing)
+                if stop < 0:
+                    break
+                at = pos + framing + HEADER
+                if kept_row_end(buf, at, stop) != stop:
+                    break
+            else:
+                at, stop = pos, kept_row_end(buf, pos, end)
+                if stop < 0 or stop >= end or buf[stop] != c"\n" or stop - at > LARGE:
+                    break
+            if first:
+                subxid = u32(buf + at + 1)
+            elif subxid != u32(buf + at + 1):
+                break
+            oid = u32(buf + at + 5)
+            if first or oid != last:
+                oids.add(oid)
+            first, last = False, oid
+            if framing != 4:
+                put_frame(&out, buf, pos + framing if framing else at, stop, framing > 0)
+            pos = stop + (framing == 0)
+        if framing == 4:
+            return pos, PyBytes_FromStringAndSize(<const char *>buf + start, pos - start), subxid, tuple(oids)
+        return pos, PyBytes_FromStringAndSize(out.data, out.size), subxid, tuple(oids)
+    finally:
+        PyMem_Free(out.data)
+
+
+cdef int put_frame(Out *out, const uint8_t *buf, Py_ssize_t start, Py_ssize_t stop, bint framed) except -2:
+    """A frame behind its length; around a bare message one without positions."""
+    cdef Py_ssize_t size = stop - start + (0 if framed else HEADER)
+    cdef int i
+    reserve(out, 4 + size)
+    for i in range(4):
+        put_char(out, <char>(size >> (24 - 8 * i)))
+    if not framed:
+        put_char(out, c"w")
+        for i in range(HEADER - 1):
+            put_char(out, 0)
+    put(out, buf + start, stop - start)
+    return 0
+
+
+cdef Py_ssize_t kept_row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end) noexcept:
+    """Where a row message with an xid ends, whatever its table; DECLINED where it is none, or not whole."""
+    cdef uint8_t tag, kind
+    if end - pos < 12:
+        return DECLINED
+    tag, kind = buf[pos], buf[pos + 9]
+    pos += 10
+    if tag == c"I":
+        return skip_tuple(buf, pos, end, -1) if kind == c"N" else DECLINED
+    if (tag != c"U" and tag != c"D") or (kind != c"K" and kind != c"O" and not (kind == c"N" and tag == c"U")):
+        return DECLINED
+    if kind != c"N":
+        pos = skip_tuple(buf, pos, end, -1)
+        if pos < 0 or tag == c"D":
+            return pos
+        if pos >= end or buf[pos] != c"N":
+            return DECLINED
+        pos += 1
+    return skip_tuple(buf, pos, end, -1)
+
+
+cdef inline Py_ssize_t frame_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing) noexcept:
+    """Where the XLogData ends that starts behind an int32 length, or behind 'd' and a length that counts itself.
+
+    DECLINED where it is something else, not whole, or large.
+    """
+    cdef uint32_t size
+    if end - pos < framing + HEADER + 1 or (framing == 5 and buf[pos] != c"d"):
+        return DECLINED
+    size = u32(buf + pos + framing - 4)
+    if framing == 5:
+        size -= 4
+    pos += framing
+    if size > end - pos or size < HEADER + 1 or size > LARGE or buf[pos] != c"w":
+        return DECLINED
+    return pos + size
 
 
 cdef inline bint ends_here(const uint8_t *buf, Py_ssize_t after, Py_ssize_t stop, bint framed) noexcept:

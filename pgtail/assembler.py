@@ -10,22 +10,15 @@ import enum
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
+from pgtail import changes
 from pgtail.changes import ChangeMessage, logical_message, odd_tuple, outcome_of, row_change, table_truncate
 from pgtail.errors import AssemblyError
 from pgtail.relations import Relations
 from pgtail.streambuffer import StreamBuffer
-from pgtail.streams import Streams
-from pgtail.transaction import (
-    Change,
-    Ended,
-    Event,
-    LogicalMessage,
-    Note,
-    SchemaChange,
-    Started,
-    Transaction,
-)
+from pgtail.streams import Streams, TakeKept
+from pgtail.transaction import Change, Ended, Event, LogicalMessage, Note, SchemaChange, Started, Transaction
 from pgtail.values import Types
+from pgtail.wire.cursor import Buffer
 from pgtail.wire.decoder import AnyFrame, Unknown
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.schema import Relation as RelationMessage
@@ -68,6 +61,7 @@ class Assembler:
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
         self._stream = 0
+        self.take_kept: TakeKept | None = None
         self._offset: int | None = None
         self._enter(State.OUTSIDE)
 
@@ -119,6 +113,10 @@ class Assembler:
         """Messages were taken without being fed: the stream is inside this transaction now, or outside of any."""
         self._transaction = transaction or self._transaction
         self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
+
+    def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """A RowTaker for stream segments: rows wait as they are for their transaction's end."""
+        return self._streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
 
     @property
     def open_transaction(self) -> bool:
@@ -227,7 +225,7 @@ class Assembler:
     def _prepare(self, message: Prepare, lsn: int | None) -> Events:
         if self._transaction.begun and self._transaction.prepare_lsn != message.prepare_lsn:
             return self._out_of_place(message, lsn)
-        _fill_prepared(self._transaction, message)
+        changes.fill_prepared(self._transaction, message)
         self._prepared.add(message.gid)
         self._enter(State.OUTSIDE)
         return [*self._flags(message), Ended(self._transaction)]
@@ -308,7 +306,7 @@ class Assembler:
     def _stream_prepare(self, message: StreamPrepare, lsn: int | None) -> Iterator[Event]:
         yield from self._flags(message)
         transaction = yield from self._stream_of(message.xid)
-        _fill_prepared(transaction, message)
+        changes.fill_prepared(transaction, message)
         self._prepared.add(message.gid)
         yield from self._replay(transaction)
 
@@ -321,7 +319,7 @@ class Assembler:
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
         yield Started(transaction)
-        for change in self._streams.changes(transaction):
+        for change in self._streams.changes(transaction, self.take_kept):
             yield from self._odd(change)
         yield Ended(transaction)
 
@@ -336,12 +334,6 @@ class Assembler:
             self._prepared.discard(message.gid)
             return []
         return [Note(f"{type(message).__name__} of {message.gid!r}, whose Prepare is not in this input", self._offset)]
-
-
-def _fill_prepared(transaction: Transaction, message: Prepare) -> None:
-    transaction.xid, transaction.gid, transaction.state = message.xid, message.gid, "prepared"
-    transaction.prepare_lsn, transaction.prepare_ts = message.prepare_lsn, message.prepare_time
-    transaction.end_lsn = message.end_lsn
 
 
 def _known(xid: int | None) -> str:

@@ -10,7 +10,7 @@ from pgtail.transaction import Change, LogicalMessage, Outcome, RowChange, Table
 from pgtail.wire.cells import TupleData
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.transaction import Message
-from pgtail.wire.two_phase import CommitPrepared, RollbackPrepared
+from pgtail.wire.two_phase import CommitPrepared, Prepare, RollbackPrepared
 
 ChangeMessage: TypeAlias = Insert | Update | Delete | Truncate | Message
 
@@ -83,6 +83,13 @@ def odd_tuple(change: Change) -> str | None:
         if row is not None and len(row) < columns:
             return f"a row of {relation.qualified} has only {len(row)} of {columns} columns"
     return None
+
+
+def fill_prepared(transaction: Transaction, message: Prepare) -> None:
+    """A transaction is prepared, or its stream is: what that tells of it."""
+    transaction.xid, transaction.gid, transaction.state = message.xid, message.gid, "prepared"
+    transaction.prepare_lsn, transaction.prepare_ts = message.prepare_lsn, message.prepare_time
+    transaction.end_lsn = message.end_lsn
 
 
 def outcome_of(message: CommitPrepared | RollbackPrepared) -> Outcome:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pgtail.assembler import Assembler
 from pgtail.filters import Filter
+from pgtail.keptrows import KeptRows
 from pgtail.outputs.base import Output
+from pgtail.relations import Relation
 from pgtail.shortway import short_way
 from pgtail.transaction import (
     Change,
@@ -66,7 +68,10 @@ class Pipeline:
     def shorten(self, decoder: Decoder) -> None:
         """Let the output take ordinary rows of this decoder straight from the bytes, where it can."""
         self._decoder = decoder
-        decoder.rows = None if self._short is None or self._half is not None else self._take_rows
+        short = None if self._half is not None else self._short
+        decoder.rows = None if short is None else self._take_rows
+        decoder.segment_rows = self._assembler.keep_rows
+        self._assembler.take_kept = None if short is None else self._take_kept
 
     def _take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
         short = self._short
@@ -78,6 +83,14 @@ class Pipeline:
         whole = self._assembler.whole
         if self._filter is not None:
             self._waiting = None if whole is None or short.passed else Started(whole)
+        return pos
+
+    def _take_kept(self, transaction: Transaction, rows: KeptRows, tables: dict[int, Relation], pos: int) -> int:
+        short = self._short
+        assert short is not None
+        pos = short.take_kept(transaction, rows, tables, pos, passed=self._waiting is None)
+        if short.passed:
+            self._waiting = None
         return pos
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:

@@ -5,27 +5,38 @@ Knows no row: those are taken by outputs/ndjson_rows.py, or compiled by pgtail._
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pgtail.assembler import Assembler
 from pgtail.filters import Filter
-from pgtail.outputs.base import Output, RowRun
+from pgtail.keptrows import KeptRows
+from pgtail.outputs.base import Output
 from pgtail.outputs.ndjson import Json
 from pgtail.outputs.ndjson_rows import row_run
 from pgtail.relations import Relation
 from pgtail.transaction import Transaction
 from pgtail.wire.cursor import Buffer
+from pgtail.wire.decoder import LENGTHS
 
 
 class ShortWay:
     """Takes rows for one pipeline. After each take(), `passed` says whether a row of the transaction under way was
     shown, `shown` how many transactions that were shown ended, `end_lsn` where the last one of all did, or 0."""
 
-    def __init__(self, run: RowRun, assembler: Assembler, output: Json) -> None:
+    def __init__(self, assembler: Assembler, output: Json, filter_: Filter | None) -> None:
+        def shows(relation: Relation, op: str) -> bool:
+            return filter_ is None or filter_.row_passes(relation, op)
+
         self._assembler = assembler
         self._output = output
-        self._run = run
-        self._tables = assembler.relations.changes
+        self._tables: Mapping[int, Relation] = assembler.tables
+        self._version: object = None
+        self._run = row_run(output, self._table, shows)
         self.passed = False
         self.shown = self.end_lsn = 0
+
+    def _table(self, oid: int) -> Relation | None:
+        return self._tables.get(oid)
 
     def take(
         self, buf: Buffer, pos: int, end: int, framing: int, *, passed: bool, most: int | None, until: int | None
@@ -40,9 +51,7 @@ class ShortWay:
         transaction = assembler.whole
         if transaction is None and not assembler.outside:
             return pos
-        if self._tables != assembler.relations.changes:
-            self._tables = assembler.relations.changes
-            run.forget()
+        self._look_at(assembler.tables, assembler.relations.changes)
         if transaction is None:
             run.leave()
         else:
@@ -53,6 +62,28 @@ class ShortWay:
             return run.take(buf, pos, end, framing)
         finally:
             self._keep_in_step(transaction)
+
+    def take_kept(
+        self, transaction: Transaction, rows: KeptRows, tables: dict[int, Relation], pos: int, *, passed: bool
+    ) -> int:
+        """Take rows that waited for the end of their transaction, from `pos` on."""
+        run = self._run
+        self.passed = passed
+        if not transaction.begun:
+            return pos
+        self._look_at(tables, rows.tables)
+        parts = self._output.parts_of(transaction)
+        run.enter(parts, transaction.commit_lsn, transaction.commit_ts, transaction.changes, passed)
+        pos = run.take(rows.frames, pos, len(rows.frames), LENGTHS, in_stream=True)
+        transaction.changes, self.passed = run.seq, run.passed
+        return pos
+
+    def _look_at(self, tables: Mapping[int, Relation], version: object) -> None:
+        """These tables are in force; `version` is equal where they are."""
+        self._tables = tables
+        if self._version != version:
+            self._version = version
+            self._run.forget()
 
     def _keep_in_step(self, transaction: Transaction | None) -> None:
         run = self._run
@@ -66,12 +97,7 @@ class ShortWay:
 
 
 def short_way(assembler: Assembler, output: Output, filter_: Filter | None) -> ShortWay | None:
-    """The short way where there is one: to JSON lines, where no more than tables and operations are filtered."""
-    if not isinstance(output, Json) or (filter_ is not None and not filter_.by_table_and_op):
+    """The short way where there is one: to JSON lines of rows alone, filtered by no more than table and operation."""
+    if not isinstance(output, Json) or output.options.transactions:
         return None
-
-    def shows(relation: Relation, op: str) -> bool:
-        return filter_ is None or filter_.row_passes(relation, op)
-
-    run = row_run(output, assembler.tables.get, shows)
-    return None if run is None else ShortWay(run, assembler, output)
+    return ShortWay(assembler, output, filter_) if filter_ is None or filter_.by_table_and_op else None

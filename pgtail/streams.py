@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from pgtail.changes import ChangeMessage, changes_of, tables_of
-from pgtail.relations import Relations
+from pgtail.keptrows import KeptRows, rows_of_one
+from pgtail.relations import Relation, Relations
 from pgtail.streambuffer import StreamBuffer
 from pgtail.transaction import Change, Transaction
+from pgtail.wire.cursor import Buffer
+from pgtail.wire.decoder import Decoder
 from pgtail.wire.rows import Delete, Insert, Update
 from pgtail.wire.stream import StreamAbort, StreamStart
 from pgtail.wire.transaction import Message
 
 _OVERHEAD = 200
 """Bytes that a waiting change takes beside its values, roughly."""
+_LENGTH = struct.Struct(">I")
+
+TakeKept: TypeAlias = Callable[[Transaction, KeptRows, dict[int, Relation], int], int]
+"""A short way for rows that waited: (transaction, rows, their tables, pos) -> where the first one starts that is to be
+decoded."""
 
 
 class Streams:
@@ -39,6 +49,16 @@ class Streams:
         subxid = stream if message.xid is None else message.xid
         self._buffer.add(stream, subxid, (message, lsn, versions), _OVERHEAD + _weight(message))
 
+    def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """Row messages of transaction `stream` wait as they are; returns where the first other message starts."""
+        while True:
+            after, frames, subxid, oids = rows_of_one(buf, pos, end, framing)
+            if after == pos:
+                return pos
+            tables = tuple([(oid, self._relations.get(oid, stream).version) for oid in oids])
+            self._buffer.add(stream, subxid, KeptRows(frames, tables), _OVERHEAD + len(frames))
+            pos = after
+
     def abort(self, message: StreamAbort) -> bool:
         """A transaction or subtransaction is rolled back; returns False where nothing of it was seen."""
         if message.xid not in self.open:
@@ -56,13 +76,35 @@ class Streams:
         self._relations.keep(xid)
         return self.open.pop(xid, None)
 
-    def changes(self, transaction: Transaction) -> Iterator[Change]:
-        """What waited for the end of a transaction, without what was rolled back; forgets it."""
+    def changes(self, transaction: Transaction, take: TakeKept | None) -> Iterator[Change]:
+        """What waited for the end of a transaction, without what was rolled back; forgets it.
+
+        `take` may take rows instead, in their order.
+        """
         if transaction.xid is None or transaction.xid not in self._buffer:
             return
-        for message, lsn, versions in self._buffer.take(transaction.xid):
+        for entry in self._buffer.take(transaction.xid):
+            if isinstance(entry, KeptRows):
+                yield from self._rows(transaction, entry, take)
+                continue
+            message, lsn, versions = entry
             relations = [self._relations.versions[version] for version in versions]
             yield from changes_of(transaction, message, lsn, relations)
+
+    def _rows(self, transaction: Transaction, rows: KeptRows, take: TakeKept | None) -> Iterator[Change]:
+        tables = {oid: self._relations.versions[version] for oid, version in rows.tables}
+        decoder, buf, pos = Decoder(), rows.frames, 0
+        decoder.in_stream = True
+        while True:
+            if take is not None:
+                pos = take(transaction, rows, tables, pos)
+            if pos >= len(buf):
+                return
+            start = pos + _LENGTH.size
+            pos = start + _LENGTH.unpack_from(buf, pos)[0]
+            message, lsn, _ = decoder.frame(buf, start, pos)
+            assert isinstance(message, Insert | Update | Delete)
+            yield from changes_of(transaction, message, lsn, [tables[message.relation]])
 
     def gap(self) -> None:
         """Messages were skipped: the numbers of what is open are no longer known."""

@@ -24,6 +24,7 @@ FLOORS = {
     "transaction": 3,
     "changes": 3,
     "streambuffer": 3,
+    "keptrows": 3,
     "streams": 3,
     "assembler": 3,
     "filters": 3,

@@ -86,5 +86,8 @@ class RowRun(Protocol):
     def leave(self) -> None:
         """The next run begins outside of a transaction."""
 
-    def take(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
+    def take(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
+        """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded.
+
+        `in_stream` says that they come out of stream segments, each with an xid: then all are rows.
+        """

@@ -27,7 +27,7 @@ _COPY_DATA: Final = {4: b"", 5: b"d"}
 _HEAD: Final = struct.Struct(">cIcH").pack
 _HEAD_SIZE: Final = 8
 """The tag, the relation, the kind of tuple and the number of columns."""
-_CELL: Final = struct.Struct(">BI").unpack_from
+_XID_SIZE: Final = 4
 _SIZE: Final = struct.Struct(">I").unpack_from
 _BEGIN: Final = struct.Struct(">QqI")
 _COMMIT: Final = struct.Struct(">BQQq")
@@ -43,15 +43,11 @@ Raises IndexError, struct.error or Undecoded for what it does not take.
 """
 
 
-def row_run(
-    output: Json, find: Callable[[int], Relation | None], shows: Callable[[Relation, str], bool]
-) -> RowRun | None:
-    """The short way to this output; none where lines about transactions stand between those of rows.
+def row_run(output: Json, find: Callable[[int], Relation | None], shows: Callable[[Relation, str], bool]) -> RowRun:
+    """The short way to this output, compiled where it can be.
 
     `find` has the tables in force by OID, `shows` says which operations on which tables are shown.
     """
-    if output.options.transactions:
-        return None
 
     def table(oid: int) -> RelationJson | None:
         relation = find(oid)
@@ -98,13 +94,13 @@ class Rows:
         """The next run begins outside of a transaction."""
         self.inside = False
 
-    def take(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+    def take(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
         """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
         self.shown = self.end_lsn = 0
         self.began = False
         lines: list[bytes] = []
         try:
-            pos = self._run(buf, pos, end, framing, lines.append)
+            pos = self._run(buf, pos, end, framing, lines.append, _XID_SIZE if in_stream else 0)
         finally:
             if lines:
                 self._write(b"".join(lines))
@@ -114,7 +110,7 @@ class Rows:
             return self._begun_at
         return pos
 
-    def _run(self, buf: Buffer, pos: int, end: int, framing: int, add: Callable[[bytes], None]) -> int:
+    def _run(self, buf: Buffer, pos: int, end: int, framing: int, add: Callable[[bytes], None], xid_size: int) -> int:
         """One loop with what it needs in local names, because it is run through for every message."""
         frame_head, copy_data = _FRAME_HEADS.get(framing), _COPY_DATA.get(framing)
         uncounted = 4 if framing == 4 else 1
@@ -133,17 +129,20 @@ class Rows:
                     if frame != XLOG_DATA or kind != copy_data or stop > end or size > LONG:
                         break
                 if tag in _ROWS and self.inside:
-                    head = buf[at : at + _HEAD_SIZE]
+                    cells = at + xid_size + _HEAD_SIZE
+                    head = buf[at : at + 1] + buf[at + 1 + xid_size : cells]
                     taker = takers[head] if head in takers else self._prepare(head)
                     if taker is None:
                         break
-                    after, line = taker(buf, at + _HEAD_SIZE, lsn, xid, seq + 1, commit, behind)
+                    after, line = taker(buf, cells, lsn, xid, seq + 1, commit, behind)
                     if after != stop and (stop is not None or not _separated(buf, at, after, end)):
                         break
                     self.seq = seq = seq + 1
                     if line:
                         add(line)
                         self.passed = True
+                elif xid_size:
+                    break
                 elif tag == _BEGINS and (after := self._begin(buf, pos, at, end, stop)):
                     seq, (xid, commit, behind) = 0, self._parts
                 elif tag != _COMMITS or not (after := self._commit(buf, at, end, stop)):

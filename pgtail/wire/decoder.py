@@ -97,7 +97,7 @@ COPY_DATA: Final = 5
 """The framing of walsender frames in CopyData: behind a byte `d` and an int32 length that counts itself."""
 
 RowTaker: TypeAlias = Callable[[Buffer, int, int, int], int]
-"""A short way for ordinary messages outside of stream segments: (buf, pos, end, framing).
+"""A short way for ordinary messages: (buf, pos, end, framing).
 
 Returns where the first one starts that is to be decoded as any other.
 """
@@ -121,7 +121,9 @@ class Decoder:
         """What stands between messages where nothing else tells their length; None where frames do."""
         self.in_stream: bool | None = None
         self.rows: RowTaker | None = None
-        """What may take ordinary messages before they are decoded: inputs ask it by take_rows()."""
+        """What may take ordinary messages outside of stream segments before they are decoded: see take_rows()."""
+        self.segment_rows: RowTaker | None = None
+        """The same for those inside."""
 
     def frame(self, buf: Buffer, pos: int, end: int) -> tuple[AnyFrame, int | None, int | None]:
         """Decode a walsender frame that is `buf[pos:end]`: (message or frame, LSN, server clock).
@@ -153,10 +155,9 @@ class Decoder:
         return self._message(cur), header.start_lsn or None, header.clock
 
     def take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        """Pass over the messages that `rows` takes; returns where the first other one starts."""
-        if self.rows is None or self.in_stream is not False or pos >= end:
-            return pos
-        return self.rows(buf, pos, end, framing)
+        """Pass over the messages that `rows` or `segment_rows` takes; returns where the first other one starts."""
+        taker = self.segment_rows if self.in_stream else self.rows if self.in_stream is False else None
+        return pos if taker is None or pos >= end else taker(buf, pos, end, framing)
 
     def message(self, buf: Buffer, pos: int, end: int) -> AnyMessage:
         """Decode a message that is exactly `buf[pos:end]`. Raises Truncated or Malformed."""

@@ -26,8 +26,8 @@ WORK = HERE / "work"
 
 _SETUP = HERE / "workload.sql"
 _MAJOR = 16
-_SLOT = "base"
-_START = f"START_REPLICATION SLOT {_SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'pub')"
+BASE_SLOT = "base"
+_START = f"START_REPLICATION SLOT {BASE_SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'pub')"
 _XLOGDATA, _KEEPALIVE = b"wk"
 _HEADER = 25
 """Bytes of an XLogData frame before its message."""
@@ -86,8 +86,8 @@ class Backlog:
     def record(self) -> None:
         """Run the workload on a new server, and keep what its slot holds. Raises ServerError."""
         WORK.mkdir(exist_ok=True)
-        with EmbeddedServer(_installation(), settings=_settings()) as server:
-            _make_changes(server, self.size)
+        with EmbeddedServer(_installation(), settings=settings()) as server:
+            make_changes(server, self.size)
             _keep(server, self)
 
 
@@ -98,7 +98,8 @@ def _installation() -> Installation:
     raise ServerError(f"the embedded servers are there, but none is PostgreSQL {_MAJOR}")
 
 
-def _settings() -> dict[str, str | int]:
+def settings() -> dict[str, str | int]:
+    """A server's settings for the workload."""
     return {"shared_buffers": f"{min(1024, _free_megabytes() // 4)}MB", "max_wal_size": "16GB", "wal_sender_timeout": 0}
 
 
@@ -110,14 +111,15 @@ def _free_megabytes() -> int:
         return 1024
 
 
-def _make_changes(server: EmbeddedServer, size: Size) -> None:
+def make_changes(server: EmbeddedServer, size: Size | None) -> None:
+    """The tables, a slot, and the changes that it is to hold (None: no changes). Raises ServerError."""
     setup: list[str | Path] = [server.installation.program("psql"), "-X", "-q", "-d", server.conninfo(), "-f", _SETUP]
     psql = subprocess.run(setup, check=False, capture_output=True, text=True)
     if psql.returncode != 0:
         raise ServerError(f"the benchmark's tables could not be made: {psql.stderr.strip()}")
     with psycopg.connect(server.conninfo(), autocommit=True) as session:
-        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [_SLOT])
-        for statement in size.statements:
+        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [BASE_SLOT])
+        for statement in [] if size is None else size.statements:
             session.execute(statement.encode())
 
 

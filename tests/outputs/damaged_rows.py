@@ -43,6 +43,15 @@ def main(path: str) -> None:
             LENGTHS: lengths(*messages, lsn=1 << 40),
             COPY_DATA: b"".join(b"d" + struct.pack(">I", 4 + len(f)) + f for f in map(frame, messages)),
         }
+        _, kept = one_of_each(types, xid=7)
+        for data in (lengths(*kept), recvlogical(*kept)):
+            framing = LENGTHS if data[0] == 0 else SEPARATED
+            assert module.rows_of_one(data, 0, len(data), framing, len(data))[0] == len(data)
+            for _ in range(MUTATIONS // 9):
+                damaged = bytearray(data)
+                damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+                end = choose.randrange(len(data))
+                taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
         for framing, data in buffers.items():
             run = module.Rows({100: table}.get, lambda relation, op: True, len, False)
             assert run.take(data, 0, len(data), framing) == len(data), "nothing of this is unusual"

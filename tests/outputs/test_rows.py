@@ -24,6 +24,7 @@ from pgtail.wire.decoder import AnyFrame
 from tests.corpus import captures
 from tests.decoding import decode
 from tests.encode import (
+    STREAM_STOP,
     UNCHANGED,
     Cell,
     begin,
@@ -35,6 +36,9 @@ from tests.encode import (
     origin,
     recvlogical,
     relation,
+    stream_abort,
+    stream_commit,
+    stream_start,
     update,
 )
 from tests.rendering import WAYS, Way, need_compiled, render, rows_by
@@ -66,7 +70,8 @@ def test_what_the_stub_declares_is_there() -> None:
     from pgtail.outputs import ndjson_rows
 
     stub = SOURCE.with_suffix(".pyi").read_text(encoding="utf-8")
-    declared = set(re.findall(r"^    (?:def )?([a-z]\w*)[(:]", stub, re.MULTILINE))
+    stub = stub.partition("class Rows")[2].partition("\ndef ")[0]
+    declared = set(re.findall(r"^    (?:def )?([a-z]\w*)(?:\(self|: )", stub, re.MULTILINE))
     assert {"take", "enter", "seq"} <= declared
     for rows in (_rows.Rows, ndjson_rows.Rows):
         made = rows(lambda oid: None, lambda relation, op: True, print, False)
@@ -113,6 +118,39 @@ def test_what_is_ordinary_is_taken(way: Way, monkeypatch: pytest.MonkeyPatch) ->
     else:
         # Only from the Begin on is it known that the stream did not start inside a segment.
         assert fed == ["Relation", "Begin", "Insert"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_streamed_rows_wait_without_being_decoded(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[str] = []
+    usual = Pipeline.feed
+
+    def feed(self: Pipeline, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
+        fed.append(type(message).__name__)
+        usual(self, message, lsn, offset)
+
+    monkeypatch.setattr(Pipeline, "feed", feed)
+    written = render(*streamed(), way=way).written
+    assert written == b"".join(
+        b'{"op":"insert","schema":"public","table":"t","xid":7,"seq":%d,"commit_lsn":"0/100",'
+        b'"commit_ts":"2000-01-01T00:00:00.000000Z","new":{"id":%d,"%b":"x"}}\n' % (seq, id_, column)
+        for seq, id_, column in [(1, 1, b"v"), (2, 2, b"v"), (3, 6, b"w"), (4, 7, b"w")]
+    )
+    if way == "long":
+        assert fed.count("Insert") == 7
+    else:
+        assert "Insert" not in fed
+
+
+def streamed() -> list[bytes]:
+    """A streamed transaction: a rolled-back part, and a table that becomes another one in its midst."""
+    other = relation(columns=[("id", 23), ("w", 25)], xid=7)
+    rows = [insert(str(number + 1), "x", xid=xid) for number, xid in enumerate([7, 7, 8, 8, 9, 7, 10])]
+    return [
+        *[stream_start(), relation(xid=7), *rows[:3], STREAM_STOP],
+        *[stream_start(first=0), *rows[3:5], STREAM_STOP, stream_abort(7, 8)],
+        *[stream_start(first=0), other, *rows[5:], STREAM_STOP, stream_commit()],
+    ]
 
 
 # -- made-up rows ------------------------------------------------------------------------------------------------------
@@ -197,14 +235,15 @@ def first_readable(codec: Codec, cells: Sequence[bytes]) -> bytes | None:
     return None
 
 
-def one_of_each(types: Sequence[int]) -> tuple[RelationJson, list[bytes]]:
+def one_of_each(types: Sequence[int], xid: int | None = None) -> tuple[RelationJson, list[bytes]]:
     """The table 100 with a column of each type, and rows of it that every short way takes."""
     columns = [Column(f"c{oid}", oid, -1, index % 2 == 0, "", Types().codec(oid)) for index, oid in enumerate(types)]
     table = RelationJson(Relation(100, "public", "t", "default", tuple(columns)))
     text: list[Cell] = [SAMPLES.get(BUILTIN[oid].name, [None])[0] for oid in types]
     binary: list[Cell] = [first_readable(column.codec, BINARY.get(column.type_oid, [])) for column in columns]
     key = [cell if index % 2 == 0 else None for index, cell in enumerate(text)]
-    return table, [insert(*text), insert(*binary), update(binary, text, "O"), update(text, key), delete(*key)]
+    rows = [insert(*text, xid=xid), insert(*binary, xid=xid), update(binary, text, "O", xid=xid)]
+    return table, [*rows, update(text, key, xid=xid), delete(*key, xid=xid)]
 
 
 @pytest.mark.parametrize("binary", [False, True])

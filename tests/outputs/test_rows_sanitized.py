@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.stamp_rows import SOURCE
+from tests.tools.stamp_rows import SOURCE, stamp_in
 
 
 def library(name: str) -> str | None:
@@ -27,6 +27,8 @@ def test_no_read_outside_of_the_buffer(tmp_path: Path) -> None:
         pytest.skip("there is no gcc with AddressSanitizer")
     if not c.exists():
         pytest.skip("pgtail/_rows.c was not generated: pgtail was installed without a C compiler, or not from here")
+    stamp = stamp_in(SOURCE.read_text(encoding="utf-8"))
+    assert stamp in c.read_text(encoding="utf-8", errors="replace"), "pgtail/_rows.c is stale: make install"
     built = tmp_path / "_rows.so"
     include = sysconfig.get_path("include")
     options = [
