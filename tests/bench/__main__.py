@@ -15,14 +15,17 @@ from rich.table import Table
 
 from pgtail.errors import ServerError
 from tests.bench.contenders import Contender, contenders
+from tests.bench.latency import latency
+from tests.bench.live import Drain, live_server
 from tests.bench.measure import FLOOR, Cost, Failed, Run, run
-from tests.bench.workload import SIZES, WORK, Backlog
+from tests.bench.workload import SIZES, WORK, Backlog, Size
 
 ROUNDS = 5
+LIVE_ROUNDS = 9
 NULL = Path(os.devnull)
 FILE = WORK / "output"
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=110)
 
 
 def main() -> None:
@@ -47,8 +50,55 @@ def main() -> None:
             console.print(_table(costs, backlog, output))
     finally:
         FILE.unlink(missing_ok=True)
+    _live(backlog.size)
     console.print("\nCPU: user and system time; ratio: CPU time, as a multiple of the first line's.")
     console.print("framing (finding where frames end, nothing else) and cat show what limits there are.")
+
+
+def _live(size: Size) -> None:
+    """Programs that read a slot: how long they take for the backlog, and for a lone commit."""
+    missing: list[str] = []
+    with live_server(size, missing) as live:
+        for line in missing:
+            console.print(f"left out: {line}", markup=False)
+        runs: dict[Drain, list[Run]] = {}
+        drains = live.drains()
+        for _ in range(LIVE_ROUNDS):
+            for drain in drains:
+                with live.slot(drain.plugin):
+                    runs.setdefault(drain, []).append(run(drain.command, NULL))
+        console.print()
+        console.print(_live_table({drain: Cost(of_one) for drain, of_one in runs.items()}, size, live.words))
+        console.print()
+        for tail in live.tails():
+            median, most = latency(live, tail)
+            line = f"lone commits, {tail.name}: median {median:.2f} ms, 99th percentile {most:.2f} ms"
+            console.print(line, markup=False)
+
+
+def _live_table(costs: dict[Drain, Cost], size: Size, server: str) -> Table:
+    table = Table(
+        title=f"a slot with {size.changes:,} changes on {server}, to /dev/null; medians of {LIVE_ROUNDS} in turn",
+        title_justify="left",
+        box=None,
+    )
+    table.add_column("program", no_wrap=True)
+    table.add_column("options", no_wrap=True)
+    for heading in ("wall s", "least-most", "pgtail's is", "CPU s", "peak MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for drain, cost in costs.items():
+        pgtail = next(other for first, other in costs.items() if first.group == drain.group)
+        walls = [run.wall for run in cost.runs]
+        table.add_row(
+            drain.name,
+            drain.group,
+            f"{cost.wall:.2f}",
+            f"{min(walls):.2f}-{max(walls):.2f}",
+            f"{pgtail.wall / cost.wall:.2f}",
+            f"{cost.cpu:.2f}",
+            f"{cost.peak:.0f}" if cost.peak > FLOOR else f"<{FLOOR}",
+        )
+    return table
 
 
 def _in_turn(found: list[Contender], backlog: Backlog, output: Path) -> dict[str, Cost]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.bench.workload import HERE, WORK, Backlog
 
+_PYPGOUTPUT = ("pypgoutput", "pydantic<2")
 _NODE_PACKAGE, _NODE_VERSION = "pg-logical-replication", "2.5.0"
 
 
@@ -33,7 +34,7 @@ class Contender:
 def contenders(backlog: Backlog) -> tuple[list[Contender], list[str]]:
     """Those that run here, pgtail first; and a line for each that does not."""
     found, missing = [], []
-    for make in (_pgtail, _pgtail_recvlogical, _node, _walk, _cat):
+    for make in (_pgtail, _filtered, _pgtail_recvlogical, _pure, _node, _pypgoutput, _walk, _cat):
         try:
             found.append(make(backlog))
         except Missing as reason:
@@ -43,6 +44,16 @@ def contenders(backlog: Backlog) -> tuple[list[Contender], list[str]]:
 
 def _pgtail(backlog: Backlog) -> Contender:
     return Contender("pgtail decode", [*_decode(), backlog.lengths])
+
+
+def _filtered(backlog: Backlog) -> Contender:
+    """Filters that everything passes: what they cost by themselves."""
+    filters = ["--table", "public.*", "--exclude", "nothing", "--op", "insert,update,delete"]
+    return Contender("pgtail, --table and --op", [*_decode(), *filters, backlog.lengths])
+
+
+def _pure(backlog: Backlog) -> Contender:
+    return Contender("pgtail, PGTAIL_PURE=1", ["env", "PGTAIL_PURE=1", *_decode(), backlog.lengths])
 
 
 def _pgtail_recvlogical(backlog: Backlog) -> Contender:
@@ -94,6 +105,23 @@ def _installed_node_version() -> str | None:
     except (OSError, ValueError):
         return None
     return str(package.get("version"))
+
+
+def _pypgoutput(backlog: Backlog) -> Contender:
+    python = WORK / "pypgoutput" / "bin" / "python"
+    try:
+        if not python.exists():
+            subprocess.run(
+                [sys.executable, "-m", "venv", python.parent.parent], check=True, capture_output=True, text=True
+            )
+        install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", *_PYPGOUTPUT]
+        subprocess.run(install, check=True, capture_output=True, text=True, timeout=300)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines() or ["it failed without a word"]
+        raise Missing(f"PyPI's pypgoutput: it could not be installed: {said[-1]}") from error
+    except subprocess.TimeoutExpired as error:
+        raise Missing("PyPI's pypgoutput: pip did not install it within 5 minutes") from error
+    return Contender("PyPI pypgoutput", [python, HERE / "pypgoutput_peer.py", backlog.lengths])
 
 
 def _walk(backlog: Backlog) -> Contender:

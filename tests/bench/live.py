@@ -1,6 +1,6 @@
 """The programs that drain a live slot, and what they need: a server with the workload, a fresh copy of its slot each.
 
-The server is an installed PostgreSQL where wal2json can be had for it (Debian's package, taken apart and not installed),
+The server is an installed PostgreSQL where wal2json can be had for it (Debian's package, unpacked and not installed),
 else an embedded one.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,12 @@ from pgtail.server.installation import Installation, embedded_installations
 from tests.bench.workload import BASE_SLOT, WORK, Size, make_changes, settings
 from tests.servers import installations
 
+_RUN = "run"
 _HIGHEST = {14: 2, 15: 3}
 """The highest protocol version by server; 4 from 16 on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Drain:
     """One program that reads everything a slot holds; `plugin` is what the slot must have."""
 
@@ -33,6 +35,7 @@ class Drain:
     group: str
     command: list[str | Path]
     plugin: str = "pgoutput"
+    writes_json: bool = False
 
 
 class Live:
@@ -50,14 +53,36 @@ class Live:
         return f"PostgreSQL {self.server.installation.version}"
 
     @contextlib.contextmanager
-    def slot(self, plugin: str) -> Iterator[str]:
-        """A slot that holds what the first one holds."""
-        name = "run"
-        self._execute(f"SELECT pg_copy_logical_replication_slot('{BASE_SLOT}', '{name}', false, '{plugin}')")
+    def slot(self, plugin: str, *, at_end: bool = False) -> Iterator[None]:
+        """The slot that the programs read: it holds what the first one holds, or (`at_end`) nothing yet."""
+        if at_end:
+            self._execute(f"SELECT pg_create_logical_replication_slot('{_RUN}', '{plugin}')")
+        else:
+            self._execute(f"SELECT pg_copy_logical_replication_slot('{BASE_SLOT}', '{_RUN}', false, '{plugin}')")
         try:
-            yield name
+            yield
         finally:
-            self._execute(f"SELECT pg_drop_replication_slot('{name}')")
+            self._until("SELECT NOT active FROM pg_replication_slots WHERE slot_name = ")
+            self._execute(f"SELECT pg_drop_replication_slot('{_RUN}')")
+
+    def wait_for_reader(self) -> None:
+        """Wait until a program reads the slot."""
+        self._until("SELECT active FROM pg_replication_slots WHERE slot_name = ")
+
+    def _until(self, query: str) -> None:
+        deadline = time.monotonic() + 30
+        while not self._value(f"{query}'{_RUN}'"):
+            if time.monotonic() > deadline:
+                raise ServerError("the benchmark's slot is not as it should be")
+            time.sleep(0.05)
+
+    def tails(self) -> list[Drain]:
+        """The programs whose latency is compared: they run until they are stopped."""
+        recvlogical = self._recvlogical("proto_version=1", "publication_names=pub", endless=True)
+        return [
+            Drain("pgtail stream", "", self._pgtail("--proto-version", "1", endless=True), writes_json=True),
+            Drain("pg_recvlogical, raw", "", recvlogical),
+        ]
 
     def drains(self) -> list[Drain]:
         """Every program, in groups of equal options; pgtail is the first of each."""
@@ -71,49 +96,20 @@ class Live:
             Drain("pg_recvlogical, raw", highest, self._recvlogical(*streaming, "publication_names=pub")),
         ]
         if self.wal2json:
-            options = (
-                "format-version=2",
-                "include-xids=true",
-                "include-lsn=true",
-                "add-tables=public.accounts,public.wide",
-            )
+            options = ("format-version=2", "include-xids=true", "include-lsn=true")
             found.insert(2, Drain("pg_recvlogical, wal2json", first, self._recvlogical(*options), "wal2json"))
         return found
 
-    def _pgtail(self, *options: str) -> list[str | Path]:
+    def _pgtail(self, *options: str, endless: bool = False) -> list[str | Path]:
         pgtail = Path(sys.executable).with_name("pgtail")
-        return [
-            pgtail,
-            "stream",
-            self.server.conninfo(),
-            "-S",
-            "run",
-            "-P",
-            "pub",
-            "-o",
-            "json",
-            "-E",
-            self.end,
-            *options,
-        ]
+        end = [] if endless else ["-E", self.end]
+        return [pgtail, "stream", self.server.conninfo(), "-S", _RUN, "-P", "pub", "-o", "json", *end, *options]
 
-    def _recvlogical(self, *options: str) -> list[str | Path]:
+    def _recvlogical(self, *options: str, endless: bool = False) -> list[str | Path]:
         program = self.server.installation.program("pg_recvlogical")
         chosen = [part for option in options for part in ("-o", option)]
-        return [
-            program,
-            "-d",
-            self.server.conninfo(),
-            "-S",
-            "run",
-            "--start",
-            "-f",
-            "-",
-            "--no-loop",
-            "-E",
-            self.end,
-            *chosen,
-        ]
+        end = [] if endless else ["-E", self.end]
+        return [program, "-d", self.server.conninfo(), "-S", _RUN, "--start", "-f", "-", "--no-loop", *end, *chosen]
 
     def _execute(self, statement: str) -> None:
         with psycopg.connect(self.server.conninfo(), autocommit=True) as session:
