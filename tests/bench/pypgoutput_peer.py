@@ -14,7 +14,7 @@ HEADER = 25
 
 
 def main(source: BinaryIO, write: Any) -> None:
-    from pypgoutput import decoders  # type: ignore[import-not-found] -- it has an environment of its own
+    from pypgoutput import decoders  # type: ignore[import-not-found]  # it has an environment of its own
 
     tables: dict[int, tuple[str, str, list[str]]] = {}
     begun: Any = None
