@@ -21,7 +21,7 @@ CHUNK = 256 * 1024
 class StreamBuffer:
     """Entries by transaction, in order; `limit` is in bytes of entries over all transactions."""
 
-    def __init__(self, limit: int = 32 * 1024 * 1024) -> None:
+    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
         self._limit = limit
         self._used = 0
         self._file: IO[bytes] | None = None
