@@ -1,0 +1,216 @@
+"""`pgtail decode` as its users run it: filters, several files, pipes, and what it says at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.corpus import capture
+from tests.decoding import command, decode
+from tests.encode import UNCHANGED, begin, commit, delete, insert, message, recvlogical, relation, truncate, update
+
+RECV = capture("Z_small", "p1").forms["recv.bin"]
+PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')", "decode"]
+
+DUMP = recvlogical(
+    relation(),
+    relation(oid=200, name="other"),
+    *[begin(xid=1), insert("1", "one"), insert("2", "two", oid=200), commit()],
+    *[begin(xid=2), update(("1", "uno")), update(("10", UNCHANGED)), delete("1", None), message(b"hi"), commit()],
+    *[begin(xid=3), truncate(100, 200), commit()],
+)
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    path = tmp_path / "dump.bin"
+    path.write_bytes(DUMP)
+    return path
+
+
+def shown(*arguments: str | Path) -> list[str]:
+    """Operation and table of each line."""
+    result = decode(*arguments)
+    assert result.status == 0, result.stderr
+    return [f"{line['op']} {line.get('table', '')}".strip() for line in result.objects]
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ("-t t", ["insert t", "update t", "update t", "delete t", "truncate t"]),
+        ("--table public.o*", ["insert other", "truncate other"]),
+        ("--exclude t", ["insert other", "message", "truncate other"]),
+        ("-t * --exclude *.t", ["insert other", "truncate other"]),
+        ("--op insert", ["insert t", "insert other"]),
+        ("--op delete,message", ["delete t", "message"]),
+        ("--op truncate -t other", ["truncate other"]),
+        ("--xid 1 --xid 3", ["insert t", "insert other", "truncate t", "truncate other"]),
+        ("-t T", []),
+        ("-n 1", ["insert t", "insert other"]),
+        ("-n 1 --op delete", ["delete t"]),
+        ("-n 2 -t other", ["insert other", "truncate other"]),
+    ],
+)
+def test_filters(dump: Path, options: str, lines: list[str]) -> None:
+    assert shown(*options.split(), dump) == lines
+
+
+def test_where_and_what_was_not_sent(dump: Path) -> None:
+    assert shown("--where", "id > 5", dump) == ["update t"]
+    assert shown("--where", "v is null", "--op", "insert", dump) == []
+    result = decode("--where", "v = uno", "--op", "update", dump)
+    assert [line["new"] for line in result.objects] == [{"id": 1, "v": "uno"}]
+    assert result.stderr == "pgtail: note: --where could not be tested on 1 row: the server did not send the value\n"
+    result = decode("--where", "colour = red", dump)
+    assert (result.status, result.stdout) == (0, b"")
+    assert "no table had a column colour (--where colour = red)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--where", "id"), "expected COLUMN OP VALUE"),
+        (("--op", "upsert"), "--op upsert: expected one of insert, update, delete"),
+        (("--encoding", "klingon"), "klingon"),
+        (("--type", "mood"), "expected NAME=enum"),
+        (("--input-format", "xml"), "xml"),
+        (("-o", "yaml"), "yaml"),
+    ],
+)
+def test_what_cannot_be_asked_for(dump: Path, options: tuple[str, ...], words: str) -> None:
+    result = command("decode", *options, dump)
+    assert (result.status, result.stdout) == (2, b"")
+    assert words in result.stderr
+
+
+# -- files and pipes ---------------------------------------------------------------------------------------------------
+
+
+def test_several_files_are_one_stream(tmp_path: Path) -> None:
+    """Here the second one begins in the midst of a transaction."""
+    half = DUMP.index(insert("2", "two", oid=200))
+    for name, data in (("a", DUMP[:half]), ("b", gzip.compress(DUMP[half:]))):
+        (tmp_path / name).write_bytes(data)
+    whole = decode(input=DUMP)
+    both = decode(tmp_path / "a", tmp_path / "b")
+    assert (both.status, both.stdout, both.stderr) == (0, whole.stdout, "")
+
+
+def test_standard_input() -> None:
+    from_file = command("decode", RECV)
+    assert from_file.status == 0
+    for data in (RECV.read_bytes(), gzip.compress(RECV.read_bytes())):
+        result = command("decode", "-", input=data)
+        assert (result.status, result.stdout) == (0, from_file.stdout)
+
+
+def test_a_file_that_is_not_there(dump: Path) -> None:
+    result = command("decode", dump, "nowhere.bin")
+    assert result.status == 1
+    assert result.stdout == command("decode", dump).stdout
+    assert result.stderr == "pgtail: error: nowhere.bin: No such file or directory\n"
+
+
+def test_a_file_is_written_anew(dump: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):
+        result = command("decode", "-f", out, dump)
+        assert (result.status, result.stdout) == (0, b"")
+    assert out.read_bytes() == command("decode", dump).stdout
+
+
+def test_a_full_disk(dump: Path) -> None:
+    for options in (("-f", "/dev/full"), ("-f", "/no/such/folder/file")):
+        result = command("decode", *options, dump)
+        assert result.status == 4
+        assert result.stderr.startswith(f"pgtail: error: cannot write to {options[1]}: ")
+
+
+def test_a_reader_that_goes_away() -> None:
+    many = recvlogical(relation(), begin(), *[insert("1", "x" * 100)] * 20_000, commit())
+    with subprocess.Popen(
+        [*PROGRAM, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        reader, writer = process.stdout, process.stdin
+        feeder = threading.Thread(target=feed, args=(writer, many))
+        feeder.start()
+        assert reader.readline().startswith(b'{"op":"insert"')
+        reader.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+        feeder.join()
+
+
+def feed(writer: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        writer.write(data)
+        writer.close()
+
+
+def test_no_colours_in_a_pipe(dump: Path) -> None:
+    assert b"\x1b" not in command("decode", "-o", "table", dump).stdout
+    coloured = command("decode", "-o", "table", "--color", "always", dump, environment={"TERM": "xterm"})
+    assert b"\x1b[" in coloured.stdout
+    assert b"\x1b" not in command("decode", "-o", "table", dump, environment={"NO_COLOR": "1"}).stdout
+
+
+# -- beginnings, ends and damage ---------------------------------------------------------------------------------------
+
+
+def test_a_file_that_starts_in_the_middle(tmp_path: Path) -> None:
+    middle = recvlogical(insert("1", "one"), commit(), begin(xid=8), relation(), insert("2", "two"), commit(lsn=0x100))
+    result = decode(input=middle)
+    assert result.status == 0
+    assert "its transaction is unknown, and its changes have no seq" in result.stderr
+    assert "relation 100 was never described" in result.stderr
+    assert [line.get("seq") for line in result.objects] == [None, 1]
+    strict = decode("--strict", input=middle)
+    assert (strict.status, strict.stdout) == (1, b"")
+
+
+def test_a_file_that_ends_in_the_middle() -> None:
+    cut = recvlogical(relation(), begin(), insert("1", "one"))
+    result = decode(input=cut)
+    assert (result.status, len(result.lines)) == (0, 1)
+    assert "ends inside transaction 7, before its end" in result.stderr
+    assert decode("--strict", input=cut).status == 1
+
+
+def test_damage_and_what_comes_after_it() -> None:
+    data = bytearray(DUMP)
+    data[DUMP.index(insert("2", "two", oid=200)) + 8] = 0x7F
+    stopped = decode(input=bytes(data))
+    assert (stopped.status, len(stopped.lines)) == (1, 1)
+    assert "pgtail: error: " in stopped.stderr
+    went_on = decode("--resync", input=bytes(data))
+    assert went_on.status == 1
+    assert "pgtail: damage: " in went_on.stderr
+    assert [line["op"] for line in went_on.objects] == [
+        "insert",
+        "update",
+        "update",
+        "delete",
+        "message",
+        *["truncate"] * 2,
+    ]
+
+
+def test_an_encoding() -> None:
+    latin = recvlogical(relation(), begin(), b"I\0\0\0\x64N\0\2nt\0\0\0\1\xe9", commit())
+    assert decode("--encoding", "latin1", input=latin).objects[0]["new"] == {"id": None, "v": "é"}
+    [line] = decode(input=latin).objects
+    assert (line["new"], line["undecoded"]) == ({"id": None, "v": "\\xe9"}, ["v"])
