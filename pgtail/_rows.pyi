@@ -14,6 +14,7 @@ class Rows:
     began: bool
     passed: bool
     seq: int
+    rows: int
     shown: int
     end_lsn: int
     most: int | None

@@ -35,7 +35,7 @@ cdef extern from *:
     """
     bint UNUSUAL "PGTAIL_UNUSUAL"(uint64_t word) nogil
 
-SOURCE = "c95b429630fb847b8cb1682a36b0368ab87241eb70675acdeec87c601c07e72e"
+SOURCE = "d1d8de0f06768e97a95ecf20411d0e7375733f70575476a931ccb5482c2b4e33"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_rows.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -981,7 +981,7 @@ cdef class Rows:
     cdef int64_t commit_ts
     cdef uint32_t number
     cdef readonly bint inside, passed, began
-    cdef readonly Py_ssize_t seq, shown
+    cdef readonly Py_ssize_t seq, rows, shown
     cdef readonly uint64_t end_lsn
     cdef public object most, until
 
@@ -1025,7 +1025,7 @@ cdef class Rows:
     def take(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream=False):
         """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
         cdef Py_buffer view
-        self.shown, self.end_lsn, self.began = 0, 0, False
+        self.rows, self.shown, self.end_lsn, self.began = 0, 0, 0, False
         PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
         try:
             if not 0 <= pos <= end <= view.len:
@@ -1071,6 +1071,7 @@ cdef class Rows:
                     self.out.size = mark
                     break
                 self.seq += 1
+                self.rows += 1
                 begin = -1
                 if self.out.size > FULL:
                     self.flush()

@@ -17,6 +17,7 @@ from pgtail.transaction import (
     LogicalMessage,
     Note,
     Outcome,
+    RowChange,
     SchemaChange,
     Started,
     Transaction,
@@ -56,6 +57,8 @@ class Pipeline:
         self._decoder: Decoder | None = None
         self._emit = output.event
         self.shown = 0
+        self.rows = 0
+        """How many rows there were, shown or not."""
         self.damaged = False
         self.end_lsn: int | None = None
         """The end LSN of the last transaction, outcome or message that was rendered or filtered: where to resume."""
@@ -79,6 +82,7 @@ class Pipeline:
         most = None if self._limit is None else self._limit - self.shown
         pos = short.take(buf, pos, end, framing, passed=self._waiting is None, most=most, until=self._until)
         self.shown += short.shown
+        self.rows += short.rows
         self.end_lsn = short.end_lsn or self.end_lsn
         whole = self._assembler.whole
         if self._filter is not None:
@@ -89,6 +93,7 @@ class Pipeline:
         short = self._short
         assert short is not None
         pos = short.take_kept(transaction, rows, tables, pos, passed=self._waiting is None)
+        self.rows += short.rows
         if short.passed:
             self._waiting = None
         return pos
@@ -172,6 +177,7 @@ class Pipeline:
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:
+            self.rows += isinstance(event, RowChange)
             if isinstance(event, Ended):
                 self._end(event)
             elif isinstance(event, Note):

@@ -20,8 +20,11 @@ from pgtail.wire.decoder import LENGTHS
 
 
 class ShortWay:
-    """Takes rows for one pipeline. After each take(), `passed` says whether a row of the transaction under way was
-    shown, `shown` how many transactions that were shown ended, `end_lsn` where the last one of all did, or 0."""
+    """Takes rows for one pipeline.
+
+    After each take(): `rows` says how many were taken, `passed` whether one of the transaction under way was shown,
+    `shown` how many transactions that were shown ended, `end_lsn` where the last one of all did, or 0.
+    """
 
     def __init__(self, assembler: Assembler, output: Json, filter_: Filter | None) -> None:
         def shows(relation: Relation, op: str) -> bool:
@@ -33,7 +36,7 @@ class ShortWay:
         self._version: object = None
         self._run = row_run(output, self._table, shows)
         self.passed = False
-        self.shown = self.end_lsn = 0
+        self.shown = self.end_lsn = self.rows = 0
 
     def _table(self, oid: int) -> Relation | None:
         return self._tables.get(oid)
@@ -46,7 +49,7 @@ class ShortWay:
         `passed` says whether a change of the transaction under way was shown. The Commit that would end the `most`th
         transaction shown, and transactions that end at `until` or behind it, are not taken.
         """
-        self.passed, self.shown, self.end_lsn = passed, 0, 0
+        self.passed, self.shown, self.end_lsn, self.rows = passed, 0, 0, 0
         run, assembler = self._run, self._assembler
         transaction = assembler.whole
         if transaction is None and not assembler.outside:
@@ -68,14 +71,14 @@ class ShortWay:
     ) -> int:
         """Take rows that waited for the end of their transaction, from `pos` on."""
         run = self._run
-        self.passed = passed
+        self.passed, self.rows = passed, 0
         if not transaction.begun:
             return pos
         self._look_at(tables, rows.tables)
         parts = self._output.parts_of(transaction)
         run.enter(parts, transaction.commit_lsn, transaction.commit_ts, transaction.changes, passed)
         pos = run.take(rows.frames, pos, len(rows.frames), LENGTHS, in_stream=True)
-        transaction.changes, self.passed = run.seq, run.passed
+        transaction.changes, self.passed, self.rows = run.seq, run.passed, run.rows
         return pos
 
     def _look_at(self, tables: Mapping[int, Relation], version: object) -> None:
@@ -93,7 +96,7 @@ class ShortWay:
         if run.inside and transaction is not None:
             transaction.changes = run.seq
         self._assembler.go_on(transaction if run.inside else None)
-        self.passed, self.shown, self.end_lsn = run.passed, run.shown, run.end_lsn
+        self.passed, self.shown, self.end_lsn, self.rows = run.passed, run.shown, run.end_lsn, run.rows
 
 
 def short_way(assembler: Assembler, output: Output, filter_: Filter | None) -> ShortWay | None:

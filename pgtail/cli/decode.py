@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,6 +100,7 @@ class Decode:
     def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> bool:
         """Decode one file; returns whether there is reason to read the next one."""
         from pgtail.cli.common import say
+        from pgtail.cli.progress import progress, wanted
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
         from pgtail.outputs.escape import escape
@@ -108,16 +110,21 @@ class Decode:
             input_ = open_input(source, decoder, format=self._options["input_format"])
             if self._options["verbose"]:
                 say(escape(f"{source.name}: {input_.name}"))
-            while True:
-                try:
-                    return self._messages(input_, pipeline)
-                except AssemblyError:
+            with progress(source, pipeline) if wanted(self._options["file"]) else contextlib.nullcontext():
+                return self._whole(input_, pipeline)
+
+    def _whole(self, input_: Input, pipeline: Pipeline) -> bool:
+        """The same for an input that is open."""
+        while True:
+            try:
+                return self._messages(input_, pipeline)
+            except AssemblyError:
+                raise
+            except InputError as error:
+                if not self._options["resync"]:
                     raise
-                except InputError as error:
-                    if not self._options["resync"]:
-                        raise
-                    if not self._skip(input_, pipeline, error):
-                        return True
+                if not self._skip(input_, pipeline, error):
+                    return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
         feed, limit = pipeline.feed, self._options["limit"]

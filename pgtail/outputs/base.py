@@ -66,6 +66,8 @@ class RowRun(Protocol):
     """Whether any of its rows was shown."""
     seq: int
     """The number of its last row."""
+    rows: int
+    """How many rows were taken in this run."""
     shown: int
     """How many transactions with rows that were shown ended in this run."""
     end_lsn: int

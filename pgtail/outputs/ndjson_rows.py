@@ -78,7 +78,7 @@ class Rows:
         self.most: int | None = None
         self.until: int | None = None
         self.inside = self.passed = self.began = False
-        self.seq = self.shown = self.end_lsn = 0
+        self.seq = self.rows = self.shown = self.end_lsn = 0
 
     def forget(self) -> None:
         """Tables may be other ones now."""
@@ -96,7 +96,7 @@ class Rows:
 
     def take(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
         """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
-        self.shown = self.end_lsn = 0
+        self.rows = self.shown = self.end_lsn = 0
         self.began = False
         lines: list[bytes] = []
         try:
@@ -138,6 +138,7 @@ class Rows:
                     if after != stop and (stop is not None or not _separated(buf, at, after, end)):
                         break
                     self.seq = seq = seq + 1
+                    self.rows += 1
                     if line:
                         add(line)
                         self.passed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import IO
 
 import pytest
 
+from pgtail.cli.progress import SMALL
 from tests.corpus import capture
 from tests.decoding import command, decode
 from tests.encode import UNCHANGED, begin, commit, delete, insert, message, recvlogical, relation, truncate, update
@@ -166,6 +168,32 @@ def test_no_colours_in_a_pipe(dump: Path) -> None:
     coloured = command("decode", "-o", "table", "--color", "always", dump, environment={"TERM": "xterm"})
     assert b"\x1b[" in coloured.stdout
     assert b"\x1b" not in command("decode", "-o", "table", dump, environment={"NO_COLOR": "1"}).stdout
+
+
+def test_progress_of_a_long_file(tmp_path: Path) -> None:
+    """On a terminal's standard error, where the output goes elsewhere; gone at the end."""
+    piece = insert("1", "x" * 1000) + b"\n"
+    long = tmp_path / "long.bin"
+    long.write_bytes(recvlogical(relation(), begin()) + piece * (SMALL // len(piece) + 1) + recvlogical(commit()))
+    ours, theirs = os.openpty()
+    try:
+        for options, drawn in ((("-f", os.devnull), True), (("-f", os.devnull, "-n", "1", RECV), False)):
+            process = subprocess.Popen(
+                [*PROGRAM, *options, *([long] if drawn else [])],
+                stdout=subprocess.DEVNULL,
+                stderr=theirs,
+                env={**os.environ, "TERM": "xterm", "PGTAIL_PURE": "1"},
+            )
+            assert process.wait(60) == 0
+            os.write(theirs, b"|")
+            seen = b""
+            while not seen.endswith(b"|"):
+                seen += os.read(ours, 65536)
+            assert (b"rows/s" in seen) == drawn
+            assert (b"MB" in seen) == drawn
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 # -- beginnings, ends and damage ---------------------------------------------------------------------------------------
