@@ -143,6 +143,7 @@ class Inspect:
         self._view: View
         self._waiting: _Candidate | None = None
         self._number = self._shown = 0
+        self._seen: list[Span] = []
         self._damaged = False
 
     def run(self, files: tuple[str, ...]) -> bool:
@@ -221,6 +222,7 @@ class Inspect:
         from pgtail.outputs.bytes_view import Place
 
         cursor, spans = self._cursor, self._cursor.spans
+        self._seen = spans
         base = None if input_.name in _TEXT_FORMS else offset
         place = Place(self._number, type(message).__name__, offset, spans[0].start, cursor.pos, base, lsn)
         return _Candidate(message, place, cursor.buf, spans)
@@ -252,9 +254,9 @@ class Inspect:
         from pgtail.errors import DecodeError
         from pgtail.outputs.bytes_view import Place, damage_of
 
-        waiting, cursor = self._waiting, self._cursor
+        cursor = self._cursor
         buf, spans = cursor.buf, cursor.spans
-        if not spans or (waiting is not None and waiting.spans is spans):
+        if not spans or spans is self._seen:
             self._settle(error.offset)
             return  # not one field of the message was read
         base = input_.offset_of(buf, spans[0].start)

@@ -41,7 +41,11 @@ def output_options(function: F) -> F:
                 help="Format; table on a terminal and json in a pipe unless told otherwise.",
             ),
             click.option(
-                "-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output: decode anew, stream at its end."
+                "-f",
+                "--file",
+                type=click.Path(),
+                metavar="FILE",
+                help="Write to FILE instead of standard output: decode anew, stream at its end.",
             ),
             click.option(
                 "--numbers",

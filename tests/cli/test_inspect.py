@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.corpus import capture, read
+from tests.encode import begin, insert, recvlogical, relation
 
 FORMS = {name: path for name, path in capture("Z_small", "p1").forms.items() if name != "walsender.bin"}
 RECV = FORMS["recv.bin"]
@@ -258,3 +259,12 @@ def test_a_closed_pipe_is_quiet() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) == 0
+
+
+def test_a_message_with_a_wrong_byte_behind_it_is_shown_once(tmp_path: Path) -> None:
+    path = tmp_path / "bad.bin"
+    path.write_bytes(recvlogical(relation(), begin()) + insert("1", "one") + b"X" + recvlogical(insert("2", "two")))
+    ran = inspect("--input-format", "recvlogical", path)
+    assert ran.returncode == 1
+    assert ran.stdout.count(b" Insert ") == 1
+    assert b"byte 85: Insert: byte 0x58 where the newline behind the message should stand" in ran.stderr
