@@ -74,6 +74,7 @@ class Rows:
         self._takers: dict[bytes, _Taker | None] = {}
         self._parts: Parts = (b"", b"", b"")
         self._begun_at = 0
+        self._counted = 0
         self.transaction: tuple[int, int, int] = (0, 0, 0)
         self.most: int | None = None
         self.until: int | None = None
@@ -98,9 +99,10 @@ class Rows:
         """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
         self.rows = self.shown = self.end_lsn = 0
         self.began = False
+        self._counted = 0
         lines: list[bytes] = []
         try:
-            pos = self._run(buf, pos, end, framing, lines.append, _XID_SIZE if in_stream else 0)
+            pos = self._run(buf, pos, end, framing, lines, _XID_SIZE if in_stream else 0)
         finally:
             if lines:
                 self._write(b"".join(lines))
@@ -110,12 +112,12 @@ class Rows:
             return self._begun_at
         return pos
 
-    def _run(self, buf: Buffer, pos: int, end: int, framing: int, add: Callable[[bytes], None], xid_size: int) -> int:
+    def _run(self, buf: Buffer, pos: int, end: int, framing: int, lines: list[bytes], xid_size: int) -> int:
         """One loop with what it needs in local names, because it is run through for every message."""
         frame_head, copy_data = _FRAME_HEADS.get(framing), _COPY_DATA.get(framing)
         uncounted = 4 if framing == 4 else 1
         start = framing + XLOG_HEADER_SIZE if framing else 0
-        takers = self._takers
+        takers, inside, add = self._takers, self.inside, lines.append
         seq, (xid, commit, behind) = self.seq, self._parts
         lsn, stop = 0, None
         try:
@@ -128,30 +130,42 @@ class Rows:
                     stop = pos + uncounted + size
                     if frame != XLOG_DATA or kind != copy_data or stop > end or size > LONG:
                         break
-                if tag in _ROWS and self.inside:
+                if tag in _ROWS and inside:
                     cells = at + xid_size + _HEAD_SIZE
-                    head = buf[at : at + 1] + buf[at + 1 + xid_size : cells]
+                    head = buf[at : at + 1] + buf[at + 1 + xid_size : cells] if xid_size else buf[at:cells]
                     taker = takers[head] if head in takers else self._prepare(head)
                     if taker is None:
                         break
                     after, line = taker(buf, cells, lsn, xid, seq + 1, commit, behind)
                     if after != stop and (stop is not None or not _separated(buf, at, after, end)):
                         break
-                    self.seq = seq = seq + 1
-                    self.rows += 1
+                    seq += 1
                     if line:
                         add(line)
-                        self.passed = True
-                elif xid_size:
-                    break
-                elif tag == _BEGINS and (after := self._begin(buf, pos, at, end, stop)):
-                    seq, (xid, commit, behind) = 0, self._parts
-                elif tag != _COMMITS or not (after := self._commit(buf, at, end, stop)):
-                    break
+                else:
+                    self._count(seq, lines)
+                    after = 0 if xid_size else self._border(tag, buf, pos, at, end, stop)
+                    if not after:
+                        return pos
+                    inside, seq, (xid, commit, behind) = self.inside, self.seq, self._parts
                 pos = after + (stop is None)
         except (IndexError, struct.error, Undecoded):
             pass
+        self._count(seq, lines)
         return pos
+
+    def _count(self, seq: int, lines: list[bytes]) -> None:
+        """Rows were taken, up to this number; some of them made lines."""
+        self.rows += seq - self.seq
+        self.seq = seq
+        self.passed = self.passed or len(lines) > self._counted
+        self._counted = len(lines)
+
+    def _border(self, tag: int, buf: Buffer, pos: int, at: int, end: int, stop: int | None) -> int:
+        """Take a Begin or a Commit; returns where it ends, or 0."""
+        if tag == _BEGINS:
+            return self._begin(buf, pos, at, end, stop)
+        return self._commit(buf, at, end, stop) if tag == _COMMITS else 0
 
     def _begin(self, buf: Buffer, pos: int, at: int, end: int, stop: int | None) -> int:
         """Take a Begin; returns where it ends, or 0."""
