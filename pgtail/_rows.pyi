@@ -9,6 +9,8 @@ from pgtail.wire.cursor import Buffer
 
 SOURCE: str
 
+def keep_memory() -> None: ...
+
 class Rows:
     inside: bool
     began: bool

@@ -62,9 +62,13 @@ class Decode:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
         from pgtail.assembler import Assembler
         from pgtail.cli.common import build_filter, build_output, build_types, open_sink, tell_filter
+        from pgtail.compiled import compiled
         from pgtail.pipeline import Pipeline
         from pgtail.wire.decoder import Decoder
 
+        fast = compiled()
+        if fast is not None:
+            fast.keep_memory()
         options = self._options
         types = build_types(encoding=options["encoding"], numbers=options["numbers"], declared=options["types"])
         filter_ = build_filter(options)
