@@ -100,17 +100,23 @@ def test_captures(part: int) -> None:
         same(*messages, encoding=found.encoding, filter_=Filter(ops=["update", "truncate"], exclude=["*t*"]))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_ordinary_is_taken(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the ways would be one way."""
-    fed: list[str] = []
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of the messages that were decoded one by one."""
+    found: list[str] = []
     usual = Pipeline.feed
 
     def feed(self: Pipeline, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
-        fed.append(type(message).__name__)
+        found.append(type(message).__name__)
         usual(self, message, lsn, offset)
 
     monkeypatch.setattr(Pipeline, "feed", feed)
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_ordinary_is_taken(way: Way, fed: list[str]) -> None:
+    """Or the ways would be one way."""
     rows = [insert("1", "one"), update(("1", "one")), delete("1", None)]
     render(relation(), begin(), *rows, commit(), begin(), *rows, commit(), way=way)
     if way == "long":
@@ -121,15 +127,7 @@ def test_what_is_ordinary_is_taken(way: Way, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_streamed_rows_wait_without_being_decoded(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed: list[str] = []
-    usual = Pipeline.feed
-
-    def feed(self: Pipeline, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
-        fed.append(type(message).__name__)
-        usual(self, message, lsn, offset)
-
-    monkeypatch.setattr(Pipeline, "feed", feed)
+def test_streamed_rows_wait_without_being_decoded(way: Way, fed: list[str]) -> None:
     written = render(*streamed(), way=way).written
     assert written == b"".join(
         b'{"op":"insert","schema":"public","table":"t","xid":7,"seq":%d,"commit_lsn":"0/100",'
