@@ -8,7 +8,7 @@ import click
 
 from pgtail.cli.options import filter_options, limit_option, output_options, verbose_option
 from pgtail.cli.stream_options import connection_options, protocol_options, range_options, slot_options
-from pgtail.errors import OptionError, PgtailError
+from pgtail.errors import OptionError, OutputError, PgtailError
 
 if TYPE_CHECKING:
     from pgtail.cli.voice import StreamSink, Voice
@@ -126,16 +126,18 @@ class Stream:
             ending = tail.run()
             if ending is Ending.CLOSED:
                 raise ClosedPipe
-        except PgtailError:
-            self._last_words(tail, pipeline, filter_, voice)
+        except PgtailError as error:
+            self._last_words(tail, pipeline, filter_, voice, written=not isinstance(error, OutputError))
             raise
         finally:
             assembler.close()
         self._last_words(tail, pipeline, filter_, voice)
         return pipeline.damaged
 
-    def _last_words(self, tail: Tail, pipeline: Pipeline, filter_: Filter, voice: Voice) -> None:
-        """What was shown, and where to go on."""
+    def _last_words(
+        self, tail: Tail, pipeline: Pipeline, filter_: Filter, voice: Voice, *, written: bool = True
+    ) -> None:
+        """What was shown, and where to go on; where it could not be `written`, nobody knows how much was."""
         from pgtail.cli.common import tell_filter
         from pgtail.server.pump import transactions_text
         from pgtail.wire.scalars import lsn_text
@@ -143,7 +145,8 @@ class Stream:
         if tail.resume is None:
             return
         tell_filter(filter_, voice.tell)
-        voice.tell(f"{transactions_text(pipeline.shown)} shown; resume at {lsn_text(tail.resume)}")
+        shown = f"{transactions_text(pipeline.shown)} shown; " if written else ""
+        voice.tell(f"{shown}resume at {lsn_text(tail.resume)}")
 
     # -- options to objects ------------------------------------------------------------------------------------
 

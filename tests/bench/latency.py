@@ -73,8 +73,12 @@ def _of_lines(data: bytes) -> Iterator[int]:
 
 
 def _of_messages(data: bytes) -> Iterator[int]:
-    """The same of pgoutput's messages as pg_recvlogical writes them: of the Commit at the end."""
-    if len(data) > _COMMIT.size and data.endswith(b"\n"):
-        tag, _, _, _, committed = _COMMIT.unpack_from(data, len(data) - 1 - _COMMIT.size)
+    """The same of pgoutput's messages as pg_recvlogical writes them: of the Commit at the end.
+
+    The newline behind it is written by itself, and may come later.
+    """
+    data = data.removesuffix(b"\n")
+    if len(data) >= _COMMIT.size:
+        tag, _, _, _, committed = _COMMIT.unpack_from(data, len(data) - _COMMIT.size)
         if tag == b"C":
             yield committed + UNIX_EPOCH_OFFSET
