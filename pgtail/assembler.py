@@ -18,6 +18,7 @@ from pgtail.streambuffer import StreamBuffer
 from pgtail.streams import Streams, TakeKept
 from pgtail.transaction import Change, Ended, Event, LogicalMessage, Note, SchemaChange, Started, Transaction
 from pgtail.values import Types
+from pgtail.wire.capture import Continued
 from pgtail.wire.cursor import Buffer
 from pgtail.wire.decoder import AnyFrame, Unknown
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
@@ -208,6 +209,10 @@ class Assembler:
         self._transaction.origin = message.name
         return _NOTHING
 
+    def _continued(self, message: Continued, lsn: int | None) -> Events:
+        self._transaction.changes, self._transaction.messages = message
+        return _NOTHING
+
     def _first(self, message: AnyFrame, lsn: int | None) -> Events:
         """The first message after Begin and Origin."""
         self._enter(State.INSIDE)
@@ -375,6 +380,7 @@ STEPS: Final[dict[State, dict[type, Step]]] = {
         **_ALWAYS,
         **dict.fromkeys((*HEADLESS, Commit, Prepare), Assembler._first),
         Origin: Assembler._origin,
+        Continued: Assembler._continued,
     },
     State.INSIDE: {
         **_ALWAYS,

@@ -29,10 +29,12 @@ FLOORS = {
     "assembler": 3,
     "filters": 3,
     "inputs": 4,
+    "captures": 4,
     "outputs": 4,
     "server": 5,
     "shortway": 6,
     "pipeline": 6,
+    "spark": 7,
     "cli": 7,
     "__main__": 7,
 }

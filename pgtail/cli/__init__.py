@@ -12,6 +12,7 @@ from pgtail import __version__
 COMMANDS: Final = {
     "stream": "pgtail.cli.stream",
     "decode": "pgtail.cli.decode",
+    "record": "pgtail.cli.record",
     "inspect": "pgtail.cli.inspect",
     "demo": "pgtail.cli.demo",
     "completion": "pgtail.cli.completion",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pgtail.captures.names import OPEN
 from pgtail.cli.options import dump_options, filter_options, limit_option, output_options, verbose_option
 from pgtail.errors import AssemblyError, InputError
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 )
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
-    """Decode dumps of pgoutput messages. A FILE of - is standard input.
+    """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.
 
     The form of each file is recognised by its content: what pg_recvlogical wrote, messages one after another,
     walsender frames, psql's output of pg_logical_slot_peek_binary_changes in any layout, hex lines, COPY text, CSV and
@@ -89,7 +92,7 @@ class Decode:
 
     def _files(self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> None:
         try:
-            if all(self._file(file, decoder, pipeline, sink) for file in files):
+            if all(self._file(file, decoder, pipeline, sink) for file in self._expanded(files)):
                 pipeline.finish()
             else:
                 pipeline.break_off()
@@ -101,19 +104,35 @@ class Decode:
         except KeyboardInterrupt:
             pipeline.break_off()
 
+    def _expanded(self, names: tuple[str, ...]) -> Iterator[str]:
+        """The files, and instead of a directory the segments of the capture in it."""
+        for name in names:
+            if name == "-" or not os.path.isdir(name):
+                yield name
+                continue
+            from pgtail.captures.look import Look
+
+            look = Look(name, self._tell)
+            yield from look.files()
+            self._damaged = self._damaged or look.damaged
+
+    def _tell(self, text: str) -> None:
+        from pgtail.cli.common import say
+        from pgtail.outputs.escape import escape
+
+        say(escape(text))
+
     def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> bool:
         """Decode one file; returns whether there is reason to read the next one."""
-        from pgtail.cli.common import say
         from pgtail.cli.progress import progress, wanted
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
-        from pgtail.outputs.escape import escape
 
         with Source(name, on_wait=sink.flush) as source:
             self._source = source.name
             input_ = open_input(source, decoder, format=self._options["input_format"])
             if self._options["verbose"]:
-                say(escape(f"{source.name}: {input_.name}"))
+                self._tell(f"{source.name}: {input_.name}")
             with progress(source, pipeline) if wanted(self._options["file"]) else contextlib.nullcontext():
                 return self._whole(input_, pipeline)
 
@@ -125,6 +144,9 @@ class Decode:
             except AssemblyError:
                 raise
             except InputError as error:
+                if input_.source.name.endswith(OPEN):
+                    self._tell(f"note: {error}")
+                    return True
                 if not self._options["resync"]:
                     raise
                 if not self._skip(input_, pipeline, error):
@@ -140,16 +162,13 @@ class Decode:
 
     def _skip(self, input_: Input, pipeline: Pipeline, error: InputError) -> bool:
         """Go on after damage; returns whether there is anything to go on with."""
-        from pgtail.cli.common import say
-        from pgtail.outputs.escape import escape
-
         self._damaged = True
         pipeline.lost()
         before = input_.position
         found = input_.resync()
         skipped = input_.position - before if found is None else found
         goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
-        say(escape(f"damage: {error}; skipped {skipped} bytes, {goes_on}"))
+        self._tell(f"damage: {error}; skipped {skipped} bytes, {goes_on}")
         return found is not None
 
     def _note(self, note: Note) -> None:

@@ -139,7 +139,7 @@ def dump_options(function: F) -> F:
             click.option(
                 "--input-format",
                 type=click.Choice(
-                    ["recvlogical", "raw", "copydata", "lengths", "psql", "csv", "hex", "copytext", "pgcopy"]
+                    ["recvlogical", "raw", "copydata", "lengths", "pgcap", "psql", "csv", "hex", "copytext", "pgcopy"]
                 ),
                 help="What the files are, where pgtail does not see it by itself.",
             ),

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from pgtail.filters import Filter
     from pgtail.pipeline import Pipeline
     from pgtail.server.connection import Connector
+    from pgtail.server.identity import Identity
     from pgtail.server.interrupt import Interrupt
     from pgtail.server.plan import Place, Plan, Request
     from pgtail.server.pump import Limits
-    from pgtail.server.tail import MakeWorker, Tail
+    from pgtail.server.tail import MakeTaker, Tail
     from pgtail.server.worker import Worker
     from pgtail.values import Types
 
@@ -63,13 +64,14 @@ class Stream:
         import os
 
         from pgtail.cli.common import build_filter, build_types, open_sink
+        from pgtail.cli.connecting import connector_of
         from pgtail.cli.voice import StreamSink, Voice
         from pgtail.server.interrupt import Interrupt
 
         options = self._options
         types = build_types(encoding=options["encoding"] or "utf-8", numbers=options["numbers"], declared=())
         filter_ = build_filter(options)
-        request, connector = self._request(), self._connector()
+        request, connector = self._request(), connector_of(options)
         voice = Voice(options["verbose"])
         try:
             with Interrupt() as interrupt, open_sink(options["file"], append=True) as file:
@@ -119,7 +121,7 @@ class Stream:
             interrupt,
             voice,
             self._limits(),
-            self._make_worker(plan, pipeline, sink, interrupt),
+            self._make_taker(plan, pipeline, sink, interrupt),
             reconnect=self._options["reconnect"],
         )
         try:
@@ -139,29 +141,16 @@ class Stream:
     ) -> None:
         """What was shown, and where to go on; where it could not be `written`, nobody knows how much was."""
         from pgtail.cli.common import tell_filter
-        from pgtail.server.pump import transactions_text
+        from pgtail.server.words import count_text
         from pgtail.wire.scalars import lsn_text
 
         if tail.resume is None:
             return
         tell_filter(filter_, voice.tell)
-        shown = f"{transactions_text(pipeline.shown)} shown; " if written else ""
+        shown = f"{count_text(pipeline.shown, 'transaction')} shown; " if written else ""
         voice.tell(f"{shown}resume at {lsn_text(tail.resume)}")
 
     # -- options to objects ------------------------------------------------------------------------------------
-
-    def _connector(self) -> Connector:
-        from pgtail.server.connection import Connector, parameters
-
-        options = self._options
-        found = parameters(
-            options["dsn"],
-            host=options["host"],
-            port=options["port"],
-            user=options["username"],
-            dbname=options["dbname"],
-        )
-        return Connector(found, ask=_ask_for_password, ask_first=options["password"])
 
     def _request(self) -> Request:
         from pgtail.server.options import Wanted
@@ -184,19 +173,12 @@ class Stream:
             ),
             ack=options["ack"],
             start=options["start"],
-            until=self._until(),
+            until=until_of(options),
             tables=options["tables"],
             yes=options["yes"],
             allow_missing_publication=options["allow_missing_publication"],
             encoding=options["encoding"],
         )
-
-    def _until(self) -> Place:
-        lsn: Place = self._options["until_lsn"]
-        place: Place = self._options["until"]
-        if lsn is not None and place is not None:
-            raise OptionError("--until and --until-lsn say the same: give one of them")
-        return place if lsn is None else lsn
 
     def _limits(self) -> Limits:
         import os
@@ -222,7 +204,7 @@ class Stream:
                 types.declare_enums(facts.enums(connection))
         return plan
 
-    def _make_worker(self, plan: Plan, pipeline: Pipeline, sink: StreamSink, interrupt: Interrupt) -> MakeWorker:
+    def _make_taker(self, plan: Plan, pipeline: Pipeline, sink: StreamSink, interrupt: Interrupt) -> MakeTaker:
         from pgtail.server.spool import Spool
         from pgtail.server.worker import Worker
         from pgtail.wire.decoder import Decoder
@@ -232,7 +214,7 @@ class Stream:
         def decoder() -> Decoder:
             return Decoder(encoding=options["encoding"] or "utf-8")
 
-        def make(spool: Spool, position: int) -> Worker:
+        def make(spool: Spool, position: int, identity: Identity) -> Worker:
             return Worker(
                 spool,
                 pipeline,
@@ -246,6 +228,15 @@ class Stream:
             )
 
         return make
+
+
+def until_of(options: dict[str, Any]) -> Place:
+    """Where to stop. Raises OptionError."""
+    lsn: Place = options["until_lsn"]
+    place: Place = options["until"]
+    if lsn is not None and place is not None:
+        raise OptionError("--until and --until-lsn say the same: give one of them")
+    return place if lsn is None else lsn
 
 
 def _go_on_in(sink: StreamSink) -> None:
@@ -267,15 +258,3 @@ def _go_on_in(sink: StreamSink) -> None:
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
                 sink.write(b"\n")
-
-
-def _ask_for_password(prompt: str) -> str | None:
-    """Ask on the terminal, whatever standard input is; None where there is no terminal."""
-    import getpass
-    import os
-
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return None
-    return getpass.getpass(prompt)

@@ -37,9 +37,13 @@ def size(text: str) -> int:
 
 def connection_options(function: F) -> F:
     """Where to: as in psql."""
+    return click.argument("dsn", required=False)(server_options(function))
+
+
+def server_options(function: F) -> F:
+    """The same without the argument."""
     return in_order(
         [
-            click.argument("dsn", required=False),
             click.option("-h", "--host", metavar="HOST", help="The server's host, or the directory of its socket."),
             click.option("-p", "--port", metavar="PORT", help="The server's port."),
             click.option("-U", "--username", metavar="NAME", help="The user to connect as."),
@@ -49,12 +53,10 @@ def connection_options(function: F) -> F:
     )(function)
 
 
-def slot_options(function: F) -> F:
-    """What is read, and what becomes of the slot."""
+def publication_options(function: F) -> F:
+    """What is published."""
     return in_order(
         [
-            click.option("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one."),
-            click.option("--create-slot", is_flag=True, help="Create the slot first."),
             click.option(
                 "-P",
                 "--publication",
@@ -68,6 +70,17 @@ def slot_options(function: F) -> F:
                 is_flag=True,
                 help="PostgreSQL 18 and later: go on where a publication is missing, with nothing of it.",
             ),
+        ]
+    )(function)
+
+
+def slot_options(function: F) -> F:
+    """What is read, and what becomes of the slot."""
+    return in_order(
+        [
+            click.option("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one."),
+            click.option("--create-slot", is_flag=True, help="Create the slot first."),
+            publication_options,
             click.option(
                 "--ack",
                 type=click.Choice(["none", "commit", "exit"]),
@@ -81,11 +94,16 @@ def slot_options(function: F) -> F:
 
 def range_options(function: F) -> F:
     """Where to begin, when to end."""
+    start = click.option(
+        "--from", "start", type=place, metavar="LSN|now", help="Start there; now is the server's position."
+    )
+    return start(end_options(function))
+
+
+def end_options(function: F) -> F:
+    """When to end, and what may happen before."""
     return in_order(
         [
-            click.option(
-                "--from", "start", type=place, metavar="LSN|now", help="Start there; now is the server's position."
-            ),
             click.option(
                 "-E", "--until-lsn", "--endpos", "until_lsn", type=position, metavar="LSN", help="Stop there."
             ),
@@ -120,19 +138,12 @@ def range_options(function: F) -> F:
     )(function)
 
 
-def protocol_options(function: F) -> F:
-    """pgoutput's own options; the defaults are the best that the server knows."""
+def content_options(function: F) -> F:
+    """pgoutput's options that say what is sent."""
     return in_order(
         [
-            click.option("--proto-version", type=int, metavar="N", help="Protocol version; the highest of the server."),
             click.option("--binary", is_flag=True, help="Values in binary form, where their types have one."),
             click.option("--messages/--no-messages", default=None, help="Logical messages; on from PostgreSQL 14."),
-            click.option(
-                "--streaming",
-                type=click.Choice(["off", "on", "parallel"]),
-                help="Large transactions before their commit; on from PostgreSQL 14.",
-            ),
-            click.option("--two-phase", is_flag=True, help="With --create-slot or a temporary slot: decode PREPARE."),
             click.option(
                 "--origin",
                 type=click.Choice(["any", "none"]),
@@ -140,6 +151,22 @@ def protocol_options(function: F) -> F:
                 show_default=True,
                 help="none: without what was replicated from elsewhere.",
             ),
+        ]
+    )(function)
+
+
+def protocol_options(function: F) -> F:
+    """pgoutput's own options; the defaults are the best that the server knows."""
+    return in_order(
+        [
+            click.option("--proto-version", type=int, metavar="N", help="Protocol version; the highest of the server."),
+            content_options,
+            click.option(
+                "--streaming",
+                type=click.Choice(["off", "on", "parallel"]),
+                help="Large transactions before their commit; on from PostgreSQL 14.",
+            ),
+            click.option("--two-phase", is_flag=True, help="With --create-slot or a temporary slot: decode PREPARE."),
             click.option("--encoding", metavar="NAME", help="Take text as the server stores it, in this encoding."),
         ]
     )(function)

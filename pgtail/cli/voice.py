@@ -15,7 +15,7 @@ from typing import Final
 
 from pgtail.cli.common import FileSink
 from pgtail.outputs.escape import escape
-from pgtail.server.worker import Stopped
+from pgtail.server.taker import Stopped
 
 _MOST_LINES: Final = 10_000
 _ERASE: Final = "\r\x1b[K"

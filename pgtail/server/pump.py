@@ -15,7 +15,8 @@ from pgtail.server.interrupt import Interrupt
 from pgtail.server.lag import LagProbe
 from pgtail.server.session import Session
 from pgtail.server.spool import Spool
-from pgtail.server.worker import Worker
+from pgtail.server.taker import Taker
+from pgtail.server.words import size_text
 from pgtail.wire.scalars import lsn_text
 
 _TICK: Final = 1.0
@@ -57,7 +58,7 @@ class Pump:
     """Runs sessions, one at a time, until one of them ends."""
 
     def __init__(
-        self, spool: Spool, worker: Worker, interrupt: Interrupt, voice: Voice, lag: LagProbe, limits: Limits
+        self, spool: Spool, worker: Taker, interrupt: Interrupt, voice: Voice, lag: LagProbe, limits: Limits
     ) -> None:
         self._spool = spool
         self._worker = worker
@@ -66,7 +67,7 @@ class Pump:
         self._lag = lag
         self._limits = limits
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
-        self._asked = 0.0
+        self._asked = self._shown = 0.0
 
     @property
     def over(self) -> bool:
@@ -173,27 +174,17 @@ class Pump:
 
     def _show_status(self, feedback: Feedback) -> None:
         """The line that a person sees while nothing comes."""
-        if not self._voice.wants_status or time.monotonic() - feedback.last_data < _TICK:
+        now = time.monotonic()
+        if not self._voice.wants_status or now - self._shown < _TICK:
             return
+        if now - feedback.last_data < _TICK and not self._worker.status_always:
+            return
+        self._shown = now
         self._lag.look()
         words = [lsn_text(feedback.received or self._worker.delivered)]
         if self._lag.position is not None:
             words.append(f"lag {size_text(max(0, self._lag.position - feedback.received))}")
-        words.append(transactions_text(self._worker.shown))
+        words += self._worker.words()
         if self._spool.waiting:
             words.append(f"{size_text(self._spool.waiting)} wait for the output")
         self._voice.status(" · ".join(words))
-
-
-def size_text(size: int) -> str:
-    """A number of bytes as people say it."""
-    value, units = float(size), ["bytes", "kB", "MB", "GB", "TB"]
-    while value >= 1000 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{size} bytes" if units[0] == "bytes" else f"{value:.1f} {units[0]}"
-
-
-def transactions_text(count: int) -> str:
-    """A number of transactions."""
-    return f"{count} transaction{'s'[: count != 1]}"

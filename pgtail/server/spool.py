@@ -57,16 +57,18 @@ class Spool:
             self._changed.notify_all()
             return self._spilled <= self._limit
 
-    def take(self, most: int) -> bytes:
-        """The next frames, about `most` bytes of them but at least one; waits for it. None are left once closed.
+    def take(self, most: int, seconds: float | None = None) -> bytes | None:
+        """The next frames, about `most` bytes of them but at least one; waits for it. b"" once closed.
 
-        Whoever takes counts as busy with what he took until he takes again.
+        None where nothing came for so many seconds. Whoever takes counts as busy with what he took until he takes
+        again.
         """
         with self._lock:
             self._busy = False
             self._changed.notify_all()
             while not (self._queue or self._files or self._closed):
-                self._changed.wait()
+                if not self._changed.wait(seconds):
+                    return None
             if self._closed:
                 return b""
             self._busy = True

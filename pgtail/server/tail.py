@@ -19,10 +19,11 @@ from pgtail.server.identity import Identity, check_same
 from pgtail.server.interrupt import Interrupt
 from pgtail.server.lag import LagProbe
 from pgtail.server.plan import Plan, check_synchronous, same_slot, tables_in_words
-from pgtail.server.pump import Ending, Limits, Pump, Voice, size_text
+from pgtail.server.pump import Ending, Limits, Pump, Voice
 from pgtail.server.session import Session
 from pgtail.server.spool import Spool
-from pgtail.server.worker import Worker
+from pgtail.server.taker import Taker
+from pgtail.server.words import size_text
 from pgtail.wire.scalars import lsn_text
 
 DRAIN: Final = 2.0
@@ -31,12 +32,15 @@ _OUTPUT_PAUSE: Final = 1.0
 """Seconds that the output gets to finish what it is at, once everything ends."""
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
-MakeWorker = Callable[[Spool, int], Worker]
-"""Makes the thread that takes from the spool, with the position at which everything starts."""
+MakeTaker = Callable[[Spool, int, Identity], Taker]
+"""Makes the thread that takes from the spool; with the position at which all starts, and the server's identity."""
 
 
 class Tail:
-    """One run over as many sessions as it takes. `reconnect` None: only where nothing is lost by it."""
+    """One run over as many sessions as it takes. `reconnect` None: only where nothing is lost by it.
+
+    `known` is the identity that the server must have, where an earlier run is gone on with.
+    """
 
     def __init__(
         self,
@@ -45,20 +49,22 @@ class Tail:
         interrupt: Interrupt,
         voice: Voice,
         limits: Limits,
-        make_worker: MakeWorker,
+        make_taker: MakeTaker,
         *,
         reconnect: bool | None = None,
+        known: Identity | None = None,
     ) -> None:
         self._plan = plan
         self._connector = connector
         self._interrupt = interrupt
         self._voice = voice
         self._limits = limits
-        self._make_worker = make_worker
+        self._make_taker = make_taker
         self._reconnect = not plan.temporary if reconnect is None else reconnect
         self._spool = Spool(limits.spill)
         self._lag = LagProbe(connector)
         self._server = plan.server
+        self._known = known
         self._slot = plan.slot_name
         self.resume: int | None = None
 
@@ -96,7 +102,9 @@ class Tail:
             start = max(plan.start, position)
             if 0 < plan.start < start:
                 self._voice.tell(f"--from is older than the slot: starting at {lsn_text(start)}")
-            self._worker = self._make_worker(self._spool, start)
+            if self._known is not None:
+                self._identity = check_same(self._known, session, start, standby=plan.server.in_recovery)
+            self._worker = self._make_taker(self._spool, start, self._identity)
             self._pump = Pump(self._spool, self._worker, self._interrupt, self._voice, self._lag, self._limits)
             self._first_words(start)
             self._start(session, plan.start, told=position)
@@ -148,6 +156,7 @@ class Tail:
 
     def _reopen(self) -> Session:
         """Connect again and go on where the output stands. Raises ServerError where that would not be right."""
+        self._worker.settle()
         plan, resume, standby = self._plan, self._worker.delivered, self._server.in_recovery
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._server = facts.server_facts(connection)

@@ -1,4 +1,4 @@
-"""Floor 5, the thread that takes frames from the spool, decodes them and writes: a blocked output blocks nothing else.
+"""Floor 5, the thread that decodes frames and writes what is made of them.
 
 Knows the pipeline and the sink by what they do only; what it has delivered is read by the main thread.
 """
@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from pgtail.errors import DecodeError, InputError, OptionError
+from pgtail.errors import DecodeError
 from pgtail.server.spool import Spool
+from pgtail.server.taker import Stopped, Taker
+from pgtail.server.words import count_text
 from pgtail.wire.decoder import LENGTHS, AnyFrame, Decoder
 from pgtail.wire.scalars import lsn_text
 from pgtail.wire.stream import StreamCommit
@@ -20,8 +22,6 @@ from pgtail.wire.transaction import Begin, Commit, Message
 from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
 from pgtail.wire.walsender import Keepalive
 
-BATCH: Final = 256 * 1024
-"""Bytes of frames after which what was made of them is written."""
 SYNC_PAUSE: Final = 1.0
 """Seconds between two fsyncs while more is coming."""
 
@@ -38,10 +38,6 @@ _BEGINS: Final[dict[type, Callable[[Any], int]]] = {
 }
 """Where in the log lies what these messages begin or tell."""
 _MILESTONES: Final = frozenset({*_BEGINS, Commit, Prepare, Keepalive})
-
-
-class Stopped(Exception):
-    """Raised by a sink whose writing is to be given up."""
 
 
 class Consumer(Protocol):
@@ -67,13 +63,8 @@ class Sink(Protocol):
     def sync(self) -> None: ...
 
 
-class Worker(threading.Thread):
-    """Feeds the consumer until the spool is closed, `until` or `limit` is reached, or something is raised.
-
-    Read by the main thread: `delivered` (everything up to this position was written and flushed, where `durable` to
-    the disk), `position` (the same for what was decoded), `reached` (until or limit), `error`. `wake` is called when
-    one of them changes.
-    """
+class Worker(Taker):
+    """Feeds the consumer, up to `until` or `limit`; what is delivered was flushed, where `durable` to the disk."""
 
     def __init__(
         self,
@@ -88,58 +79,31 @@ class Worker(threading.Thread):
         until: int | None = None,
         limit: int | None = None,
     ) -> None:
-        super().__init__(name="output", daemon=True)
-        self._spool = spool
+        super().__init__(spool, wake, position=position)
         self._consumer = consumer
         self._sink = sink
         self._new_decoder = decoder
         self._decoder = decoder()
         consumer.shorten(self._decoder)
-        self._wake = wake
         self._durable = durable
         self._until = until
         self._limit = limit
         self._inside = False
         self._synced = 0.0
-        self.position = self.delivered = position
-        self.reached: str | None = None
-        self.error: BaseException | None = None
-        self.ended = False
         self._ending = threading.Lock()
         self._closing = False
 
-    def run(self) -> None:
-        try:
-            try:
-                while self.reached is None and (frames := self._spool.take(BATCH)):
-                    self._batch(frames)
-            except Stopped:
-                pass
-            except (InputError, OptionError) as error:
-                self.error = error  # what came before it is still written
-            self._end()
-        except Exception as error:  # noqa: BLE001 -- the main thread raises it
-            self.error = self.error or error
-        finally:
-            self._spool.close()
-            self.ended = True
-            self._wake()
-
-    @property
-    def shown(self) -> int:
+    def words(self) -> list[str]:
         """How many transactions were shown."""
-        return self._consumer.shown
+        return [count_text(self._consumer.shown, "transaction")]
 
     def stop(self, seconds: float) -> bool:
-        """Give up what has not been written; returns whether the thread has ended within so many seconds."""
+        """As Taker's; what is being written is given up as well."""
         with self._ending:
             self._sink.stopped = not self._closing
-        self._spool.close()
-        self.join(seconds)
-        return not self.is_alive()
+        return super().stop(seconds)
 
     def restart(self, *, gap: bool, position: int) -> None:
-        """The stream begins again at a position, behind a `gap` or not. Only to be called while the spool is idle."""
         self._decoder = self._new_decoder()
         self._inside = False
         self._consumer.restart(gap=gap)
@@ -147,7 +111,7 @@ class Worker(threading.Thread):
         self.position = self.delivered = position
 
     def _batch(self, frames: bytes) -> None:
-        """Decode and render frames, each behind its length: ordinary rows in runs, everything else one by one."""
+        """Decode and render frames: ordinary rows in runs, everything else one by one."""
         pos, end = 0, len(frames)
         while self.reached is None and (pos := self._after_rows(frames, pos)) < end:
             start = pos + _LENGTH.size
@@ -218,7 +182,6 @@ class Worker(threading.Thread):
         self._wake()
 
     def _end(self) -> None:
-        """Close well formed what is open, whoever ended it."""
         with self._ending:
             self._closing = True
             self._sink.stopped = False

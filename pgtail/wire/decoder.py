@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
+from pgtail.wire.capture import Continued
 from pgtail.wire.cursor import Buffer, Cursor
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
 from pgtail.wire.schema import Relation, Type
@@ -44,7 +45,7 @@ AnyMessage: TypeAlias = (
     | StreamPrepare
     | Unknown
 )
-AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame
+AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame | Continued
 
 Decoded: TypeAlias = tuple[AnyFrame, int | None, int, int | None]
 """What every input and the live session yield: (message, LSN if known, offset in the source, server clock if known).
@@ -119,6 +120,8 @@ class Decoder:
         self.cursor.encoding = encoding
         self.separator: bytes | None = None
         """What stands between messages where nothing else tells their length; None where frames do."""
+        self.segment = ""
+        """The segment of a capture that was read to its end last."""
         self.in_stream: bool | None = None
         self.rows: RowTaker | None = None
         """What may take ordinary messages outside of stream segments before they are decoded: see take_rows()."""

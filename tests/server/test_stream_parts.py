@@ -17,7 +17,7 @@ from pgtail.server.cures import connection_error, server_error
 from pgtail.server.feedback import Feedback
 from pgtail.server.options import Wanted, check_two_phase, identifier, literal, resolve
 from pgtail.server.plan import counts_as_standby
-from pgtail.server.pump import size_text
+from pgtail.server.words import size_text
 from pgtail.server.spool import Spool
 from pgtail.wire.walsender import StandbyStatusUpdate
 

@@ -1,0 +1,94 @@
+"""Floor 4, the bytes of a segment: CopyData and ParameterStatus messages (manual: message formats)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from pgtail.errors import Malformed, Truncated
+
+COPY_DATA: Final = ord("d")
+PARAMETER_STATUS: Final = ord("S")
+HEAD: Final = struct.Struct(">BI")
+"""The type byte and the length, which counts itself and not the type byte."""
+
+FORMAT: Final = "pgtail.format"
+SEGMENT: Final = "pgtail.segment"
+PREDECESSOR: Final = "pgtail.predecessor"
+TRANSACTION: Final = "pgtail.transaction"
+START: Final = "pgtail.start"
+POSITION: Final = "pgtail.position"
+END: Final = "pgtail.end"
+
+_MOST_PARAMETER: Final = 64 * 1024
+_LENGTH_SIZE: Final = 4
+
+
+def copy_data(frame: bytes) -> bytes:
+    """A walsender frame as a CopyData message."""
+    return HEAD.pack(COPY_DATA, len(frame) + _LENGTH_SIZE) + frame
+
+
+def parameter(name: str, value: str) -> bytes:
+    """A ParameterStatus message; in both strings a NUL is left out."""
+    body = b"".join([part.replace("\0", "").encode("utf-8", "surrogateescape") + b"\0" for part in (name, value)])
+    return HEAD.pack(PARAMETER_STATUS, len(body) + _LENGTH_SIZE) + body
+
+
+def parameters(pairs: Mapping[str, str]) -> bytes:
+    """Several, in order."""
+    return b"".join([parameter(name, value) for name, value in pairs.items()])
+
+
+def read_parameter(body: bytes) -> tuple[str, str]:
+    """Name and value of a ParameterStatus message."""
+    name, _, rest = body.partition(b"\0")
+    value = rest.partition(b"\0")[0]
+    return name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
+
+
+class Messages:
+    """Cuts bytes, fed piece by piece, into messages; holds no more than one of them and a piece."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.position = 0
+        """Where the next message starts."""
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """(type byte, body) of each message that is whole now. Raises Malformed."""
+        buf = self._rest + data if self._rest else data
+        pos, end = 0, len(buf)
+        try:
+            while end - pos >= HEAD.size:
+                kind, size = HEAD.unpack_from(buf, pos)
+                if size < _LENGTH_SIZE or (kind != COPY_DATA and size > _MOST_PARAMETER):
+                    raise Malformed(f"a message of {size} bytes", offset=self.position + 1, field="length")
+                stop = pos + 1 + size
+                if stop > end:
+                    break
+                body = buf[pos + HEAD.size : stop]
+                self.position += stop - pos
+                pos = stop
+                yield kind, body
+        finally:
+            self._rest = buf[pos:]
+
+    def finish(self) -> None:
+        """There is no more. Raises Truncated where a message is not whole."""
+        if self._rest:
+            raise Truncated("the last message is not whole", offset=self.position)
+
+
+def head_of(messages: Iterable[tuple[int, bytes]]) -> dict[str, str]:
+    """The parameters at the beginning of a segment."""
+    found: dict[str, str] = {}
+    for kind, body in messages:
+        if kind != PARAMETER_STATUS:
+            break
+        name, value = read_parameter(body)
+        if name in found or name == START:
+            break
+        found[name] = value
+    return found

@@ -1,0 +1,181 @@
+"""Floor 4, walsender frames -> segments of a directory; knows when one is full, not where frames come from."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pgtail.captures.framing import FORMAT, PREDECESSOR, SEGMENT, TRANSACTION
+from pgtail.captures.position import remember
+from pgtail.captures.recovery import recover
+from pgtail.captures.segment import Segment
+from pgtail.captures.stream import Stream
+from pgtail.errors import Malformed
+
+_REMEMBER_PAUSE: Final = 10.0
+"""Seconds between two notes of how far an idle server has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a segment is full, and when what was taken is brought to the disk: raw bytes, seconds."""
+
+    size: int = 64 << 20
+    age: float = 60.0
+    sync_size: int = 1 << 20
+    sync_interval: float = 1.0
+
+
+class Recorder:
+    """Writes segments into a directory, behind what recover() found there.
+
+    `head` says how the frames are made. `whole` is the end LSN of the last transaction that was taken whole (or a
+    position up to which the server has nothing), `safe` what of it is on the disk. Methods raise OutputError.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        head: Mapping[str, str],
+        *,
+        rotation: Rotation,
+        compress: bool = True,
+    ) -> None:
+        self._directory = directory
+        self._head = {FORMAT: "1", **head}
+        self._rotation = rotation
+        self._compress = compress
+        self._stream = Stream()
+        self._segment: Segment | None = None
+        self._waiting: list[Segment] = []
+        """Finished ones whose last transaction is not whole."""
+        found = recover(directory, compress=compress)
+        self._predecessor = found.last
+        self._stream.whole = self._idle = self.safe = found.position
+        self._synced = self._told = time.monotonic()
+        self.messages = self.bytes = self.transactions = 0
+
+    @property
+    def inside(self) -> bool:
+        """Whether a transaction is under way."""
+        return self._stream.inside
+
+    @property
+    def whole(self) -> int:
+        """Up to where everything was taken."""
+        return max(self._stream.whole, self._idle)
+
+    @property
+    def name(self) -> str:
+        """The segment that is being written; empty where there is none."""
+        return "" if self._segment is None else str(self._segment.name)
+
+    def begins_at(self, frame: bytes) -> int:
+        """The position of what a frame begins, where no transaction is under way."""
+        try:
+            return self._stream.name_before(frame).position
+        except (IndexError, struct.error):
+            return 0
+
+    def take(self, frame: bytes) -> None:
+        """Take a frame with a message. Raises Malformed where it is none."""
+        try:
+            segment = self._segment_for(frame)
+            boundary = self._stream.take(frame)
+        except (IndexError, struct.error) as error:
+            raise Malformed("the message is cut off", offset=len(frame)) from error
+        segment.add(frame)
+        self.messages += 1
+        self.bytes += len(frame)
+        if boundary:
+            self.transactions += 1
+        if segment.pending >= self._rotation.sync_size or (boundary and self._waiting):
+            self.sync()
+
+    def reached(self, position: int) -> None:
+        """The server has nothing more up to this position."""
+        if not self._stream.inside:
+            self._idle = max(self._idle, position)
+
+    def tick(self) -> None:
+        """Do what is due by the clock: bring to the disk what was taken, close a segment that is old."""
+        now = time.monotonic()
+        if now >= self._synced + self._rotation.sync_interval:
+            self.sync()
+        segment = self._segment
+        if segment is not None and not self._stream.inside and now >= segment.begun + self._rotation.age:
+            self._finish(segment)
+        if self.whole > self.safe and not self._dirty and now >= self._told + _REMEMBER_PAUSE:
+            self._remember()
+
+    def sync(self) -> None:
+        """Bring everything that was taken to the disk."""
+        self._synced = time.monotonic()
+        if self._segment is not None:
+            self._segment.sync()
+        self.safe = max(self.safe, self._stream.whole)
+        if not self._stream.inside:
+            for segment in self._waiting:
+                segment.close()
+            self._waiting.clear()
+
+    def restart(self) -> None:
+        """The server begins to send anew, behind the last whole transaction: what is not whole is dropped."""
+        self.close()
+        self._stream.restart()
+
+    def close(self) -> None:
+        """End here: what is whole is closed, what is not is dropped."""
+        self.sync()
+        if self._segment is not None and not self._stream.inside:
+            self._finish(self._segment)
+        elif self._segment is not None:
+            self._segment.leave()
+            self._segment = None
+            self._waiting.clear()
+            self._predecessor = recover(self._directory, compress=self._compress).last
+        if self.whole > self.safe:
+            self._remember()
+
+    @property
+    def _dirty(self) -> bool:
+        """Whether something was taken that is not on the disk."""
+        return self._segment is not None and self._segment.pending > 0
+
+    def _segment_for(self, frame: bytes) -> Segment:
+        """The segment that a frame goes to: another one where this one is full."""
+        segment = self._segment
+        if segment is not None and segment.size >= self._rotation.size:
+            self._finish(segment)
+        if self._segment is None:
+            self._segment = self._begin(frame)
+        return self._segment
+
+    def _begin(self, frame: bytes) -> Segment:
+        stream = self._stream
+        name = stream.name_before(frame)
+        segment = Segment(self._directory, name, compress=self._compress)
+        head = {**self._head, SEGMENT: str(name), PREDECESSOR: self._predecessor}
+        if stream.inside:
+            head[TRANSACTION] = f"{stream.changes} {stream.messages} {stream.ordinal}"
+        segment.start(head, stream.repeated())
+        self._predecessor = str(name)
+        return segment
+
+    def _finish(self, segment: Segment) -> None:
+        segment.finish(self.whole)
+        self._segment = None
+        self._waiting.append(segment)
+        self.sync()
+        if not self._stream.inside:
+            self._remember()
+
+    def _remember(self) -> None:
+        """Note up to where the server has nothing that is not here: before that is acknowledged."""
+        remember(self._directory, self.whole, self._predecessor)
+        self.safe = self.whole
+        self._told = time.monotonic()

@@ -1,0 +1,106 @@
+"""Floor 4, the place in the stream that a recorder has reached: what must be repeated for what follows to decode.
+
+Looks at the first bytes of each message only; values are none of its business. Streamed transactions do not occur: a
+capture is recorded with streaming off.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pgtail.captures.names import SegmentName
+from pgtail.wire.decoder import XLOG_HEADER_SIZE
+
+_OID: Final = struct.Struct(">I").unpack_from
+_LSN: Final = struct.Struct(">Q").unpack_from
+_MESSAGE: Final = struct.Struct(">BQ").unpack_from
+
+_TAG: Final = XLOG_HEADER_SIZE
+_BODY: Final = _TAG + 1
+
+_BEGINS: Final = frozenset(b"Bb")
+_ROWS: Final = frozenset(b"IUD")
+_ENDS: Final = {ord("C"): 9, ord("P"): 9, ord("K"): 9, ord("r"): 9}
+"""Messages behind which no transaction is under way, and where in their bodies the end LSN stands."""
+_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL = b"ORYTM"
+_TRANSACTIONAL: Final = 1
+
+
+class Stream:
+    """Follows walsender frames that hold messages.
+
+    `whole` is the end LSN of the last transaction that came whole; a transaction's messages are numbered from 1
+    (`ordinal`), and so are its rows and truncated tables (`changes`) and its logical messages (`messages`).
+    """
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self.inside = False
+        self.changes = self.messages = self.ordinal = 0
+        self._position = 0
+        self._begin: list[bytes] = []
+        self._relations: dict[int, bytes] = {}
+        self._types: dict[int, bytes] = {}
+
+    def restart(self) -> None:
+        """The server begins to send anew: it describes every table again."""
+        self.inside = False
+        self._begin.clear()
+        self._relations.clear()
+        self._types.clear()
+
+    def name_before(self, frame: bytes) -> SegmentName:
+        """The name of a segment that starts with this frame."""
+        if self.inside:
+            return SegmentName(self._position, self.ordinal + 1)
+        tag = frame[_TAG]
+        if tag in _BEGINS:
+            return SegmentName(_LSN(frame, _BODY)[0], 1)
+        if tag == _LOGICAL:
+            return SegmentName(_MESSAGE(frame, _BODY)[1], 0)
+        if tag in _ENDS:
+            return SegmentName(_LSN(frame, _BODY + 1)[0], 0)
+        return SegmentName(self.whole, 0)
+
+    def repeated(self) -> list[bytes]:
+        """The frames that what follows needs: tables and types in force, the transaction's beginning."""
+        return [*self._types.values(), *self._relations.values(), *self._begin]
+
+    def take(self, frame: bytes) -> bool:
+        """Go behind a frame; returns whether no transaction is under way there. Raises struct.error, IndexError."""
+        tag = frame[_TAG]
+        if tag in _ROWS:
+            self.ordinal += 1
+            self.changes += 1
+        elif tag in _BEGINS:
+            self.inside = True
+            self._begin = [frame]
+            self._position = _LSN(frame, _BODY)[0]
+            self.changes = self.messages = self.ordinal = 0
+        elif tag in _ENDS:
+            self._end(_LSN(frame, _BODY + _ENDS[tag])[0])
+        elif tag == _RELATION:
+            self._relations[_OID(frame, _BODY)[0]] = frame
+        elif tag == _TYPE:
+            self._types[_OID(frame, _BODY)[0]] = frame
+        elif tag == _ORIGIN:
+            self._begin.append(frame)
+        elif tag == _TRUNCATE:
+            self.ordinal += 1
+            self.changes += _OID(frame, _BODY)[0]
+        elif tag == _LOGICAL:
+            self._logical(*_MESSAGE(frame, _BODY))
+        return not self.inside
+
+    def _logical(self, flags: int, lsn: int) -> None:
+        if flags & _TRANSACTIONAL:
+            self.ordinal += 1
+            self.messages += 1
+        elif not self.inside:
+            self.whole = max(self.whole, lsn)
+
+    def _end(self, end_lsn: int) -> None:
+        self.inside = False
+        self._begin.clear()
+        self.whole = max(self.whole, end_lsn)

@@ -1,0 +1,111 @@
+"""Floor 5, the thread that keeps frames in a capture: what is on the disk is delivered, nothing else."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.captures.recorder import Recorder
+from pgtail.errors import DecodeError
+from pgtail.server.spool import Spool
+from pgtail.server.taker import Taker
+from pgtail.server.words import size_text
+from pgtail.wire.scalars import lsn_text
+
+_LENGTH: Final = struct.Struct(">I")
+_LSN: Final = struct.Struct(">Q").unpack_from
+_DATA, _KEEPALIVE = b"wk"
+_CLOSING: Final = 10.0
+"""Seconds that closing the last segment may take."""
+_RATE_OVER: Final = 2.0
+"""Seconds over which the status line counts the rate."""
+
+
+class Keeper(Taker):
+    """Hands frames to a recorder, up to the position `until`."""
+
+    patience = 0.25
+    status_always = True
+
+    def __init__(
+        self, spool: Spool, recorder: Recorder, wake: Callable[[], None], *, position: int, until: int | None
+    ) -> None:
+        super().__init__(spool, wake, position=position)
+        self._recorder = recorder
+        self._until = until
+        self._lock = threading.Lock()
+        self._rate = 0.0
+        self._counted = (time.monotonic(), 0)
+
+    def words(self) -> list[str]:
+        """Messages per second, bytes, the segment."""
+        recorder, now = self._recorder, time.monotonic()
+        since, count = self._counted
+        if now - since >= _RATE_OVER:
+            self._rate = (recorder.messages - count) / (now - since)
+            self._counted = (now, recorder.messages)
+        found = [f"{self._rate:.0f} messages/s", size_text(recorder.bytes)]
+        return [*found, f"segment {recorder.name}"] if recorder.name else found
+
+    def stop(self, seconds: float) -> bool:
+        """As Taker's; what was taken is closed first."""
+        return super().stop(max(seconds, _CLOSING))
+
+    def settle(self) -> None:
+        with self._lock:
+            self._recorder.restart()
+            self._deliver()
+
+    def restart(self, *, gap: bool, position: int) -> None:
+        self.position = self.delivered = position
+
+    def _batch(self, frames: bytes) -> None:
+        with self._lock:
+            pos, end, recorder = 0, len(frames), self._recorder
+            while pos < end and self.reached is None:
+                start = pos + _LENGTH.size
+                pos = start + _LENGTH.unpack_from(frames, pos)[0]
+                kind = frames[start] if start < pos else 0
+                if kind == _DATA:
+                    self._keep(frames[start:pos])
+                elif kind == _KEEPALIVE:
+                    recorder.reached(_LSN(frames, start + 1)[0])
+                    self._look()
+            recorder.tick()
+            self._deliver()
+
+    def _keep(self, frame: bytes) -> None:
+        recorder = self._recorder
+        if self._until is not None and not recorder.inside and recorder.begins_at(frame) > self._until:
+            self.reached = "until"
+            return
+        try:
+            recorder.take(frame)
+        except DecodeError as error:
+            raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
+        if not recorder.inside:
+            self._look()
+
+    def _look(self) -> None:
+        """Whether everything is there that was asked for."""
+        if self._until is not None and not self._recorder.inside and self._recorder.whole >= self._until:
+            self.reached = "until"
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._recorder.tick()
+            self._deliver()
+
+    def _deliver(self) -> None:
+        self.position = self._recorder.whole
+        if self._recorder.safe > self.delivered:
+            self.delivered = self._recorder.safe
+            self._wake()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._recorder.close()
+            self._deliver()
