@@ -9,7 +9,7 @@ INSTALLED := .venv/installed
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench man oids rows clean
+.PHONY: help install demo test check torture bench man oids rows clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s%s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ check: $(INSTALLED) ## lint, format, types, and the one-way imports
 	@$(RUN) ruff format --check
 	@$(RUN) mypy
 	@$(RUN) pytest -q tests/test_layers.py
+
+torture: $(INSTALLED) ## pgtail record, killed 200 times under a workload: nothing may be lost or doubled
+	@$(RUN) tests.recording.torture
 
 bench: $(INSTALLED) ## speed, side by side with others
 	@$(RUN) tests.bench

@@ -9,27 +9,33 @@ from pgtail.captures.reader import check, lost_end, segments
 
 
 class Look:
-    """One pass over a capture; `damaged` says that something is missing or is not what was written."""
+    """One pass over captures; `damaged` says that something is missing or is not what was written."""
 
-    def __init__(self, directory: str, tell: Callable[[str], None]) -> None:
-        self._directory = Path(directory)
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self.damaged = False
 
-    def files(self) -> Iterator[str]:
-        """Each segment, checked just before it is to be read. Raises InputError."""
-        found = segments(self._directory)
+    def capture(self, directory: str) -> Iterator[str]:
+        """Each segment of a directory, checked just before it is to be read. Raises InputError."""
+        found = segments(Path(directory))
         for segment in found:
             if segment.missing:
                 self._say(f"segment {segment.missing} is missing before this one", segment.path)
-            problem = None if segment.open else check(segment.path)
-            if problem is not None:
-                self._say(problem, segment.path)
-            yield str(segment.path)
-        lost = lost_end(self._directory, found)
+            if segment.open:
+                yield str(segment.path)
+            else:
+                yield from self.segment(str(segment.path))
+        lost = lost_end(Path(directory), found)
         if lost is not None:
-            self._say(f"segment {lost} is missing at the end", self._directory)
+            self._say(f"segment {lost} is missing at the end", directory)
 
-    def _say(self, what: str, where: Path) -> None:
+    def segment(self, path: str) -> Iterator[str]:
+        """One closed segment by itself. Raises InputError."""
+        problem = check(Path(path))
+        if problem is not None:
+            self._say(problem, path)
+        yield path
+
+    def _say(self, what: str, where: str | Path) -> None:
         self.damaged = True
         self._tell(f"damage: {where}: {what}")

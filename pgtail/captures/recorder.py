@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pgtail.captures.framing import FORMAT, PREDECESSOR, SEGMENT, TRANSACTION
+from pgtail.captures.names import SegmentName
 from pgtail.captures.position import remember
 from pgtail.captures.recovery import recover
 from pgtail.captures.segment import Segment
@@ -149,15 +150,18 @@ class Recorder:
     def _segment_for(self, frame: bytes) -> Segment:
         """The segment that a frame goes to: another one where this one is full."""
         segment = self._segment
-        if segment is not None and segment.size >= self._rotation.size:
+        if segment is not None and segment.size < self._rotation.size:
+            return segment
+        name = self._stream.name_before(frame)
+        if segment is not None and name == segment.name:
+            return segment  # nothing in it is numbered yet: another one would have the same name
+        if segment is not None:
             self._finish(segment)
-        if self._segment is None:
-            self._segment = self._begin(frame)
+        self._segment = self._begin(name)
         return self._segment
 
-    def _begin(self, frame: bytes) -> Segment:
+    def _begin(self, name: SegmentName) -> Segment:
         stream = self._stream
-        name = stream.name_before(frame)
         segment = Segment(self._directory, name, compress=self._compress)
         head = {**self._head, SEGMENT: str(name), PREDECESSOR: self._predecessor}
         if stream.inside:

@@ -74,7 +74,8 @@ class Rewriter:
         frame = _XLOG_DATA.pack(b"w", lsn or 0, lsn or 0, clock or 0)
         if isinstance(message, StreamStart):
             self._segment = message.xid
-            self._streams.setdefault(message.xid, _Kept())
+            if message.xid not in self._streams:
+                self._streams[message.xid] = _Kept()
         elif isinstance(message, StreamStop):
             self._segment = None
         elif isinstance(message, StreamAbort):

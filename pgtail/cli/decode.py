@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgtail.captures.names import OPEN
+from pgtail.captures.names import CLOSED, OPEN
 from pgtail.cli.options import dump_options, filter_options, limit_option, output_options, verbose_option
 from pgtail.errors import AssemblyError, InputError
 
@@ -107,13 +107,13 @@ class Decode:
     def _expanded(self, names: tuple[str, ...]) -> Iterator[str]:
         """The files, and instead of a directory the segments of the capture in it."""
         for name in names:
-            if name == "-" or not os.path.isdir(name):
+            if not (name.endswith(CLOSED) or os.path.isdir(name)):
                 yield name
                 continue
             from pgtail.captures.look import Look
 
-            look = Look(name, self._tell)
-            yield from look.files()
+            look = Look(self._tell)
+            yield from look.capture(name) if os.path.isdir(name) else look.segment(name)
             self._damaged = self._damaged or look.damaged
 
     def _tell(self, text: str) -> None:

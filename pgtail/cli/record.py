@@ -76,9 +76,9 @@ def command(source: tuple[str, ...], **options: Any) -> None:
     not exist is created; it keeps WAL on the server whenever nobody records it. pgtail decode DIR reads a capture.
 
     \b
-    pgtail record shop -S cdc -D captures/shop       record until Ctrl-C; started again, it goes on
-    pgtail decode captures/shop                      read it
-    pgtail record --from dump.bin -D captures/dump   make a capture of a dump
+    pgtail record shop -S cdc -D cdc           until Ctrl-C; the next run goes on
+    pgtail decode cdc                          read it
+    pgtail record --from dump.bin -D capture   make a capture of a dump
     """
     from pgtail.cli.common import exit_statuses
 

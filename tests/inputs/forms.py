@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from pgtail.errors import InputError
 from pgtail.inputs import Input, Source, open_input
@@ -72,10 +73,19 @@ def copytext(capture: Capture) -> bytes:
     return csv(capture).partition(b"\n")[2].replace(b",", b"\t").replace(b"\\", b"\\\\")
 
 
+def pgcap(capture: Capture) -> bytes:
+    """A segment: its parameters, the frames, its end."""
+    start = server_message("S", b"pgtail.format\x001\0") + server_message("S", b"pgtail.start\0\0")
+    data = start + b"".join(server_message("d", frame) for frame in capture.frames())
+    end = f"pgtail.end\0{len(messages_of(capture))} {len(data)} {sha256(data).hexdigest()}\0"
+    return data + server_message("S", end.encode())
+
+
 FORMS: dict[str, Callable[[Capture], bytes]] = {
     "recvlogical": recvlogical,
     "raw": raw,
     "copydata": copydata,
+    "pgcap": pgcap,
     "lengths": lengths,
     "pgcopy": pgcopy,
     "hex": hex_lines,
@@ -85,7 +95,7 @@ FORMS: dict[str, Callable[[Capture], bytes]] = {
 }
 """One writer for each form, by the name of the form."""
 
-BINARY = ("recvlogical", "raw", "copydata", "lengths", "pgcopy")
+BINARY = ("recvlogical", "raw", "copydata", "pgcap", "lengths", "pgcopy")
 
 
 @dataclass

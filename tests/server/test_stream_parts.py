@@ -17,11 +17,17 @@ from pgtail.server.cures import connection_error, server_error
 from pgtail.server.feedback import Feedback
 from pgtail.server.options import Wanted, check_two_phase, identifier, literal, resolve
 from pgtail.server.plan import counts_as_standby
-from pgtail.server.words import size_text
 from pgtail.server.spool import Spool
+from pgtail.server.words import size_text
 from pgtail.wire.walsender import StandbyStatusUpdate
 
 # -- options ---------------------------------------------------------------------------------------------------
+
+
+def next_of(spool: Spool, most: int) -> bytes:
+    frames = spool.take(most)
+    assert frames is not None
+    return frames
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_a_spool_keeps_the_order_through_memory_and_files() -> None:
     taken: list[bytes] = []
 
     def take() -> None:
-        while found := spool.take(4_000):
+        while found := next_of(spool, 4_000):
             taken.extend(frames_of(found))
             if rng.random() < 0.05:
                 time.sleep(0.002)
@@ -223,12 +229,12 @@ def test_a_spool_is_full_by_what_waits_on_disk_not_by_what_went_through() -> Non
     for _ in range(20):
         assert spool.put([b"x" * 900])
         assert spool.put([b"y" * 900])
-        assert frames_of(spool.take(1 << 20) + spool.take(1 << 20)) == [b"x" * 900, b"y" * 900]
+        assert frames_of(next_of(spool, 1 << 20) + next_of(spool, 1 << 20)) == [b"x" * 900, b"y" * 900]
     assert spool.put([b"a" * 900])
     assert spool.put([b"b" * 3_000])
     assert not spool.put([b"c"])
     assert spool.waiting == 3_901 + 3 * 4
-    waiting = [frame for _ in range(3) for frame in frames_of(spool.take(1 << 20))]
+    waiting = [frame for _ in range(3) for frame in frames_of(next_of(spool, 1 << 20))]
     assert waiting == [b"a" * 900, b"b" * 3_000, b"c"]
     assert not spool.idle
     assert spool.put([b"d"])
@@ -247,7 +253,7 @@ def test_a_spool_that_cannot_write_says_where(monkeypatch: pytest.MonkeyPatch, t
     assert spool.put([b"x" * 11])
     with pytest.raises(OutputError, match="set TMPDIR to a folder with room"):
         spool.put([b"y"])
-    assert frames_of(spool.take(100)) == [b"x" * 11]
+    assert frames_of(next_of(spool, 100)) == [b"x" * 11]
 
 
 def test_sizes_in_words() -> None:

@@ -1,0 +1,126 @@
+"""`pgtail record` on real servers: it goes on where it stopped, and acknowledges what is on the disk."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pgtail.server.embedded import EmbeddedServer
+from pgtail.wire.scalars import parse_lsn
+from tests.decoding import Result, command
+from tests.recording.captures import segments
+from tests.recording.torture import torture
+from tests.server.tailing import stream, wait_for
+from tests.servers import Database
+
+SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
+
+
+def record(database: Database, directory: Path, *options: str) -> Result:
+    return command("record", database.conninfo(), "-S", "cap", "-D", directory, *options)
+
+
+def confirmed(database: Database) -> int:
+    return parse_lsn(
+        database.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'cap'")
+    )
+
+
+def test_killed_again_and_again(newest_server: EmbeddedServer) -> None:
+    torture(newest_server, 25, 0, time.time_ns() % 1_000_000, print)
+
+
+def test_it_creates_the_slot_and_goes_on(database: Database, tmp_path: Path) -> None:
+    database.execute(*SCHEMA)
+    first = record(database, tmp_path / "c", "--until", "now")
+    assert (first.status, "slot cap was created: it stays, and keeps WAL" in first.stderr) == (0, True)
+    database.execute("SELECT pg_create_logical_replication_slot('truth', 'pgoutput')")
+    database.execute(*[f"INSERT INTO t VALUES ({i}, 'row {i}')" for i in range(10)])
+    assert record(database, tmp_path / "c", "--until", "now").status == 0
+    database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(100, 3000) i", "TRUNCATE t")
+    assert record(database, tmp_path / "c", "--until", "now", "--segment-size", "50kB").status == 0
+    assert len(segments(tmp_path / "c")) > 5
+    truth, _ = stream(database, "-S", "truth", "--until", "now", "-o", "json")
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert (found.status, found.stderr) == (0, "")
+    assert len(found.lines) == len(truth) == 2912
+    assert [(one["commit_lsn"], one["seq"]) for one in truth] == [
+        (one["commit_lsn"], str(one["seq"])) for one in found.objects
+    ]
+
+
+def test_what_is_acknowledged_is_on_the_disk_and_idle_positions_too(newest_database: Database, tmp_path: Path) -> None:
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "0.05"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from pgtail.cli import main; main()", "record", *arguments], stderr=subprocess.PIPE
+    )
+    try:
+        before = confirmed(database)
+        database.execute("INSERT INTO t VALUES (1, 'x')")
+        after = parse_lsn(database.value("SELECT pg_current_wal_flush_lsn()::text"))
+        wait_for("acknowledgement", lambda: confirmed(database) > before)
+        assert confirmed(database) <= after
+        running.kill()
+        running.communicate()
+    finally:
+        running.kill()
+        running.wait()
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert [one["new"] for one in found.objects] == [{"id": 1, "v": "x"}]
+    wait_for("free slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+    database.execute("CREATE TABLE unpublished ()", "SELECT pg_switch_wal()", "CHECKPOINT")
+    assert record(database, tmp_path / "c", "--until", "now").status == 0
+    idle = confirmed(database)
+    assert idle > after
+    assert record(database, tmp_path / "c", "--until", "now").status == 0
+    assert confirmed(database) >= idle
+
+
+def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    database.execute("INSERT INTO t VALUES (1, 'lost')")
+    stream(database, "-S", "cap", "--until", "now", "--ack", "commit", "-o", "json")
+    refused = record(database, tmp_path / "c", "--until", "now")
+    assert (refused.status, "somebody else has consumed it" in refused.stderr) == (3, True)
+    database.execute("INSERT INTO t VALUES (2, 'kept')")
+    assert record(database, tmp_path / "c", "--until", "now", "--allow-gap").status == 0
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert [one["new"]["v"] for one in found.objects] == ["kept"]
+    database.execute("SELECT pg_drop_replication_slot('cap')")
+    gone = record(database, tmp_path / "c", "--until", "now")
+    assert (gone.status, "slot cap does not exist" in gone.stderr) == (3, True)
+    other = command("record", database.conninfo(), "-S", "other", "-D", tmp_path / "c", "--until", "now")
+    assert (other.status, "is of slot cap, not other" in other.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_closes_what_is_open(newest_database: Database, tmp_path: Path, sent: signal.Signals) -> None:
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "60"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from pgtail.cli import main; main()", "record", *arguments], stderr=subprocess.PIPE
+    )
+    wait_for("segment", lambda: list((tmp_path / "c").glob("*.part")))
+    running.send_signal(sent)
+    _, said = running.communicate(timeout=30)
+    assert (running.returncode, b"has everything up to" in said) == (0, True)
+    assert not list((tmp_path / "c").glob("*.part"))
+    assert [one["new"]["id"] for one in command("decode", "-o", "json", tmp_path / "c").objects] == [1]
+
+
+def test_a_slot_is_needed(newest_database: Database, tmp_path: Path) -> None:
+    result = command("record", newest_database.conninfo(), "-D", tmp_path / "c")
+    assert (result.status, "--slot NAME is missing" in result.stderr) == (2, True)
