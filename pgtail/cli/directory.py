@@ -14,7 +14,7 @@ from typing import Final
 from pgtail.cli.common import BATCH
 from pgtail.errors import OutputError
 
-_UNSAFE: Final = re.compile(r"[/%\x00-\x1f\x7f]|\A\.")
+_UNSAFE: Final = re.compile(r"[/%.\x00-\x1f\x7f]")
 
 
 class _File:
@@ -44,7 +44,7 @@ class DirectorySink:
         self.stopped = False
         self._folder = Path(name)
         self._append = append
-        self._files: dict[tuple[str, bytes], _File] = {}
+        self._files: dict[tuple[tuple[str, ...], bytes], _File] = {}
         self._taken: set[str] = set()
         self._dirty: dict[Path, _File] = {}
         self._unsynced: set[Path] = set()
@@ -57,11 +57,11 @@ class DirectorySink:
         if held is not None and not append:
             raise OutputError(f"{name} holds {held.name} already: pgtail decode writes into an empty directory")
 
-    def open(self, name: str, header: bytes) -> _File:
-        """The file of a table (`name`) whose columns are told by `header`. Raises OutputError."""
+    def open(self, name: tuple[str, ...], header: bytes) -> _File:
+        """The file of a table (`name`: its schema and its own) that begins with `header`. Raises OutputError."""
         file = self._files.get((name, header))
         if file is None:
-            file = self._files[name, header] = self._find(_safe(name), header)
+            file = self._files[name, header] = self._find(".".join(map(_safe, name)), header)
         return file
 
     def _find(self, name: str, header: bytes) -> _File:
@@ -146,5 +146,5 @@ class DirectorySink:
 
 
 def _safe(name: str) -> str:
-    """A file's name: what would lead elsewhere, or hide it, as %XX."""
+    """A part of a file's name: what would lead elsewhere, or ends a part, as %XX."""
     return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)

@@ -17,9 +17,9 @@ class Sink(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-OpenFile: TypeAlias = Callable[[str, bytes], Sink]
-"""(name, header) -> a file of that name, without ending, in the directory that was asked for; it begins with the
-header. A name may come again: with another header it is another file."""
+OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
+"""(schema and table, header) -> their file in the directory that was asked for, which begins with the header. A table
+may come again: with another header it is another file."""
 
 
 @dataclass(frozen=True, slots=True)

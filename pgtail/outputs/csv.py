@@ -127,8 +127,8 @@ class Csv:
     def _open(self, relation: Relation, names: tuple[str, ...]) -> Sink:
         header = (",".join([*OWN, *map(_field, names)]) + "\n").encode()
         if self._options.open_file is not None:
-            schema, name = (part.replace("%", "%25").replace(".", "%2E") for part in (relation.schema, relation.name))
-            return self._options.open_file(f"{schema}.{name}" if relation.seen else relation.qualified, header)
+            name = (relation.schema, relation.name) if relation.seen else (relation.qualified,)
+            return self._options.open_file(name, header)
         if self._only is None:
             self._sink.write(header)
             self._only = (relation.qualified, names)

@@ -30,6 +30,11 @@ class Stack:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def held(self) -> int:
+        """About how many bytes of them are in memory."""
+        return self._size
+
     def push(self, text: bytes) -> None:
         """One more text. Raises OutputError where the temporary file cannot be written."""
         self._top.append(text)

@@ -1,4 +1,4 @@
-"""wal2json's two formats: compared with the plugin itself on a real server, and by example where it has nothing to say."""
+"""wal2json's two formats: compared with the plugin itself on a real server, and by example where it says nothing."""
 
 from __future__ import annotations
 
