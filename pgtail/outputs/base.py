@@ -60,7 +60,10 @@ class Output(Protocol):
         """Render one event."""
 
     def finish(self) -> None:
-        """The input ended, or broke off: close what is open, so that what was written is well formed."""
+        """The input ended, or broke off: close what is open, so that what was written is well formed.
+
+        May be called again, where ending failed the first time.
+        """
 
 
 Parts: TypeAlias = tuple[bytes, bytes, bytes]

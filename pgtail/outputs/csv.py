@@ -58,6 +58,7 @@ class Csv:
         if self._messages:
             messages = "1 logical message was" if self._messages == 1 else f"{self._messages} logical messages were"
             self._options.tell(f"{messages} left out: they have no table")
+            self._messages = 0
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RowChange):

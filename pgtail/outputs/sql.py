@@ -77,6 +77,7 @@ class Sql:
         if self._left_out:
             changes = "1 change" if self._left_out == 1 else f"{self._left_out} changes"
             self._tell(f"{changes} could not be written as SQL: a comment stands in the place of each")
+            self._left_out = 0
 
     def _write(self, text: str) -> None:
         if not self._begun:

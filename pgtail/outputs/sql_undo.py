@@ -30,12 +30,16 @@ class SqlUndo:
         self._stack = Stack()
         self._mark = 0
         self._open = False
+        self._finished = False
         self._left_out: Counter[str] = Counter()
         self._left_out_now: Counter[str] = Counter()
         self._held = Held(self._event, options.tell)
         self.event = self._held.event
 
     def finish(self) -> None:
+        if self._finished:
+            return
+        self._finished = True
         self._held.finish()
         if self._open:
             self._stack.cut(self._mark)
