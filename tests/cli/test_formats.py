@@ -55,7 +55,7 @@ def test_what_an_output_has_to_say_is_on_standard_error() -> None:
     assert found.status == 0
     assert "pgtail: 4 changes cannot be undone: a comment stands in the place of each\n" in found.stderr
     gid = lengths(relation(), begin_prepare(7, "\x1b[31m"), insert("1", "a"), prepare(7, "\x1b[31m"))
-    found = decode("-o", "wal2json", input=gid)
+    found = decode("-o", "wal2json", "--input-format", "lengths", input=gid)
     assert "prepared transaction" in found.stderr
     assert "\x1b" not in found.stderr
 
