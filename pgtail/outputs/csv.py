@@ -11,10 +11,9 @@ from typing import Final
 
 from pgtail.errors import OptionError
 from pgtail.outputs.base import OutputOptions, Sink
-from pgtail.outputs.celltext import cell_text, columns_of
+from pgtail.outputs.celltext import cell_text, columns_of, filled, timestamp
 from pgtail.outputs.held import Held
 from pgtail.outputs.ndjson import not_in_identity
-from pgtail.outputs.wal2json_values import timestamp
 from pgtail.relations import Relation
 from pgtail.transaction import Event, LogicalMessage, RowChange, TableTruncate
 from pgtail.values import Undecoded
@@ -74,16 +73,7 @@ class Csv:
             return
         if change.old is not None:
             self._line(change, "before", change.old, frozenset(not_in_identity(change)))
-        new = change.new
-        if self._options.fill_unchanged and change.old is not None:
-            old = change.old
-            new = tuple(
-                [
-                    old[i] if cell is UNCHANGED and i < len(old) and old[i] is not None else cell
-                    for i, cell in enumerate(new)
-                ]
-            )
-        self._line(change, change.op, new)
+        self._line(change, change.op, filled(change) if self._options.fill_unchanged else change.new)
 
     def _line(
         self, change: RowChange | TableTruncate, op: str, row: TupleData, skip: frozenset[int] = frozenset()

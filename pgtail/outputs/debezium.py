@@ -17,7 +17,7 @@ import orjson
 from pgtail import __version__
 from pgtail.outputs import debezium_schema
 from pgtail.outputs.base import OutputOptions, Sink
-from pgtail.outputs.celltext import cell_text, columns_of
+from pgtail.outputs.celltext import cell_text, columns_of, filled
 from pgtail.outputs.debezium_values import UNAVAILABLE, Converter, converter
 from pgtail.outputs.held import Held
 from pgtail.outputs.ndjson import not_in_identity
@@ -158,7 +158,7 @@ class Debezium:
         if change.old is not None:
             before = _Row(table, change.old, frozenset(not_in_identity(change)))
         if change.new is not None:
-            after = _Row(table, _filled(change, change.new))
+            after = _Row(table, filled(change))
         if change.op == "update" and before is not None and after is not None and _key_changed(change):
             # As the connector does it: the row with the old key is gone, one with a new key has come.
             self._rows(table, change, b"d", before, None)
@@ -230,14 +230,6 @@ class Debezium:
         if self._options.kafka_schema:
             payload = b'{"schema":%b,"payload":%b}' % (schema, payload)
         self._write(payload + b"\n")
-
-
-def _filled(change: RowChange, new: TupleData) -> TupleData:
-    """The new row with values that were not sent anew, but came with the old row."""
-    old = change.old
-    if old is None or change.old_kind != "O" or UNCHANGED not in new:
-        return new
-    return tuple([old[i] if cell is UNCHANGED and i < len(old) else cell for i, cell in enumerate(new)])
 
 
 def _key_changed(change: RowChange) -> bool:

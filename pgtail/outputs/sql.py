@@ -9,7 +9,7 @@ from pgtail.outputs import sql_text
 from pgtail.outputs.base import Output, OutputOptions, Sink
 from pgtail.outputs.escape import quoted
 from pgtail.outputs.sql_text import Unsayable, comment
-from pgtail.relations import Relation
+from pgtail.relations import Relation, differences
 from pgtail.transaction import (
     Ended,
     Event,
@@ -125,8 +125,9 @@ class Sql:
                     self._write(comment(f"left out: {sql_text.place(change)}: {reason}"))
 
     def _schema(self, event: SchemaChange) -> None:
-        if event.before is not None:
-            self._write(comment(f"from here on {event.now.qualified} has other columns; pgoutput has no DDL"))
+        text = table_changed(event)
+        if text:
+            self._write(comment(text))
 
 
 def _options(change: TableTruncate) -> tuple[int | None, bool, bool]:
@@ -181,6 +182,12 @@ def heading(transaction: Transaction) -> str:
     if not transaction.begun:
         parts.append("its beginning was not seen")
     return ", ".join(parts)
+
+
+def table_changed(event: SchemaChange) -> str:
+    """How a table differs from what it was, for people; empty where it was not known before, or does not."""
+    changes = [] if event.before is None else differences(event.before, event.now)
+    return f"{event.now.qualified}: {'; '.join(changes)} (the DDL is not in the stream)" if changes else ""
 
 
 def message_words(message: LogicalMessage) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from pgtail.outputs import sql_text
 from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.held import Held
-from pgtail.outputs.sql import heading
+from pgtail.outputs.sql import heading, table_changed
 from pgtail.outputs.sql_stack import Stack
 from pgtail.outputs.sql_text import Unsayable, comment
 from pgtail.relations import Relation
@@ -65,8 +65,8 @@ class SqlUndo:
             self._push("COMMIT;\n\n")
         elif isinstance(event, Ended):
             self._end(event)
-        elif isinstance(event, SchemaChange) and event.before is not None:
-            self._push(comment(f"before this {event.now.qualified} had other columns; pgoutput has no DDL"))
+        elif isinstance(event, SchemaChange) and (text := table_changed(event)):
+            self._push(comment(f"undo also: {text}"))
 
     def _push(self, text: str) -> None:
         if text:

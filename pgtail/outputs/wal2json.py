@@ -8,8 +8,9 @@ from __future__ import annotations
 import orjson
 
 from pgtail.outputs.base import OutputOptions, Sink
+from pgtail.outputs.celltext import timestamp
 from pgtail.outputs.held import Held
-from pgtail.outputs.wal2json_values import Field, Values, timestamp
+from pgtail.outputs.wal2json_values import Field, Values
 from pgtail.transaction import Ended, Event, LogicalMessage, RowChange, Started, TableTruncate, Transaction
 from pgtail.wire.scalars import lsn_text
 

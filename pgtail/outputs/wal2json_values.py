@@ -11,13 +11,12 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from pgtail.outputs.celltext import cell_text, columns_of
+from pgtail.outputs.celltext import cell_text, columns_of, filled
 from pgtail.outputs.ndjson import not_in_identity
 from pgtail.relations import Column, Relation
 from pgtail.transaction import RowChange
 from pgtail.values import Undecoded
 from pgtail.wire.cells import UNCHANGED, TupleData
-from pgtail.wire.scalars import time_text
 
 BOOLOID: Final = 16
 BYTEAOID: Final = 17
@@ -50,14 +49,7 @@ class Values:
     def new(self, change: RowChange) -> Iterator[Field]:
         """The new row, without what was not sent of it."""
         assert change.new is not None
-        cells = change.new
-        if self._fill and change.old is not None and UNCHANGED in cells:
-            old = change.old
-            cells = tuple(
-                [old[i] if cell is UNCHANGED and i < len(old) and old[i] is not None else cell
-                 for i, cell in enumerate(cells)]
-            )  # fmt: skip
-        return self._fields(change.relation, cells)
+        return self._fields(change.relation, filled(change) if self._fill else change.new)
 
     def identity(self, change: RowChange) -> Iterator[Field] | None:
         """What identifies the old row: of the old tuple, or, where that did not change, of the new one; None for
@@ -121,11 +113,3 @@ def _unquoted(type_name: str) -> str:
     if type_name.startswith('"') and type_name.endswith('"') and '"."' not in type_name:
         return type_name[1:-1].replace('""', '"')
     return type_name
-
-
-def timestamp(time: int) -> str:
-    """A commit time as timestamptz prints it in UTC (timestamptz_to_str)."""
-    text = time_text(time)
-    before_christ = " BC" if text.endswith(" BC") else ""
-    date, _, clock = text.removesuffix(" BC").removesuffix("Z").partition("T")
-    return f"{date} {clock.rstrip('0').rstrip('.')}+00{before_christ}"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.outputs.wal2json_options import DEFAULTS, ON, enabled
+from pgtail.server.account import Account
 from pgtail.server.embedded import EmbeddedServer
 from tests.bench.live import wal2json_folder
 from tests.encode import (
@@ -53,12 +52,16 @@ def server() -> Iterator[EmbeddedServer]:
     except ServerError as error:
         pytest.skip(f"no wal2json to compare with: {error}")
     # Beside the checkout, for the server's user may not enter that.
-    with tempfile.TemporaryDirectory(prefix="pgtail-", dir="/tmp") as copy:
-        Path(copy).chmod(0o755)
+    account = Account.for_server()
+    copy = account.private_directory()
+    try:
         shutil.copy(folder / "wal2json.so", copy)
+        account.give(copy)
         settings = {"dynamic_library_path": f"$libdir:{copy}", "logical_decoding_work_mem": "64kB"}
         with EmbeddedServer(installation, settings=settings) as running:
             yield running
+    finally:
+        shutil.rmtree(copy)
 
 
 class Both:
