@@ -120,8 +120,13 @@ def _float(text: str) -> bytes:
     return text.encode()
 
 
-def _bool(text: str) -> bytes:
-    return {"t": b"true", "f": b"false"}.get(text) or _raise("not a boolean")
+def _boolean(true: str, false: str) -> Callable[[str], bytes]:
+    def json(text: str) -> bytes:
+        if text not in (true, false):
+            raise ValueError(f"neither {true} nor {false}")
+        return b"true" if text == true else b"false"
+
+    return json
 
 
 def _bytea(text: str) -> bytes:
@@ -134,13 +139,9 @@ def _bytes(data: bytes) -> bytes:
     return b'"%b"' % b64encode(data)
 
 
-def _raise(reason: str) -> bytes:
-    raise ValueError(reason)
-
-
 def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
     if numbers == "string":
-        return Converter({"type": "string"}, lambda text: _dumps(_SPECIAL.get(text, text)))
+        return Converter({"type": "string"}, _numeric_text)
     if typmod < VARHDRSZ:
         fields = [
             {"type": "int32", "optional": False, "field": "scale"},
@@ -150,6 +151,12 @@ def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
         return Converter({"type": "struct", "fields": fields, "name": name, "version": 1}, _variable_scale)
     precision, scale = (typmod - VARHDRSZ) >> 16, (((typmod - VARHDRSZ) & 0x7FF) ^ 1024) - 1024
     return _decimal(scale, {"connect.decimal.precision": str(precision)}, _is_decimal)
+
+
+def _numeric_text(text: str) -> bytes:
+    if text not in _SPECIAL and not _is_decimal(text):
+        raise ValueError("not a decimal")
+    return _dumps(_SPECIAL.get(text, text))
 
 
 def _decimal(scale: int, parameters: dict[str, str], is_decimal: Callable[[str], re.Match[str] | None]) -> Converter:
@@ -207,11 +214,8 @@ def _bits(typmod: int, *, fixed: bool) -> Converter:
         size = (len(text) + 7) // 8 if fixed else (value.bit_length() + 7) // 8
         return _bytes(value.to_bytes(size, "little"))
 
-    def one(text: str) -> bytes:
-        return {"1": b"true", "0": b"false"}.get(text) or _raise("not a bit")
-
     if typmod == 1:
-        return Converter({"type": "boolean"}, one)
+        return Converter({"type": "boolean"}, _boolean("1", "0"))
     length = str(typmod if typmod > 0 else 2**31 - 1)
     name = "io.debezium.data.Bits"
     return Converter({"type": "bytes", "name": name, "version": 1, "parameters": {"length": length}}, json)
@@ -262,7 +266,7 @@ _POINT_FIELDS: Final = [
 ]
 _POINT: Final = {"type": "struct", "fields": _POINT_FIELDS, "name": "io.debezium.data.geometry.Point", "version": 1}
 _SCALARS: Final = {
-    "bool": Converter({"type": "boolean"}, _bool),
+    "bool": Converter({"type": "boolean"}, _boolean("t", "f")),
     "int2": Converter({"type": "int16"}, _integer),
     "int4": Converter({"type": "int32"}, _integer),
     "int8": Converter({"type": "int64"}, _integer),
