@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTEXTS = {context.command_path: context for context in make_man.commands()}
 PAGES = sorted(path.name for path in make_man.MAN.glob("*.[1-8]"))
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z]")
 
 OTHERS = {"--csv", "--start"}
 """Options of psql and pg_recvlogical in the examples."""

@@ -10,6 +10,7 @@ import select
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -144,13 +145,23 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def build_output(options: dict[str, Any], sink: Sink) -> Output:
-    """The output that the output options ask for, to `sink`."""
+def build_output(
+    options: dict[str, Any], sink: Sink, *, tell: Callable[[str], None] = say, database: str = ""
+) -> Output:
+    """The output that the output options ask for, to `sink`. Raises OptionError.
+
+    `tell` is for what the output has to say to a person, `database` the name of the one that is read, if known.
+    """
+    from pgtail.cli.formats import format_options
     from pgtail.outputs import open_output
+    from pgtail.outputs.escape import escape
 
     terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
     name = options["output"] or ("table" if terminal else "json")
-    return open_output(name, sink, _output_options(options, terminal))
+    more = format_options(options, name, sink, database)
+    return open_output(
+        name, sink, replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
+    )
 
 
 def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:

@@ -14,7 +14,7 @@ from pgtail.cli.options import dump_options, filter_options, limit_option, outpu
 from pgtail.errors import AssemblyError, InputError
 
 if TYPE_CHECKING:
-    from pgtail.cli.common import FileSink
+    from pgtail.cli.formats import Target
     from pgtail.inputs import Input
     from pgtail.pipeline import Pipeline
     from pgtail.transaction import Note
@@ -64,7 +64,8 @@ class Decode:
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import build_filter, build_output, build_types, open_sink, tell_filter
+        from pgtail.cli.common import build_filter, build_output, build_types, tell_filter
+        from pgtail.cli.formats import open_target
         from pgtail.compiled import compiled
         from pgtail.pipeline import Pipeline
         from pgtail.wire.decoder import Decoder
@@ -78,7 +79,7 @@ class Decode:
         assume = options["assume"] and options["assume"].partition("=")[2]
         decoder = Decoder(assume=assume, encoding=options["encoding"])
         assembler = Assembler(types, strict=options["strict"])
-        with open_sink(options["file"]) as sink:
+        with open_target(options["file"]) as sink:
             output = build_output(options, sink)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options["limit"])
             pipeline.shorten(decoder)
@@ -90,7 +91,7 @@ class Decode:
         tell_filter(filter_)
         return self._damaged or pipeline.damaged
 
-    def _files(self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> None:
+    def _files(self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: Target) -> None:
         try:
             if all(self._file(file, decoder, pipeline, sink) for file in self._expanded(files)):
                 pipeline.finish()
@@ -122,7 +123,7 @@ class Decode:
 
         say(escape(text))
 
-    def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink) -> bool:
+    def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: Target) -> bool:
         """Decode one file; returns whether there is reason to read the next one."""
         from pgtail.cli.progress import progress, wanted
         from pgtail.inputs import open_input

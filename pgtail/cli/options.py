@@ -45,21 +45,40 @@ def output_options(function: F) -> F:
                 "--file",
                 type=click.Path(),
                 metavar="FILE",
-                help="Write to FILE instead of standard output: decode anew, stream at its end.",
+                help="Write to FILE instead of standard output: decode anew, stream at its end. csv: DIR/ for a file"
+                " per table.",
             ),
+            click.option(
+                "--wal2json",
+                multiple=True,
+                metavar="NAME[=on|off]",
+                help="wal2json, wal2json-v1: an option of that plugin, such as include-xids. Repeatable.",
+            ),
+            click.option(
+                "--source-name",
+                metavar="NAME[/DATABASE]",
+                help="debezium: what stands in source.name and source.db; stream knows the database.",
+            ),
+            click.option(
+                "--schema/--no-schema", "kafka_schema", default=False, help="debezium: each event with its schema."
+            ),
+            click.option("--undo", is_flag=True, help="sql: the inverse, newest change first, written at the end."),
             click.option(
                 "--numbers",
                 type=click.Choice(["exact", "string"]),
                 default="exact",
                 show_default=True,
-                help="JSON: int8 and numeric as numbers with all digits, or quoted for readers that keep 53 bits.",
+                help="JSON: int8 and numeric as numbers with all digits, or quoted for readers that keep 53 bits."
+                " debezium: numeric and money as with decimal.handling.mode precise, or string.",
             ),
             click.option(
                 "--fill-unchanged",
                 is_flag=True,
                 help="Take unchanged TOAST values from the old row, where it was sent.",
             ),
-            click.option("--transactions", is_flag=True, help="json: also a line where a transaction begins and ends."),
+            click.option(
+                "--transactions", is_flag=True, help="json, debezium: also a line where a transaction begins and ends."
+            ),
             click.option(
                 "--schema-changes", is_flag=True, help="Also say when a table is described for the first time or anew."
             ),

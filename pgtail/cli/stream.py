@@ -11,6 +11,7 @@ from pgtail.cli.stream_options import connection_options, protocol_options, rang
 from pgtail.errors import OptionError, OutputError, PgtailError
 
 if TYPE_CHECKING:
+    from pgtail.cli.directory import DirectorySink
     from pgtail.cli.voice import StreamSink, Voice
     from pgtail.filters import Filter
     from pgtail.pipeline import Pipeline
@@ -63,8 +64,10 @@ class Stream:
         """
         import os
 
-        from pgtail.cli.common import build_filter, build_types, open_sink
+        from pgtail.cli.common import build_filter, build_types
         from pgtail.cli.connecting import connector_of
+        from pgtail.cli.directory import DirectorySink
+        from pgtail.cli.formats import open_target
         from pgtail.cli.voice import StreamSink, Voice
         from pgtail.server.interrupt import Interrupt
 
@@ -74,7 +77,9 @@ class Stream:
         request, connector = self._request(), connector_of(options)
         voice = Voice(options["verbose"])
         try:
-            with Interrupt() as interrupt, open_sink(options["file"], append=True) as file:
+            with Interrupt() as interrupt, open_target(options["file"], append=True) as file:
+                if isinstance(file, DirectorySink):
+                    return self._tail(connector, request, types, filter_, file, voice, interrupt)
                 # A pipe that is stuck must not keep standard error from being written.
                 sink = StreamSink(file.fd, file.name, voice if os.isatty(file.fd) else None)
                 if options["file"] not in (None, "-"):
@@ -92,24 +97,26 @@ class Stream:
         request: Request,
         types: Types,
         filter_: Filter,
-        sink: StreamSink,
+        sink: StreamSink | DirectorySink,
         voice: Voice,
         interrupt: Interrupt,
     ) -> bool:
         from pgtail.assembler import Assembler
         from pgtail.cli.common import ClosedPipe, build_output, tell_note
+        from pgtail.cli.formats import check_acknowledged
         from pgtail.pipeline import Pipeline
         from pgtail.server.pump import Ending
         from pgtail.server.tail import Tail
 
         plan = self._plan(connector, request, types, interrupt)
+        check_acknowledged(self._options, plan)
         for warning in plan.warnings:
             voice.tell(f"warning: {warning}")
         voice.detail(f"options: {plan.options.words()}")
         assembler = Assembler(types)
         pipeline = Pipeline(
             assembler,
-            build_output(self._options, sink),
+            build_output(self._options, sink, tell=voice.tell, database=plan.server.database),
             filter_=filter_,
             note=lambda note: tell_note(note, tell=voice.tell),
             limit=self._options["limit"],
@@ -204,7 +211,9 @@ class Stream:
                 types.declare_enums(facts.enums(connection))
         return plan
 
-    def _make_taker(self, plan: Plan, pipeline: Pipeline, sink: StreamSink, interrupt: Interrupt) -> MakeTaker:
+    def _make_taker(
+        self, plan: Plan, pipeline: Pipeline, sink: StreamSink | DirectorySink, interrupt: Interrupt
+    ) -> MakeTaker:
         from pgtail.server.spool import Spool
         from pgtail.server.worker import Worker
         from pgtail.wire.decoder import Decoder

@@ -12,6 +12,11 @@ OUTPUTS: Final = {
     "table": ("pgtail.outputs.table", "Table"),
     "json": ("pgtail.outputs.ndjson", "Json"),
     "json-tx": ("pgtail.outputs.json_tx", "JsonTx"),
+    "wal2json": ("pgtail.outputs.wal2json", "Wal2Json"),
+    "wal2json-v1": ("pgtail.outputs.wal2json_v1", "Wal2JsonV1"),
+    "debezium": ("pgtail.outputs.debezium", "Debezium"),
+    "sql": ("pgtail.outputs.sql", "open_sql"),
+    "csv": ("pgtail.outputs.csv", "Csv"),
 }
 """Name -> (module, class): a module is loaded when it is used, for the table brings rich with it."""
 

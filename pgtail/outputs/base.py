@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
+from pgtail.outputs import wal2json_options
 from pgtail.transaction import Event
 from pgtail.wire.cursor import Buffer
 
@@ -15,12 +17,17 @@ class Sink(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
+OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
+"""(schema and table, header) -> their file in the directory that was asked for, which begins with the header. A table
+may come again: with another header it is another file."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """What the user may choose about outputs; each takes what concerns it.
 
     `width` is the terminal's, in cells; `max_width` (cells of a value) and `max_rows` (of a transaction) are None
-    for no limit.
+    for no limit. `tell` says a sentence to a person; `open_file` is None where everything goes to one sink.
     """
 
     fill_unchanged: bool = False
@@ -30,6 +37,15 @@ class OutputOptions:
     width: int = 80
     max_width: int | None = 60
     max_rows: int | None = 20
+    numbers: Literal["exact", "string"] = "exact"
+    undo: bool = False
+    wal2json: frozenset[str] = wal2json_options.ON
+    """wal2json's own options that are on."""
+    source_name: str = "pgtail"
+    database: str = ""
+    kafka_schema: bool = False
+    tell: Callable[[str], None] = lambda _: None
+    open_file: OpenFile | None = None
 
 
 class Output(Protocol):
@@ -44,7 +60,10 @@ class Output(Protocol):
         """Render one event."""
 
     def finish(self) -> None:
-        """The input ended, or broke off: close what is open, so that what was written is well formed."""
+        """The input ended, or broke off: close what is open, so that what was written is well formed.
+
+        May be called again, where ending failed the first time.
+        """
 
 
 Parts: TypeAlias = tuple[bytes, bytes, bytes]

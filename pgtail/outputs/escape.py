@@ -41,6 +41,18 @@ def hides(text: str) -> bool:
     return not (text.isascii() and text.isprintable()) and _HIDDEN.search(text) is not None
 
 
+def quoted(text: str) -> str:
+    r"""A string as PostgreSQL writes it: 'it''s', and E'...\n' with doubled backslashes where something is hidden."""
+    hidden = hides(text)
+    return f"{'E' if hidden else ''}'{inside_quotes(text, hidden=hidden)}'"
+
+
+def inside_quotes(text: str, *, hidden: bool) -> str:
+    """What stands between the quotes."""
+    text = text.replace("'", "''")
+    return escape(text.replace("\\", "\\\\")) if hidden else text
+
+
 def _spelled(match: re.Match[str]) -> str:
     char = match[0]
     code = ord(char)

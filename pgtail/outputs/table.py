@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pgtail.outputs.base import OutputOptions, Sink
+from pgtail.outputs.escape import quoted
 from pgtail.outputs.table_layout import GAP, Item, item_width, padding, sentence, wrap
 from pgtail.outputs.table_rows import Row, Rows
 from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
-from pgtail.outputs.table_values import ValueStyle, name, quoted
+from pgtail.outputs.table_values import ValueStyle, name
 from pgtail.transaction import (
     Change,
     Ended,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgtail.outputs.escape import escape, hides
+from pgtail.outputs.escape import escape, hides, inside_quotes, quoted
 from pgtail.outputs.table_layout import SPACE, Item, fitting, width_of
 from pgtail.outputs.table_style import Fragment
 from pgtail.values import Codec, Kind, Undecoded
@@ -42,18 +42,6 @@ def name(text: str) -> str:
     if len(text) <= _NAME_LIMIT and width_of(shown) <= _NAME_LIMIT:
         return shown or "''"
     return shown[: fitting(shown, 0, _NAME_LIMIT - 1)] + "…"
-
-
-def quoted(text: str) -> str:
-    r"""A string as PostgreSQL writes it: 'it''s', and E'...\n' with doubled backslashes where something is hidden."""
-    hidden = hides(text)
-    return f"{'E' if hidden else ''}'{_inside(text, hidden=hidden)}'"
-
-
-def _inside(text: str, *, hidden: bool) -> str:
-    """What stands between the quotes."""
-    text = text.replace("'", "''")
-    return escape(text.replace("\\", "\\\\")) if hidden else text
 
 
 class ValueStyle:
@@ -129,7 +117,7 @@ class ValueStyle:
         if not quotes:
             return tuple([(escape(piece), style) for piece in pieces])
         hidden = any(map(hides, pieces))
-        inside = [(_inside(piece, hidden=hidden), style) for piece in pieces]
+        inside = [(inside_quotes(piece, hidden=hidden), style) for piece in pieces]
         return ("E'" if hidden else "'", style), *inside, ("'", style)
 
     def _cut(self, before: str, chars: list[str], after: str, style: str) -> Item:

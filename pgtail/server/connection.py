@@ -27,7 +27,7 @@ _SILENT_PEER: Final = "60000"
 """Milliseconds after which data that the peer's kernel did not confirm ends the connection: we send every few
 seconds, so a peer that vanished without a word is noticed (libpq's tcp_user_timeout)."""
 
-_PINNED: Final[Mapping[str, str]] = {
+PINNED: Final[Mapping[str, str]] = {
     "DateStyle": "ISO",
     "IntervalStyle": "postgres",
     "extra_float_digits": "3",
@@ -126,7 +126,7 @@ class Connector:
     def _pin(self, connection: Connection, *, passthrough: bool) -> None:
         ascii_server = connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
         encoding = "SQL_ASCII" if passthrough or ascii_server else "UTF8"
-        for name, value in {**_PINNED, "client_encoding": encoding}.items():
+        for name, value in {**PINNED, "client_encoding": encoding}.items():
             statement = sql.SQL("SET {} TO {}").format(sql.Identifier(name), sql.Literal(value))
             connection.execute(statement)
 

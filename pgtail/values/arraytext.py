@@ -69,7 +69,7 @@ def _syntax(delimiter: str) -> _Syntax:
 
 def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -> Json:
     """The JSON of an array whose elements' type is known; what is no array, or has an element that is none, is not."""
-    read = _reader(kind, element.of_text, delimiter)
+    read = reader(kind, element.of_text, delimiter)
 
     def of_text(text: str) -> bytes:
         try:
@@ -87,7 +87,7 @@ def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -
 
 def user_array(context: Context, delimiter: str) -> Json:
     """The JSON of a type whose name starts as an array's does: an array of strings, or a string if it is none."""
-    read = _reader(Kind.TEXT, string, delimiter)
+    read = reader(Kind.TEXT, string, delimiter)
 
     def of_text(text: str) -> bytes:
         try:
@@ -149,7 +149,8 @@ def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
     return of_strings
 
 
-def _reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
+def reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
+    """An array's text -> JSON, its elements by `element` unless they are text; one with other bounds is a string."""
     syntax = _syntax(delimiter)
     are_bare = syntax.are_bare
     listed = strings_or_null if kind is Kind.TEXT else functools.partial(_listed, element)

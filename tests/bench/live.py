@@ -137,7 +137,7 @@ def _best(tell: list[str]) -> tuple[Installation, Path | None]:
     for installation in installations().values():
         if installation.bindir not in own:
             try:
-                return installation, _wal2json(installation.major)
+                return installation, wal2json_folder(installation.major)
             except ServerError as error:
                 tell.append(f"wal2json: {error}")
     if not tell:
@@ -145,7 +145,7 @@ def _best(tell: list[str]) -> tuple[Installation, Path | None]:
     return embedded_installations()[0], None
 
 
-def _wal2json(major: int) -> Path:
+def wal2json_folder(major: int) -> Path:
     """Debian's wal2json for an installed server, taken out of its package. Raises ServerError."""
     package, folder = f"postgresql-{major}-wal2json", WORK / f"wal2json-{major}"
     found = next(folder.rglob("wal2json.so"), None)

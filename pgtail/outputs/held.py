@@ -1,0 +1,142 @@
+"""Floor 4, prepared transactions held back until their outcome, for formats that know none; knows no format.
+
+A reader of such a format takes for committed whatever it gets, so it gets a prepared transaction when it is committed,
+and never one that is rolled back: as a slot without two_phase would send them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pgtail.relations import Relation
+from pgtail.streambuffer import StreamBuffer
+from pgtail.transaction import (
+    Change,
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
+
+
+class Held:
+    """Passes events on, those of prepared transactions when they are committed; `tell` says what never came."""
+
+    def __init__(self, event: Callable[[Event], None], tell: Callable[[str], None]) -> None:
+        self._pass_on = event
+        self._tell = tell
+        self._buffer = StreamBuffer()
+        self._waiting: dict[int, Transaction] = {}
+        self._tables: dict[int, Relation] = {}
+        self._inside = False
+        self._after: list[Outcome] = []
+
+    def event(self, event: Event) -> None:
+        """Take one event. Raises OutputError where what waits cannot be kept."""
+        if isinstance(event, Outcome):
+            if self._inside:  # only a damaged input has one here: transactions are never passed on interleaved
+                self._after.append(event)
+            else:
+                self._outcome(event)
+            return
+        transaction = None if isinstance(event, SchemaChange) else getattr(event, "transaction", None)
+        if transaction is None or transaction.state != "prepared" or transaction.xid is None:
+            self._whole(event)
+        elif isinstance(event, Started):
+            self._start(transaction)
+        elif isinstance(event, Ended):
+            self._end(event)
+        elif isinstance(event, RowChange | TableTruncate | LogicalMessage):
+            self._keep(transaction, event)
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        for transaction in self._waiting.values():
+            self._tell(
+                f"prepared transaction {transaction.gid!r} (xid {transaction.xid}) was neither committed nor rolled"
+                " back here: it is not shown"
+            )
+        self._waiting.clear()
+        self._buffer.close()
+
+    def _whole(self, event: Event) -> None:
+        """An event of a transaction that is not held, or of none."""
+        self._pass_on(event)
+        if isinstance(event, Started):
+            self._inside = True
+        elif isinstance(event, Ended):
+            self._inside = False
+            after, self._after = self._after, []
+            for outcome in after:
+                self._outcome(outcome)
+
+    def _start(self, transaction: Transaction) -> None:
+        assert transaction.xid is not None
+        self._buffer.start(transaction.xid)
+        self._waiting[transaction.xid] = transaction
+
+    def _keep(self, transaction: Transaction, change: Change) -> None:
+        xid = transaction.xid
+        assert xid is not None
+        if xid not in self._waiting:
+            self._start(transaction)
+        entry, size = self._entry(change)
+        self._buffer.add(xid, xid, entry, size)
+
+    def _entry(self, change: Change) -> tuple[tuple[Any, ...], int]:
+        """What can be pickled of a change, and about how many bytes it takes."""
+        if isinstance(change, LogicalMessage):
+            return ("message", change.lsn, change.prefix, change.content, True), 100 + len(change.content)
+        version = change.relation.version
+        self._tables[version] = change.relation
+        if isinstance(change, TableTruncate):
+            return ("truncate", change.seq, change.lsn, version, change.cascade, change.restart_identity), 100
+        cells = [cell for row in (change.old, change.new) if row is not None for cell in row]
+        size = 100 + sum(len(cell) + 40 for cell in cells if isinstance(cell, bytes))
+        return (change.op, change.seq, change.lsn, version, change.old_kind, change.old, change.new), size
+
+    def _end(self, event: Ended) -> None:
+        if not event.complete and event.transaction.xid in self._waiting:
+            self._forget(event.transaction.xid)
+
+    def _forget(self, xid: int) -> None:
+        del self._waiting[xid]
+        self._buffer.drop(xid)
+
+    def _outcome(self, outcome: Outcome) -> None:
+        transaction = self._waiting.get(outcome.xid)
+        if transaction is None:
+            if outcome.op == "commit_prepared":
+                self._tell(
+                    f"prepared transaction {outcome.gid!r} (xid {outcome.xid}) was committed, but nothing of what it"
+                    " changed was among what is shown"
+                )
+            return
+        if outcome.op == "commit_prepared":
+            self._commit(transaction, outcome)
+        else:
+            self._forget(outcome.xid)
+
+    def _commit(self, transaction: Transaction, outcome: Outcome) -> None:
+        """Pass a transaction on as if it had come whole."""
+        transaction.state = transaction.gid = None
+        transaction.commit_lsn, transaction.commit_ts, transaction.end_lsn = outcome.lsn, outcome.time, outcome.end_lsn
+        self._pass_on(Started(transaction))
+        for entry in self._buffer.take(outcome.xid):
+            self._pass_on(self._change(transaction, entry))
+        del self._waiting[outcome.xid]
+        self._pass_on(Ended(transaction))
+
+    def _change(self, transaction: Transaction, entry: tuple[Any, ...]) -> Change:
+        if entry[0] == "message":
+            return LogicalMessage(transaction, *entry[1:])
+        op, seq, lsn, version, *rest = entry
+        if op == "truncate":
+            return TableTruncate(transaction, seq, lsn, self._tables[version], *rest)
+        return RowChange(op, transaction, seq, lsn, self._tables[version], *rest)

@@ -1,0 +1,110 @@
+"""What holds for every format that others read: over the captures, in text and in binary form, and after damage."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgtail.assembler import Assembler
+from pgtail.cli.directory import DirectorySink
+from pgtail.errors import InputError
+from pgtail.outputs import open_output
+from pgtail.outputs.base import OutputOptions
+from pgtail.pipeline import Pipeline
+from pgtail.values import Types
+from pgtail.wire.decoder import Decoder
+from tests.corpus import Capture, capture, captures
+from tests.rendering import Sink
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "wal2json": {},
+    "wal2json-v1": {},
+    "debezium": {"transactions": True},
+    "sql": {},
+    "undo": {"undo": True},
+    "csv": {},
+}
+LONG = ("A_big", "C_stream", "E_parallel")
+SHOWN = [one for one in captures() if one.scenario.version == "pg16" and one.scenario.name not in LONG]
+
+
+def written(
+    format_: str, frames: list[bytes], folder: Path, *, encoding: str = "utf-8", damaged: bool = False
+) -> bytes:
+    """Frames in a format; csv in a directory, file after file."""
+    sink, directory = Sink(), DirectorySink(str(folder), append=True)
+    options = OutputOptions(open_file=directory.open, **FORMATS[format_])
+    decoder, assembler = Decoder(encoding=encoding), Assembler(Types(encoding=encoding))
+    output = open_output("sql" if format_ == "undo" else format_, sink, options)
+    pipeline = Pipeline(assembler, output, note=lambda _: None)
+    try:
+        for frame in frames:
+            message, lsn, _ = decoder.frame(frame, 0, len(frame))
+            pipeline.feed(message, lsn)
+        pipeline.finish()
+    except InputError:
+        assert damaged
+        pipeline.break_off()
+    finally:
+        assembler.close()
+    directory.flush()
+    return b"".join(sink.parts) + b"".join([path.read_bytes() for path in sorted(folder.iterdir())])
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_capture_is_well_formed(format_: str, tmp_path: Path) -> None:
+    for number, one in enumerate(SHOWN):
+        (folder := tmp_path / str(number)).mkdir()
+        found = written(format_, list(one.frames()), folder, encoding=one.encoding)
+        assert found.endswith(b"\n"), one
+        assert not any(byte < 0x20 and byte not in b"\n\r\t" for byte in found) or format_ == "csv", one
+        well_formed(format_, found)
+
+
+def well_formed(format_: str, found: bytes) -> None:
+    text = found.decode()
+    if format_ in ("wal2json", "wal2json-v1", "debezium"):
+        for line in text.split("\n")[:-1]:
+            json.loads(line)
+    elif format_ in ("sql", "undo"):
+        assert text.count("\nBEGIN;\n") == sum(text.count(f"\n{end}") for end in ("COMMIT;", "ROLLBACK;", "PREPARE TR"))
+
+
+@pytest.mark.parametrize("format_", sorted(set(FORMATS) - {"debezium"}))
+@pytest.mark.parametrize("scenario", ["A_dml", "A_filter"])
+def test_text_and_binary_form_give_the_same(format_: str, scenario: str, tmp_path: Path) -> None:
+    found = []
+    for name in ("p1", "p1_bin") if scenario == "A_dml" else ("p1_cols", "p1_cols_bin"):
+        (folder := tmp_path / name).mkdir()
+        found.append(written(format_, list(capture(scenario, name).frames()), folder))
+    assert found[0] == found[1]
+
+
+@cache
+def frames_of(one: Capture) -> list[bytes]:
+    return list(one.frames())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damage_is_an_error_of_the_input_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    one = data.draw(
+        st.sampled_from([one for one in SHOWN if one.scenario.name in ("Z_small", "A_types", "A_msgs", "D_twophase")])
+    )
+    frames = list(frames_of(one))
+    for _ in range(data.draw(st.integers(1, 30))):
+        place = data.draw(st.integers(0, len(frames) - 1))
+        damaged = bytearray(frames[place])
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+        frames[place] = bytes(damaged)
+    for format_ in FORMATS:
+        folder = tmp_path_factory.mktemp("csv")
+        well_formed(format_, written(format_, frames, folder, damaged=True))

@@ -1,0 +1,348 @@
+"""`sql` and its inverse, run on a real second database: equal tables afterwards, and the original ones again."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from pgtail.outputs.escape import quoted
+from pgtail.outputs.sql_stack import Stack
+from pgtail.outputs.sql_text import HEAD, identifier
+from pgtail.server.connection import PINNED
+from pgtail.server.embedded import EmbeddedServer
+from tests.encode import (
+    UNCHANGED,
+    begin,
+    begin_prepare,
+    commit,
+    commit_prepared,
+    delete,
+    insert,
+    message,
+    prepare,
+    relation,
+    rollback_prepared,
+    truncate,
+    update,
+)
+from tests.outputs.workload import Message, make_slots, pgoutput, pinned, published, write
+from tests.rendering import Rendered, render
+from tests.servers import Database, Servers, fresh_database, installations
+from tests.tools.scenarios import SCENARIOS, Sessions
+
+Rows = dict[tuple[str, str], list[str]]
+
+
+@pytest.fixture(scope="module")
+def server(servers: Servers) -> EmbeddedServer:
+    """One with contrib, whose types are among those of A_types."""
+    installed = [name for name, found in installations().items() if found.libraries is None]
+    if not installed:
+        pytest.skip("no PostgreSQL is installed beside the embedded ones, which have no contrib")
+    return servers.get(installed[-1])
+
+
+def psql(database: Database, text: bytes) -> subprocess.CompletedProcess[str]:
+    """Run SQL as its head says."""
+    program = database.server.installation.program("psql")
+    command = [str(program), f"--dbname={database.conninfo()}", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", "-"]
+    ran = subprocess.run(command, input=text, capture_output=True, timeout=120, check=False)
+    return subprocess.CompletedProcess(command, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+
+def contents(database: Database, tables: set[tuple[str, str]]) -> Rows:
+    """Every row of these tables as text."""
+    found = {}
+    with pinned(database) as session:
+        for table in sorted(tables):
+            query = sql.SQL("SELECT ROW(t.*)::text FROM {} t").format(sql.Identifier(*table))
+            found[table] = sorted([str(row[0]) for row in session.execute(query)])
+    return found
+
+
+class Pair:
+    """A scenario run on one database, whose set-up alone was run on another."""
+
+    def __init__(self, source: Database, target: Database, name: str, *, full: bool, without: str = "(?!)") -> None:
+        self.source, self.target = source, target
+        [scenario] = [one for one in SCENARIOS if one.name == name]
+        setup, workload = scenario.statements()
+        with contextlib.ExitStack() as stack:
+            sessions = Sessions(source.conninfo(), stack)
+            for made in (sessions, Sessions(target.conninfo(), stack)):
+                # A replication origin belongs to the whole server.
+                assert all("ERROR" not in tag or "pg_replication_origin" in tag for tag in made.run(setup))
+            self.tables = published(source)
+            if full:
+                for schema, table in self.tables:
+                    for database in (source, target):
+                        database.execute(f'ALTER TABLE "{schema}"."{table}" REPLICA IDENTITY FULL')
+            make_slots(source, [("one", "pgoutput", False), ("two", "pgoutput", True)])
+            list(sessions.run([(who, text) for who, text in workload if not re.search(without, text)]))
+
+    def messages(self, slot: str = "one", **options: str) -> list[Message]:
+        return pgoutput(self.source, slot, messages="true", **options)
+
+
+@pytest.fixture
+def databases(server: EmbeddedServer) -> Iterator[tuple[Database, Database]]:
+    with fresh_database(server) as source, fresh_database(server) as target:
+        yield source, target
+
+
+@pytest.mark.parametrize("name", ["A_dml", "A_types"])
+def test_sql_gives_equal_tables(databases: tuple[Database, Database], name: str) -> None:
+    """All types, key changes, TOAST unchanged, every replica identity, truncates of tables that refer to each other."""
+    pair = Pair(*databases, name, full=False)
+    found = write("sql", pair.messages())
+    assert found.told == []
+    before = contents(pair.target, pair.tables)
+    assert (ran := psql(pair.target, found.written)).returncode == 0, ran.stderr
+    after = contents(pair.target, pair.tables)
+    assert after == contents(pair.source, pair.tables)
+    assert after != before
+
+
+@pytest.mark.parametrize("name", ["A_dml", "A_types", "C_stream"])
+def test_undo_gives_the_original_tables(databases: tuple[Database, Database], name: str) -> None:
+    """Under REPLICA IDENTITY FULL everything can be undone but TRUNCATE; streamed transactions are, at their commit."""
+    pair = Pair(*databases, name, full=True, without="TRUNCATE|ALTER TABLE|USING INDEX")
+    before = contents(pair.target, pair.tables)
+    messages = pair.messages(proto_version="2", streaming="true")
+    assert (ran := psql(pair.target, write("sql", messages).written)).returncode == 0, ran.stderr
+    after = contents(pair.target, pair.tables)
+    assert after == contents(pair.source, pair.tables)
+    assert after != before
+    undo = write("sql", messages, undo=True)
+    assert undo.told == []
+    assert (ran := psql(pair.target, undo.written)).returncode == 0, ran.stderr
+    assert contents(pair.target, pair.tables) == before
+
+
+def test_prepared_transactions_are_prepared_again_and_undone_where_they_were_committed(
+    databases: tuple[Database, Database],
+) -> None:
+    pair = Pair(*databases, "D_twophase", full=True, without="TRUNCATE|ALTER TABLE|setup|_reset")
+    before = contents(pair.target, pair.tables)
+    messages = pair.messages("two", proto_version="3", two_phase="true")
+    found = write("sql", messages)
+    for words in (b"PREPARE TRANSACTION '", b"COMMIT PREPARED '", b"ROLLBACK PREPARED '"):
+        assert words in found.written
+    assert (ran := psql(pair.target, found.written)).returncode == 0, ran.stderr
+    assert contents(pair.target, pair.tables) == contents(pair.source, pair.tables) != before
+    assert (ran := psql(pair.target, write("sql", messages, undo=True).written)).returncode == 0, ran.stderr
+    assert contents(pair.target, pair.tables) == before
+
+
+def test_what_cannot_be_read_in_binary_form_is_left_out_and_said(databases: tuple[Database, Database]) -> None:
+    pair = Pair(*databases, "A_types", full=False)
+    found = write("sql", pair.messages(binary="true"))
+    [told] = found.told
+    assert re.fullmatch(r"\d+ changes could not be written as SQL: a comment stands in the place of each", told)
+    assert b"-- left out: insert on public.ty_reg (xid " in found.written
+    assert b"cannot be read as regclass" in found.written
+    num = b'INSERT INTO "public"."ty_num"'
+    plain = [line for line in write("sql", pair.messages()).lines if line.startswith(num)]
+    assert plain
+    assert plain == [line for line in found.lines if line.startswith(num)]
+
+
+ODD = 'o"d\\d\n\u202e\x07日本'
+
+
+def test_names_partitions_inheritance_and_a_second_transaction_on_the_same_rows(
+    databases: tuple[Database, Database],
+) -> None:
+    source, target = databases
+    odd = '"{}"'.format(ODD.replace('"', '""'))
+    for database in databases:
+        database.execute(
+            f"CREATE TABLE {odd} ({odd} text PRIMARY KEY, found int, rows int, statement text)",
+            "CREATE TABLE parted (id int, part int, v text) PARTITION BY LIST (part)",
+            "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1)",
+            "CREATE TABLE parted_2 PARTITION OF parted FOR VALUES IN (2)",
+            "ALTER TABLE parted REPLICA IDENTITY FULL",
+            "ALTER TABLE parted_1 REPLICA IDENTITY FULL",
+            "ALTER TABLE parted_2 REPLICA IDENTITY FULL",
+            "CREATE TABLE base (v text)",
+            "CREATE TABLE derived () INHERITS (base)",
+        )
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES WITH (publish_via_partition_root)")
+    make_slots(source, [("one", "pgoutput", False)])
+    source.execute(
+        f"INSERT INTO {odd} VALUES ('$$ $_1$', 1, 2, 'x'), ('it''s', 3, 4, E'\\\\ \\x01 \u202e :var :''var''')",
+        f"UPDATE {odd} SET found = found + 1, {odd} = {odd} || '!'",
+        "INSERT INTO parted VALUES (1, 1, 'a'), (1, 1, 'a'), (2, 2, NULL)",
+        "UPDATE parted SET part = 2 WHERE ctid = '(0,1)' AND part = 1",
+        "DELETE FROM parted WHERE v IS NULL",
+        "INSERT INTO base VALUES ('kept'); INSERT INTO derived VALUES ('kept')",
+        "TRUNCATE ONLY base",
+        "INSERT INTO parted VALUES (9, 1, 'gone')",
+    )
+    tables = published(source)
+    messages = pgoutput(source, "one")
+    assert (ran := psql(target, write("sql", messages).written)).returncode == 0, ran.stderr
+    assert contents(target, tables) == contents(source, tables)
+    source.execute("TRUNCATE parted")
+    more = pgoutput(source, "one")[len(messages) :]
+    # The table was described before.
+    relations = [(lsn, data) for lsn, data in messages if data.startswith(b"R")]
+    assert (ran := psql(target, write("sql", [*relations, *more]).written)).returncode == 0, ran.stderr
+    assert contents(target, tables) == contents(source, tables)
+
+
+def test_conflicts_are_errors(databases: tuple[Database, Database]) -> None:
+    _, target = databases
+    target.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    for change, rows in ((update(("1", "a")), 0), (delete("1", None), 0), (insert("1", "a"), None)):
+        ran = psql(target, render(relation(), begin(), change, change, commit(), output="sql").written)
+        assert ran.returncode == 3
+        assert ("0 rows instead of 1: " in ran.stderr) if rows == 0 else ("duplicate key" in ran.stderr)
+        assert target.query("SELECT * FROM t") == []
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_any_text_is_quoted_so_that_the_server_reads_it(
+    session: psycopg.Connection[tuple[str]], texts: list[str]
+) -> None:
+    for text in texts:
+        assert quoted(text).isprintable() or not text.isascii()
+        [value] = session.execute(f"SELECT {quoted(text)}".encode()).fetchall()
+        assert value == (text,)
+        if 0 < len(text.encode()) < 60:
+            cursor = session.execute(f"SELECT 1 AS {identifier(text)}".encode())
+            assert cursor.description is not None
+            assert cursor.description[0].name == text
+
+
+@pytest.fixture(scope="module")
+def session(server: EmbeddedServer) -> Iterator[psycopg.Connection[tuple[str]]]:
+    with fresh_database(server) as database, contextlib.closing(database.connect()) as connection:
+        connection.execute("SET standard_conforming_strings = on")
+        yield connection
+
+
+def test_the_head_sets_what_pgtail_pins() -> None:
+    set_ = dict(re.findall(r"^SET (\w+) = '?([^';]*)'?;$", HEAD, re.MULTILINE))
+    for name, value in PINNED.items():
+        assert set_[name].removesuffix(", MDY") == value
+
+
+# -- by example --------------------------------------------------------------------------------------------------------
+
+
+def statements(found: Rendered) -> list[str]:
+    """Without the head and empty lines."""
+    return [line for line in found.written.decode().removeprefix(HEAD).splitlines() if line]
+
+
+FULL = relation(identity="f", key=(0, 1))
+
+
+def test_what_cannot_be_undone_is_a_comment_and_told() -> None:
+    told: list[str] = []
+    changes = (update(("1", "b")), update(("2", "b"), ("1", None)), delete("2", None), truncate(100), insert("3", "c"))
+    found = statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True, tell=told.append))
+    assert found[0] == "-- 4 changes cannot be undone: a comment stands in the place of each"
+    assert [line for line in found if "cannot be undone: " in line][1:] == [
+        "-- cannot be undone: truncate on public.t (xid 7, seq 4): what the table held was not sent",
+        *[
+            f"-- cannot be undone: {op} on public.t (xid 7, seq {seq}): the server sent no old values"
+            " (under REPLICA IDENTITY FULL it does)"
+            for op, seq in (("delete", 3), ("update", 2), ("update", 1))
+        ],
+    ]
+    assert [line for line in found if line.startswith("CALL")] == [
+        'CALL pg_temp.one_row($$DELETE FROM "public"."t" WHERE "id" = \'3\'$$);'
+    ]
+    assert told == [
+        "4 changes cannot be undone: a comment stands in the place of each",
+        "2 times update on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
+        "delete on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
+        "truncate on public.t: what the table held was not sent",
+    ]
+
+
+def test_a_row_that_is_nothing_but_key_can_be_undone() -> None:
+    key = relation(columns=(("id", 23),))
+    changes = (update(("2",), ("1",)), delete("2"))
+    found = statements(render(key, begin(), *changes, commit(), output="sql", undo=True))
+    assert found[2:4] == [
+        'INSERT INTO "public"."t" ("id") OVERRIDING SYSTEM VALUE VALUES (\'2\');',
+        'CALL pg_temp.one_row($$UPDATE "public"."t" SET "id" = \'1\' WHERE "id" = \'2\'$$);',
+    ]
+
+
+def test_unchanged_toast_stays_what_it_was() -> None:
+    change = update(("1", UNCHANGED), ("2", "old"), "O")
+    [_, _, redo, _] = statements(render(FULL, begin(), change, commit(), output="sql"))
+    assert "SET \"id\" = '1' WHERE" in redo
+    [_, _, undo, _] = statements(render(FULL, begin(), change, commit(), output="sql", undo=True))
+    assert "SET \"id\" = '2' WHERE" in undo
+    assert "ROW('1', 'old')::text" in undo
+
+
+def test_what_was_not_committed_is_rolled_back_or_not_undone() -> None:
+    cut = (relation(), begin(), insert("1", "a"))
+    assert statements(render(*cut, output="sql", broken_off=True))[-1] == "ROLLBACK;"
+    assert statements(render(*cut, output="sql", undo=True, broken_off=True)) == ["-- nothing to undo"]
+    prepared = (relation(), begin_prepare(7), insert("1", "a"), prepare(7))
+    told: list[str] = []
+    assert statements(render(*prepared, output="sql", undo=True, tell=told.append)) == ["-- nothing to undo"]
+    assert "neither committed nor rolled back" in told[0]
+    assert statements(render(*prepared, rollback_prepared(7), output="sql", undo=True)) == ["-- nothing to undo"]
+    assert len(statements(render(*prepared, commit_prepared(7), output="sql", undo=True))) == 4
+
+
+def test_what_sql_cannot_say_is_a_comment() -> None:
+    told: list[str] = []
+    changes = (insert("1", "a"), message(b"hi\x1b[31m"), commit(), message(b"x" * 300, transactional=False))
+    found = statements(render(begin(), *changes, output="sql", tell=told.append))
+    assert found == [
+        "-- xid 7, 0/100, committed at 2000-01-01 00:00:00.000000Z",
+        "BEGIN;",
+        "-- left out: insert on relation 100 (xid 7, seq 1): the table with OID 100 was never described",
+        "-- message 'p': 'hi\\x1b[31m'",
+        "COMMIT;",
+        f"-- message 'p', not transactional: '{'x' * 200}'... (300 bytes)",
+    ]
+    assert told[-1] == "1 change could not be written as SQL: a comment stands in the place of each"
+
+
+# -- the stack ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.one_of(st.binary(max_size=30), st.none(), st.integers(0, 40))))
+def test_a_stack_of_any_size_gives_back_the_last_text_first(steps: list[bytes | int | None]) -> None:
+    stack, model = Stack(chunk=200), list[bytes]()
+    for step in steps:
+        if isinstance(step, bytes):
+            stack.push(step)
+            model.append(step)
+        elif step is None and model:
+            assert stack.pop() == model.pop()
+        elif isinstance(step, int):
+            stack.cut(step)
+            del model[step:]
+        assert len(stack) == len(model)
+    while model:
+        assert stack.pop() == model.pop()
+    stack.close()
+
+
+def test_a_stack_keeps_most_of_it_on_disk() -> None:
+    stack = Stack()
+    for number in range(100_000):
+        stack.push(b"%0100d" % number)
+    assert stack.held < 2_000_000
+    assert all(stack.pop() == b"%0100d" % number for number in reversed(range(100_000)))
+    stack.close()
