@@ -76,7 +76,7 @@ def command(source: tuple[str, ...], **options: Any) -> None:
     not exist is created; it keeps WAL on the server whenever nobody records it. pgtail decode DIR reads a capture.
 
     \b
-    pgtail record shop -S cdc -D cdc           until Ctrl-C; the next run goes on
+    pgtail record shop -S cdc -D cdc           until Ctrl-C; later it goes on
     pgtail decode cdc                          read it
     pgtail record --from dump.bin -D capture   make a capture of a dump
     """
