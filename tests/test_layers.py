@@ -31,6 +31,7 @@ FLOORS = {
     "inputs": 4,
     "captures": 4,
     "outputs": 4,
+    "captures": 4,
     "server": 5,
     "shortway": 6,
     "pipeline": 6,

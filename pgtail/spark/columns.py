@@ -1,0 +1,225 @@
+"""Floor 7, one segment's bytes -> Arrow record batches of `changes`: the same decoder and assembler as everywhere.
+
+Knows no Spark. A row is made from its decoded message; what holds for a table or a transaction is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from pgtail.assembler import Assembler
+from pgtail.errors import InputError, Malformed
+from pgtail.outputs.ndjson import not_in_identity
+from pgtail.spark.batches import Batch, Maps, RareColumns, RowColumns, TableColumns, TransactionColumns
+from pgtail.spark.place import EVERYWHERE, Part
+from pgtail.spark.segment import MARK, SegmentFrames
+from pgtail.spark.tables import Table, Tables
+from pgtail.transaction import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.values import Types
+from pgtail.wire.cells import TupleData
+from pgtail.wire.decoder import XLOG_HEADER_SIZE, AnyFrame, Decoder
+from pgtail.wire.rows import Delete, Insert, Truncate, Update
+from pgtail.wire.scalars import lsn_text, unix_micros
+from pgtail.wire.stream import StreamStart
+from pgtail.wire.transaction import Begin, Message, Origin
+from pgtail.wire.two_phase import BeginPrepare
+
+_COUNTED: Final = frozenset([Insert, Update, Delete, Truncate])
+_BEGINS: Final = frozenset([Begin, BeginPrepare])
+_DAY: Final = 86_400_000_000
+_END_OF_BIGINT: Final = 1 << 63
+_NO_TABLE: Final = Tables.NONE
+
+
+def changes_of(file: BinaryIO, name: str, part: Part = EVERYWHERE) -> Iterator[pa.RecordBatch]:
+    """The changes of a closed segment that lie in `part`, in order, in bounded memory; `name` stands in errors.
+
+    Raises InputError where the segment is not closed, is damaged, or holds what a capture never has (segments of
+    streamed transactions).
+    """
+    return _Columns(SegmentFrames(file, name), part).batches()
+
+
+class _Columns:
+    """One run through a segment."""
+
+    def __init__(self, frames: SegmentFrames, part: Part) -> None:
+        self._frames = frames
+        self._part = part
+        self._batch = Batch()
+        self._ordinal = 0
+        self._of: Transaction | None = None
+        self._common = TransactionColumns()
+        self._position = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        frames, batch = self._frames, self._batch
+        try:
+            encoding = frames.read_head().encoding
+            decoder = Decoder(encoding=encoding)
+            assembler = Assembler(Types(encoding=encoding))
+            self._tables = Tables(utf8=encoding == "utf-8")
+            for start, stop in frames:
+                if start == MARK:
+                    self._go_on(assembler)
+                    continue
+                message, lsn, _ = decoder.frame(frames.buf, start, stop)
+                self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
+                if batch.full:
+                    yield batch.take()
+        except InputError as error:
+            raise frames.located(error) from None
+        if batch.own:
+            yield batch.take()
+
+    def _go_on(self, assembler: Assembler) -> None:
+        """What was repeated at the beginning ends here."""
+        transaction = self._frames.head.transaction
+        if transaction is not None:
+            changes, messages, self._ordinal = transaction
+            assembler.resume(changes, messages)
+
+    def _take(self, assembler: Assembler, message: AnyFrame, lsn: int | None, size: int) -> None:
+        kind = type(message)
+        if kind in _COUNTED:
+            self._ordinal += 1
+        elif kind in _BEGINS:
+            self._ordinal = 0
+        elif isinstance(message, Message):
+            self._ordinal += message.transactional
+        elif kind is Origin:
+            self._of = None
+        elif kind is StreamStart:
+            raise InputError("it holds streamed transactions, as no capture does: pgtail record --from makes one of it")
+        for event in assembler.feed(message, lsn):
+            if isinstance(event, RowChange):
+                self._row(event, size)
+            elif isinstance(event, TableTruncate):
+                self._truncate(event, size)
+            elif isinstance(event, LogicalMessage):
+                self._message(event, message, size)
+            elif isinstance(event, Outcome):
+                self._outcome(event, lsn, size)
+            elif isinstance(event, Note) and event.damage:
+                raise InputError(event.text)
+
+    # -- what a row is made of -----------------------------------------------------------------------------------
+
+    def _row(self, change: RowChange, size: int) -> None:
+        if not self._enter(change.transaction):
+            return
+        table, batch = self._tables.of(change.relation), self._batch
+        unchanged: list[str] = []
+        undecoded: list[str] = []
+        if change.old is None:
+            batch.old.offsets.append(None)
+        else:
+            left_out = frozenset(not_in_identity(change))
+            batch.old.add(*table.careful(change.old, left_out, unchanged, undecoded))
+        if change.new is None:
+            batch.new.offsets.append(None)
+        else:
+            self._new(batch.new, table, change.new, unchanged, undecoded)
+        rare = RareColumns(unchanged or None, undecoded or None) if unchanged or undecoded else None
+        columns = table.without_identity if change.op == "insert" else table.columns
+        self._add(change.op, change.seq, change.lsn, size, columns, rare)
+
+    @staticmethod
+    def _new(maps: Maps, table: Table, cells: TupleData, unchanged: list[str], undecoded: list[str]) -> None:
+        texts = table.plain(cells)
+        if texts is not None:
+            maps.add(table.names, texts)
+        else:
+            maps.add(*table.careful(cells, frozenset(), unchanged, undecoded))
+
+    def _truncate(self, change: TableTruncate, size: int) -> None:
+        if self._enter(change.transaction):
+            rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
+            columns = self._tables.of(change.relation).without_identity
+            self._without_maps(change.op, change.seq, change.lsn, size, columns, rare)
+
+    def _message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
+        rare = RareColumns(prefix=change.prefix, content=change.content, transactional=change.transactional)
+        if change.transaction is not None:
+            if self._enter(change.transaction):
+                self._without_maps(change.op, None, change.lsn, size, _NO_TABLE, rare)
+            return
+        assert isinstance(message, Message)
+        inside, self._ordinal = self._ordinal, 0
+        if self._alone(TransactionColumns(position=message.lsn)):
+            self._without_maps(change.op, None, change.lsn, size, _NO_TABLE, rare)
+        self._ordinal = inside
+
+    def _outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
+        self._ordinal = 0
+        common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=outcome.end_lsn)
+        if outcome.op == "commit_prepared":
+            time = _micros(outcome.time)
+            common = common._replace(commit_lsn=lsn_text(outcome.lsn), commit_ts=time, commit_date=time // _DAY)
+        elif outcome.prepare_ts is not None:
+            time = _micros(outcome.prepare_ts)
+            common = common._replace(prepare_ts=time, commit_date=time // _DAY)
+        if self._alone(common):
+            self._without_maps(outcome.op, None, lsn, size, _NO_TABLE, None)
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    def _enter(self, transaction: Transaction) -> bool:
+        """Make what the transaction's rows have in common; returns whether the row at hand is wanted."""
+        if transaction is not self._of:
+            self._of = transaction
+            self._common = _common(transaction)
+            self._position = _bigint(transaction.lsn, "commit_lsn") or 0
+        return (self._position, self._ordinal) in self._part
+
+    def _alone(self, common: TransactionColumns) -> bool:
+        """The same for a row outside of any transaction."""
+        self._of, self._common = None, common
+        position = _bigint(common.position, "lsn")
+        return (position, self._ordinal) in self._part
+
+    def _without_maps(
+        self, op: str, seq: int | None, lsn: int | None, size: int, table: TableColumns, rare: RareColumns | None
+    ) -> None:
+        self._batch.old.offsets.append(None)
+        self._batch.new.offsets.append(None)
+        self._add(op, seq, lsn, size, table, rare)
+
+    def _add(
+        self, op: str, seq: int | None, lsn: int | None, size: int, table: TableColumns, rare: RareColumns | None
+    ) -> None:
+        own = RowColumns(op, seq, _bigint(lsn, "lsn"), size, self._ordinal)
+        self._batch.add(own, self._common, table, rare)
+
+
+def _common(transaction: Transaction) -> TransactionColumns:
+    time = None if transaction.time is None else _micros(transaction.time)
+    prepared = transaction.state is not None
+    text = None if transaction.lsn is None else lsn_text(transaction.lsn)
+    return TransactionColumns(
+        transaction.xid,
+        transaction.lsn,
+        *((None, None, text, time) if prepared else (text, time, None, None)),
+        transaction.origin,
+        transaction.gid,
+        transaction.state,
+        None if time is None else time // _DAY,
+    )
+
+
+def _bigint(lsn: int | None, field: str) -> int | None:
+    """A log position, which must be one that Spark's bigint holds: no server has written so much."""
+    if lsn is not None and lsn >= _END_OF_BIGINT:
+        raise Malformed(f"a log position of {lsn_text(lsn)}", offset=0, field=field)
+    return lsn
+
+
+def _micros(time: int) -> int:
+    """A timestamp as Arrow and Spark count: microseconds since 1970."""
+    micros = unix_micros(time)
+    if micros >= _END_OF_BIGINT:
+        raise Malformed("a time beyond the end of Spark's timestamps", offset=0)
+    return micros
