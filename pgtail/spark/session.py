@@ -1,0 +1,145 @@
+"""Floor 7, a Spark session of pgtail's own: what it needs is looked for first, it starts quietly and ends for good.
+
+Everything else in this folder takes whatever session it is given: a notebook's, spark-submit's, one of Spark Connect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+from pgtail.errors import OptionError
+from pgtail.spark.java import set_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEEDED: Final = {"pyspark": ((4, 2), None), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
+"""What must be installed: from this version on, up to that one. pandas is Spark's wish, for Arrow."""
+
+SETTINGS: Final = {
+    "spark.app.name": "pgtail",
+    "spark.sql.session.timeZone": "UTC",
+    # PostgreSQL's columns may differ only in case.
+    "spark.sql.caseSensitive": "true",
+    # A segment is a few megabytes of gzip, and takes long: tasks of 128 MB would be too few.
+    "spark.sql.files.maxPartitionBytes": "16m",
+    "spark.sql.files.openCostInBytes": "256k",
+    # INT96, the default, has no statistics.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_STDERR: Final = 2
+
+
+def check_installed() -> None:
+    """Raises OptionError where the extra `spark` is not installed, or other versions than pgtail works with."""
+    wrong = [text for name, (least, behind) in NEEDED.items() if (text := _wrong(name, least, behind))]
+    if wrong:
+        raise OptionError(
+            f"pgtail spark needs what is not installed here: {', '.join(wrong)}.\n"
+            "From pgtail's checkout: pip install '.[spark]' (about 500 MB)"
+        )
+
+
+def _wrong(name: str, least: tuple[int, ...], behind: tuple[int, ...] | None) -> str:
+    wanted = f"{name} >= {'.'.join(map(str, least))}" + (f", < {'.'.join(map(str, behind))}" if behind else "")
+    try:
+        text = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return wanted
+    version = tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
+    return "" if least <= version and (behind is None or version < behind) else f"{wanted} (here is {text})"
+
+
+@contextlib.contextmanager
+def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, quiet: bool = True) -> Iterator[Any]:
+    """A session with `SETTINGS` and `conf` over them; at the end of the body it is stopped, and its JVM has ended.
+
+    `quiet` keeps what the JVM writes on standard error from being seen, but for a failed start.
+    Raises OptionError where something is missing, or the session cannot be started.
+    """
+    check_installed()
+    set_java_home()
+    # Without this the workers take the first python3 on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if master.startswith("local") else {})}
+    with _hushed() if quiet else contextlib.nullcontext():
+        started = _start(master, {**settings, **(conf or {})})
+    try:
+        yield started
+    finally:
+        _stop(started)
+
+
+def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        reason = str(error).strip().splitlines()[-1:] or ["no reason was given"]
+        java = getattr(error, "java_exception", None)
+        raise OptionError(f"Spark did not start: {java.getMessage() if java is not None else reason[0]}") from error
+
+
+def _memory() -> str:
+    """A quarter of this machine's memory for the JVM, between 1 and 8 GB. It cannot be changed once the JVM runs."""
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        there = 4 << 30
+    return f"{min(max(there >> 22, 1024), 8192)}m"
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Standard error goes to a file meanwhile, for good where a program started meanwhile inherits it.
+
+    The JVM writes lines there before its own settings can forbid it. Where the body fails, they are shown.
+    """
+    with tempfile.TemporaryFile(prefix="pgtail-spark-") as kept:
+        sys.stderr.flush()
+        own = os.dup(_STDERR)
+        os.dup2(kept.fileno(), _STDERR)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(own, kept.read())
+            raise
+        finally:
+            os.dup2(own, _STDERR)
+            os.close(own)
+
+
+def _stop(started: SparkSession) -> None:
+    """Stop the session and wait for the end of the JVM, which ends with its standard input."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    with contextlib.suppress(Exception):
+        started.stop()
+    if gateway is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.wait()
+    SparkContext._gateway = SparkContext._jvm = None
