@@ -5,16 +5,17 @@ Knows no Spark. A row is made from its decoded message; what holds for a table o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final
 
 import pyarrow as pa
 
 from pgtail.assembler import Assembler
 from pgtail.errors import InputError, Malformed
+from pgtail.filters import Filter
 from pgtail.outputs.ndjson import not_in_identity
 from pgtail.spark.batches import Batch, Maps, RareColumns, RowColumns, TableColumns, TransactionColumns
-from pgtail.spark.place import EVERYWHERE, Part
+from pgtail.spark.place import EVERYWHERE, Parts, within
 from pgtail.spark.segment import MARK, SegmentFrames
 from pgtail.spark.tables import Table, Tables
 from pgtail.transaction import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction
@@ -34,21 +35,27 @@ _END_OF_BIGINT: Final = 1 << 63
 _NO_TABLE: Final = Tables.NONE
 
 
-def changes_of(file: BinaryIO, name: str, part: Part = EVERYWHERE) -> Iterator[pa.RecordBatch]:
-    """The changes of a closed segment that lie in `part`, in order, in bounded memory; `name` stands in errors.
+def changes_of(
+    file: BinaryIO, name: str, *, parts: Parts = EVERYWHERE, tables: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The changes of a closed segment, in order, in bounded memory; `name` stands in errors.
+
+    `parts` says which of them by their places, `tables` by globs as --table takes them: logical messages are then
+    left out as well, outcomes of prepared transactions are not.
 
     Raises InputError where the segment is not closed, is damaged, or holds what a capture never has (segments of
     streamed transactions).
     """
-    return _Columns(SegmentFrames(file, name), part).batches()
+    return _Columns(SegmentFrames(file, name), parts, tables).batches()
 
 
 class _Columns:
     """One run through a segment."""
 
-    def __init__(self, frames: SegmentFrames, part: Part) -> None:
+    def __init__(self, frames: SegmentFrames, parts: Parts, tables: Sequence[str]) -> None:
         self._frames = frames
-        self._part = part
+        self._parts = parts
+        self._filter = Filter(tables=tables) if tables else None
         self._batch = Batch()
         self._ordinal = 0
         self._of: Transaction | None = None
@@ -109,7 +116,7 @@ class _Columns:
     # -- what a row is made of -----------------------------------------------------------------------------------
 
     def _row(self, change: RowChange, size: int) -> None:
-        if not self._enter(change.transaction):
+        if not (self._enter(change.transaction) and self._wanted(change)):
             return
         table, batch = self._tables.of(change.relation), self._batch
         unchanged: list[str] = []
@@ -136,12 +143,17 @@ class _Columns:
             maps.add(*table.careful(cells, frozenset(), unchanged, undecoded))
 
     def _truncate(self, change: TableTruncate, size: int) -> None:
-        if self._enter(change.transaction):
+        if self._enter(change.transaction) and self._wanted(change):
             rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
             columns = self._tables.of(change.relation).without_identity
             self._without_maps(change.op, change.seq, change.lsn, size, columns, rare)
 
+    def _wanted(self, change: RowChange | TableTruncate) -> bool:
+        return self._filter is None or self._filter.table_passes(change.relation)
+
     def _message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
+        if self._filter is not None:
+            return
         rare = RareColumns(prefix=change.prefix, content=change.content, transactional=change.transactional)
         if change.transaction is not None:
             if self._enter(change.transaction):
@@ -173,13 +185,13 @@ class _Columns:
             self._of = transaction
             self._common = _common(transaction)
             self._position = _bigint(transaction.lsn, "commit_lsn") or 0
-        return (self._position, self._ordinal) in self._part
+        return within(self._parts, self._position, self._ordinal)
 
     def _alone(self, common: TransactionColumns) -> bool:
         """The same for a row outside of any transaction."""
         self._of, self._common = None, common
-        position = _bigint(common.position, "lsn")
-        return (position, self._ordinal) in self._part
+        position = _bigint(common.position, "lsn") or 0
+        return within(self._parts, position, self._ordinal)
 
     def _without_maps(
         self, op: str, seq: int | None, lsn: int | None, size: int, table: TableColumns, rare: RareColumns | None

@@ -1,0 +1,146 @@
+"""Floor 7, one segment's bytes -> what is to be known of it before it is decoded: where it starts and ends, its tables.
+
+Looks at the first bytes of each message, and decodes those that describe tables and types alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+from pgtail.captures.framing import PREDECESSOR
+from pgtail.errors import InputError
+from pgtail.relations import Relations
+from pgtail.spark.place import Place
+from pgtail.spark.segment import MARK, Head, SegmentFrames
+from pgtail.spark.tables import described, fingerprint
+from pgtail.values import Types
+from pgtail.wire.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
+from pgtail.wire.schema import Relation, Type
+
+_TAG: Final = XLOG_HEADER_SIZE
+_LSN: Final = struct.Struct(">Q").unpack_from
+_TRANSACTIONAL: Final = 1
+_COUNTED: Final = frozenset(b"IUDT")
+_BEGINS: Final = frozenset(b"Bb")
+_DESCRIBE: Final = frozenset(b"RY")
+_OUTCOMES: Final = frozenset(b"Kr")
+_LOGICAL: Final = ord("M")
+
+_SAME: Final = ("pgtail.system_identifier", "pgtail.timeline", "pgtail.publications", "pgtail.options")
+_OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names", "streaming"])
+"""Options that do not change what the changes are."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found in a segment; `first` and `last` are None where it holds no change."""
+
+    first: Place | None = None
+    last: Place | None = None
+    stream: str = ""
+    """Where it comes from, in words: two segments with other words do not number their changes alike."""
+    server: str = ""
+    """The server's system identifier."""
+    predecessor: str = ""
+    relations: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of `relations`, each version of a table at the first place in this segment."""
+
+
+def survey(file: BinaryIO, name: str) -> Survey:
+    """Look through a closed segment. Raises InputError where it is not closed or damaged."""
+    return _Surveyor(SegmentFrames(file, name)).run()
+
+
+class _Surveyor:
+    def __init__(self, frames: SegmentFrames) -> None:
+        self._frames = frames
+        self._found = Survey()
+        self._known: set[str] = set()
+        self._position = self._ordinal = 0
+
+    def run(self) -> Survey:
+        frames = self._frames
+        try:
+            head = frames.read_head()
+            self._head(head)
+            self._decoder = Decoder(encoding=head.encoding)
+            self._relations = Relations(Types(encoding=head.encoding))
+            for start, stop in frames:
+                if start == MARK:
+                    self._go_on(head)
+                elif stop > start + _TAG and frames.buf[start] == XLOG_DATA:
+                    self._look(frames.buf, start, stop)
+        except InputError as error:
+            raise frames.located(error) from None
+        self._place_repeated()
+        return self._found
+
+    def _place_repeated(self) -> None:
+        """Tables that are only repeated here were seen in an earlier segment: at the latest where this one starts."""
+        found, first = self._found, self._found.first
+        seen = [row for row in found.relations if row["position"]]
+        repeated = [row for row in found.relations if not row["position"]]
+        if first is not None:
+            seen += [row | first._asdict() for row in repeated]
+        found.relations = seen
+
+    def _head(self, head: Head) -> None:
+        found, parameters = self._found, head.parameters
+        found.server, found.predecessor = parameters.get(_SAME[0], ""), parameters.get(PREDECESSOR, "")
+        found.stream = "; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME)
+
+    def _go_on(self, head: Head) -> None:
+        transaction = head.transaction
+        if transaction is not None:
+            self._ordinal = transaction[2]
+
+    def _look(self, buf: bytes, start: int, stop: int) -> None:
+        at = start + _TAG
+        tag = buf[at]
+        if tag in _COUNTED:
+            self._ordinal += 1
+            self._at(self._position, self._ordinal)
+        elif tag in _BEGINS:
+            self._position, self._ordinal = self._lsn(at + 1, stop), 0
+        elif tag in _DESCRIBE:
+            self._describe(buf, start, stop)
+        elif tag == _LOGICAL:
+            if buf[at + 1 : at + 2] == bytes([_TRANSACTIONAL]):
+                self._ordinal += 1
+                self._at(self._position, self._ordinal)
+            else:
+                self._at(self._lsn(at + 2, stop), 0)
+        elif tag in _OUTCOMES:
+            self._at(self._lsn(at + 10, stop), 0)
+
+    def _lsn(self, at: int, stop: int) -> int:
+        if at + 8 > stop:
+            raise InputError("a message is cut off")
+        lsn: int = _LSN(self._frames.buf, at)[0]
+        return lsn
+
+    def _at(self, position: int, ordinal: int) -> None:
+        """A change stands here."""
+        self._found.last = Place(position, ordinal)
+        if self._found.first is None:
+            self._found.first = self._found.last
+
+    def _describe(self, buf: bytes, start: int, stop: int) -> None:
+        message = self._decoder.frame(buf, start, stop)[0]
+        if isinstance(message, Type):
+            self._relations.see_type(message)
+        elif isinstance(message, Relation):
+            relation = self._relations.see(message)[1]
+            print_ = fingerprint(relation)
+            if print_ not in self._known:
+                self._known.add(print_)
+                place = {"position": self._position, "ordinal": self._ordinal + 1}
+                self._found.relations.append(described(relation) | place)
+
+
+def _comparable(text: str) -> str:
+    """Options without those that make no difference."""
+    words = [word.strip() for word in text.split(",")]
+    return ", ".join(word for word in words if word.split(" ")[0].strip("\"'") not in _OF_NO_MATTER)
