@@ -115,10 +115,6 @@ class Assembler:
         self._transaction = transaction or self._transaction
         self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
 
-    def resume(self, changes: int, messages: int) -> None:
-        """The stream starts in the middle of the transaction just begun: so many of its rows and messages went before."""
-        self._transaction.changes, self._transaction.messages = changes, messages
-
     def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """A RowTaker for stream segments: rows wait as they are for their transaction's end."""
         return self._streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos

@@ -20,6 +20,7 @@ from pgtail.spark.segment import MARK, SegmentFrames
 from pgtail.spark.tables import Table, Tables
 from pgtail.transaction import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction
 from pgtail.values import Types
+from pgtail.wire.capture import Continued
 from pgtail.wire.cells import TupleData
 from pgtail.wire.decoder import XLOG_HEADER_SIZE, AnyFrame, Decoder
 from pgtail.wire.rows import Delete, Insert, Truncate, Update
@@ -87,7 +88,7 @@ class _Columns:
         transaction = self._frames.head.transaction
         if transaction is not None:
             changes, messages, self._ordinal = transaction
-            assembler.resume(changes, messages)
+            assembler.feed(Continued(changes, messages), None)
 
     def _take(self, assembler: Assembler, message: AnyFrame, lsn: int | None, size: int) -> None:
         kind = type(message)

@@ -19,6 +19,9 @@ from pgtail.inputs.framed import MOST
 MARK: Final = -1
 """Stands for the place where what was repeated at the beginning ends."""
 
+_SPELLED: Final = {"KOI8R": "koi8-r", "KOI8U": "koi8-u"} | {f"WIN{n}": f"cp{n}" for n in (866, 874, *range(1250, 1259))}
+"""PostgreSQL's names of encodings that Python calls otherwise."""
+
 _LENGTH_SIZE: Final = 4
 _MOST_OTHER: Final = 16 << 20
 """Bytes of a message that is neither a frame nor a parameter; what is longer is damage."""
@@ -33,13 +36,11 @@ class Head:
     @property
     def encoding(self) -> str:
         """Python's name of the encoding that the stream's text is in. Raises InputError where it has none."""
-        name = self.parameters.get("client_encoding", "UTF8").upper()
-        if name in ("UTF8", "SQL_ASCII"):
+        name = self.parameters.get("client_encoding", "UTF8")
+        if name == "SQL_ASCII":
             return "utf-8"
-        spelled = name.replace("WIN", "cp", 1) if name.startswith("WIN") else name
-        spelled = {"KOI8R": "koi8-r", "KOI8U": "koi8-u"}.get(name, spelled)
         try:
-            return codecs.lookup(spelled).name
+            return codecs.lookup(_SPELLED.get(name, name)).name
         except LookupError:
             raise InputError(f"its text is in {name}, an encoding that Python does not have") from None
 

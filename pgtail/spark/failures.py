@@ -1,0 +1,36 @@
+"""Floor 7, what Spark raises -> the sentences of pgtail's errors."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from pgtail.errors import InputError, OutputError
+
+_OURS = re.compile(r"^pgtail\.errors\.\w+: (.+)$", re.MULTILINE)
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
+
+
+@contextlib.contextmanager
+def plainly() -> Iterator[None]:
+    """What a worker of pgtail's raised is raised here again as InputError; other failures of Spark in one sentence."""
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except AnalysisException as error:
+        raise InputError(_first_line(error)) from error
+    except PySparkException as error:
+        text = str(error)
+        ours = _OURS.search(text)
+        if ours is not None:
+            raise InputError(ours[1]) from None
+        trouble = _FULL.search(text)
+        if trouble is not None:
+            raise OutputError(f"Spark could not write: {trouble[0]}") from error
+        raise InputError(f"Spark failed: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
