@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pgtail.spark.columns import changes_of
 from pgtail.spark.place import Parts
-from pgtail.spark.rowtypes import CHANGES, RELATIONS, spark_schema
+from pgtail.spark.rowtypes import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
 from pgtail.spark.segments import contents, files, literal, plan, segments, surveys
 
 if TYPE_CHECKING:
@@ -58,27 +58,27 @@ def transactions(found: DataFrame) -> DataFrame:
     # The rows of one Truncate message each have its size.
     alone = F.when(F.col("op") != "truncate", F.col("bytes"))
     truncates = F.collect_set(F.when(F.col("op") == "truncate", F.struct("ordinal", "bytes")))
-    return of_one.groupBy("position").agg(
+    sizes = F.aggregate(truncates, F.lit(0).cast("bigint"), lambda sum_, one: sum_ + one["bytes"])
+    counted = of_one.groupBy("position").agg(
         *[F.first(name).alias(name) for name in _OF_TRANSACTION],
         F.count("seq").alias("changes"),
         F.count(F.when(F.col("op") == "message", 1)).alias("messages"),
-        (
-            F.coalesce(F.sum(alone), F.lit(0))
-            + F.aggregate(truncates, F.lit(0).cast("bigint"), lambda sum_, one: sum_ + one["bytes"])
-        ).alias("bytes"),
-        F.array_sort(F.collect_set(F.concat_ws(".", F.col("schema"), F.col("table")))).alias("tables"),
+        (F.coalesce(F.sum(alone), F.lit(0)) + sizes).alias("bytes"),
+        F.array_sort(F.collect_set(F.concat("schema", F.lit("."), "table"))).alias("tables"),
     )
+    return counted.select(TRANSACTIONS.names)
 
 
 def added_up(parts: DataFrame) -> DataFrame:
     """Transactions whose changes came in several parts, each a row: one row for each."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
-    return parts.groupBy("position").agg(
+    added = parts.groupBy("position").agg(
         *[F.first(name).alias(name) for name in _OF_TRANSACTION],
         *[F.sum(name).alias(name) for name in ("changes", "messages", "bytes")],
         F.array_sort(F.array_distinct(F.flatten(F.collect_list("tables")))).alias("tables"),
     )
+    return added.select(TRANSACTIONS.names)
 
 
 _OF_TRANSACTION = ("xid", "commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "origin", "gid", "state", "commit_date")

@@ -17,7 +17,7 @@ from pgtail.outputs.ndjson import not_in_identity
 from pgtail.spark.batches import Batch, Maps, RareColumns, RowColumns, TableColumns, TransactionColumns
 from pgtail.spark.place import EVERYWHERE, Parts, within
 from pgtail.spark.segment import MARK, SegmentFrames
-from pgtail.spark.tables import Table, Tables
+from pgtail.spark.described import Table, Tables
 from pgtail.transaction import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction
 from pgtail.values import Types
 from pgtail.wire.capture import Continued

@@ -71,6 +71,26 @@ RELATIONS: Final = pa.schema(
 )
 """One row for each version of a table, with the place where it was first seen."""
 
+TRANSACTIONS: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("xid", pa.int64()),
+        ("commit_lsn", pa.string()),
+        ("commit_ts", _TIME),
+        ("prepare_lsn", pa.string()),
+        ("prepare_ts", _TIME),
+        ("origin", pa.string()),
+        ("gid", pa.string()),
+        ("state", pa.string()),
+        ("changes", pa.int64()),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("tables", _TEXTS),
+        ("commit_date", pa.date32()),
+    ]
+)
+"""One row for each transaction."""
+
 _SPARK: Final = {
     pa.string(): "string",
     pa.binary(): "binary",

@@ -29,6 +29,7 @@ _SURVEYS: Final = pa.schema(
         ("last_ordinal", pa.int64()),
         ("stream", pa.string()),
         ("server", pa.string()),
+        ("predecessor", pa.string()),
         ("relations", pa.list_(pa.struct(list(RELATIONS)))),
     ]
 )
@@ -41,6 +42,13 @@ class Surveyed(NamedTuple):
     whole: Part | None
     stream: str
     server: str
+    predecessor: str
+    """The name of the segment that should stand before it, or ''."""
+
+    @property
+    def name(self) -> str:
+        """What its successor calls it."""
+        return name_of(self.path)
 
 
 def literal(path: str) -> str:
@@ -65,11 +73,17 @@ def segments(spark: SparkSession, captures: Sequence[str]) -> list[str]:
     """
     with plainly():
         found = {row.path for row in files(spark, [where(capture) for capture in captures]).select("path").collect()}
-    return sorted((path for path in found if _name(path) is not None), key=lambda path: (_name(path), path))
+    return in_order(found)
 
 
-def _name(path: str) -> SegmentName | None:
-    return SegmentName.parse(path.rpartition("/")[2].removesuffix(CLOSED))
+def in_order(paths: Iterable[str]) -> list[str]:
+    """Those of the paths that are segments', in the order of their names."""
+    return sorted((path for path in set(paths) if SegmentName.parse(name_of(path))), key=lambda path: (name_of(path), path))
+
+
+def name_of(path: str) -> str:
+    """The name of the segment that lies there."""
+    return path.rpartition("/")[2].removesuffix(CLOSED)
 
 
 def directories(paths: Iterable[str]) -> set[str]:
@@ -88,7 +102,7 @@ def _survey(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for path, content in contents(batch):
             found = survey(content, path)
             first, last = found.first or (None, None), found.last or (None, None)
-            row = (path, *first, *last, found.stream, found.server, found.relations)
+            row = (path, *first, *last, found.stream, found.server, found.predecessor, found.relations)
             yield pa.RecordBatch.from_pylist([dict(zip(_SURVEYS.names, row, strict=True))], schema=_SURVEYS)
 
 
@@ -111,6 +125,7 @@ def collected(found: DataFrame) -> list[Surveyed]:
             else Part(Place(row.first_position, row.first_ordinal), Place(row.last_position, row.last_ordinal)),
             row.stream,
             row.server,
+            row.predecessor,
         )
         for row in rows
     ]

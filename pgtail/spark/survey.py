@@ -14,7 +14,7 @@ from pgtail.errors import InputError
 from pgtail.relations import Relations
 from pgtail.spark.place import Place
 from pgtail.spark.segment import MARK, Head, SegmentFrames
-from pgtail.spark.tables import described, fingerprint
+from pgtail.spark.described import described, fingerprint
 from pgtail.values import Types
 from pgtail.wire.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
 from pgtail.wire.schema import Relation, Type
