@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -13,6 +14,7 @@ COMMANDS: Final = {
     "stream": "pgtail.cli.stream",
     "decode": "pgtail.cli.decode",
     "record": "pgtail.cli.record",
+    "spark": "pgtail.cli.spark",
     "inspect": "pgtail.cli.inspect",
     "demo": "pgtail.cli.demo",
     "completion": "pgtail.cli.completion",
@@ -20,14 +22,18 @@ COMMANDS: Final = {
 """Name -> module, which holds the command as `command`: loaded when it is needed."""
 
 
-class _Commands(click.Group):
-    """A group that imports a command's module when the command is used."""
+class Commands(click.Group):
+    """A group that imports a command's module when the command is used; `modules` has them by name."""
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
+        module = self._modules.get(cmd_name)
         if module is None:
             return None
         command: click.Command = import_module(module).command
@@ -42,7 +48,9 @@ def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
         ctx.exit()
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -57,6 +65,7 @@ def main() -> None:
     \b
     pgtail stream --slot S         tail a slot, without consuming it
     pgtail decode FILE... | jq .   dumps of any form, as lines of JSON
+    pgtail spark changes DIR OUT   captures to tables, on Spark
     pgtail inspect FILE            every message byte by byte
     pgtail demo                    all of it on an embedded server
     """

@@ -1,12 +1,32 @@
 """Floor 7, the distributed roof: captures -> tables on Spark, as functions of a session and their captures.
 
-    from pgtail.spark import changes, relations, transactions
+    from pgtail.spark import changes, relations, stored, transactions
 
 They work in any Spark session, of a notebook or of spark-submit; pgtail.spark.session has one of pgtail's own.
 """
 
 from __future__ import annotations
 
-from pgtail.spark.changes import changes, relations, transactions
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["changes", "relations", "transactions"]
+if TYPE_CHECKING:
+    from pgtail.spark.dataframes import changes, relations, transactions
+    from pgtail.spark.update import stored
+
+__all__ = ["changes", "relations", "stored", "transactions"]
+
+_WHERE: Final = {
+    "changes": "pgtail.spark.dataframes",
+    "relations": "pgtail.spark.dataframes",
+    "stored": "pgtail.spark.update",
+    "transactions": "pgtail.spark.dataframes",
+}
+"""Where each function is. No module of this folder has the name of a function here: it would hide it."""
+
+
+def __getattr__(name: str) -> Any:
+    """Nothing is imported before it is used: what is not installed is told by check_installed(), not by ImportError."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

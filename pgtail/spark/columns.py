@@ -15,9 +15,9 @@ from pgtail.errors import InputError, Malformed
 from pgtail.filters import Filter
 from pgtail.outputs.ndjson import not_in_identity
 from pgtail.spark.batches import Batch, Maps, RareColumns, RowColumns, TableColumns, TransactionColumns
+from pgtail.spark.described import Table, Tables
 from pgtail.spark.place import EVERYWHERE, Parts, within
 from pgtail.spark.segment import MARK, SegmentFrames
-from pgtail.spark.described import Table, Tables
 from pgtail.transaction import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction
 from pgtail.values import Types
 from pgtail.wire.capture import Continued
@@ -210,17 +210,18 @@ class _Columns:
 
 def _common(transaction: Transaction) -> TransactionColumns:
     time = None if transaction.time is None else _micros(transaction.time)
-    prepared = transaction.state is not None
     text = None if transaction.lsn is None else lsn_text(transaction.lsn)
-    return TransactionColumns(
-        transaction.xid,
-        transaction.lsn,
-        *((None, None, text, time) if prepared else (text, time, None, None)),
-        transaction.origin,
-        transaction.gid,
-        transaction.state,
-        None if time is None else time // _DAY,
+    common = TransactionColumns(
+        xid=transaction.xid,
+        position=transaction.lsn,
+        origin=transaction.origin,
+        gid=transaction.gid,
+        state=transaction.state,
+        commit_date=None if time is None else time // _DAY,
     )
+    if transaction.state is None:
+        return common._replace(commit_lsn=text, commit_ts=time)
+    return common._replace(prepare_lsn=text, prepare_ts=time)
 
 
 def _bigint(lsn: int | None, field: str) -> int | None:

@@ -59,8 +59,7 @@ class Table:
             return None
         try:
             return [
-                cell.decode() if cell.__class__ is bytes else None if cell is None else _careful()  # type: ignore[union-attr]
-                for cell in cells
+                cell.decode() if cell.__class__ is bytes else None if cell is None else _careful() for cell in cells
             ]
         except ValueError:
             return None
@@ -102,7 +101,7 @@ class Table:
             self._codecs.append(self.relation.beyond)
 
 
-def _careful() -> None:
+def _careful() -> str:
     raise ValueError
 
 

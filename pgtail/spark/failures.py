@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pgtail.errors import InputError, OutputError
 
 _OURS = re.compile(r"^pgtail\.errors\.\w+: (.+)$", re.MULTILINE)
+_MISSING = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (\S.*?)\. ")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
 
 
@@ -20,7 +21,8 @@ def plainly() -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
-        raise InputError(_first_line(error)) from error
+        missing = _MISSING.search(str(error))
+        raise InputError(f"there is no {missing[1]}" if missing else _first_line(error)) from error
     except PySparkException as error:
         text = str(error)
         ours = _OURS.search(text)

@@ -24,6 +24,7 @@ Parts: TypeAlias = tuple[Part, ...] | None
 """Parts that do not overlap, in order; None for everything."""
 
 EVERYWHERE: Final[Parts] = None
+NOWHERE: Final = Part(Place(0, 0), Place(0, 0))
 
 
 def within(parts: Parts, position: int, ordinal: int) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pgtail.captures.names import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.failures import plainly
-from pgtail.spark.place import Part, Parts, Place, left_of
+from pgtail.spark.place import NOWHERE, Part, Parts, Place, left_of
 from pgtail.spark.rowtypes import RELATIONS, spark_schema
 from pgtail.spark.survey import survey
 
@@ -78,7 +78,9 @@ def segments(spark: SparkSession, captures: Sequence[str]) -> list[str]:
 
 def in_order(paths: Iterable[str]) -> list[str]:
     """Those of the paths that are segments', in the order of their names."""
-    return sorted((path for path in set(paths) if SegmentName.parse(name_of(path))), key=lambda path: (name_of(path), path))
+    return sorted(
+        (path for path in set(paths) if SegmentName.parse(name_of(path))), key=lambda path: (name_of(path), path)
+    )
 
 
 def name_of(path: str) -> str:
@@ -138,7 +140,7 @@ def parts_of(found: Iterable[Surveyed], covered: Sequence[tuple[Part, str]] = ()
     """
     taken = list(covered)
     wanted: dict[str, Parts] = {}
-    for segment in sorted(found, key=lambda segment: (segment.whole or ((0, 0), (0, 0)), segment.path)):
+    for segment in sorted(_joined(found), key=lambda segment: (segment.whole or NOWHERE, segment.path)):
         if segment.whole is None:
             continue
         over = [other for other in taken if _overlap(other[0], segment.whole)]
@@ -153,6 +155,17 @@ def parts_of(found: Iterable[Surveyed], covered: Sequence[tuple[Part, str]] = ()
             wanted[segment.path] = left
             taken += [(part, segment.stream) for part in left]
     return wanted
+
+
+def _joined(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
+    """Segments, each from behind the one before it on: between the two lies nothing."""
+    segments_of = {(segment.path.rpartition("/")[0], segment.name): segment for segment in found}
+    for (directory, _), segment in segments_of.items():
+        before = segments_of.get((directory, segment.predecessor))
+        if segment.whole is not None and before is not None and before.whole is not None:
+            position, ordinal = before.whole.last
+            segment = segment._replace(whole=Part(Place(position, ordinal + 1), segment.whole.last))
+        yield segment
 
 
 def _overlap(one: Part, other: Part) -> bool:
@@ -177,5 +190,3 @@ def plan(spark: SparkSession, paths: Sequence[str]) -> Mapping[str, Parts]:
     found = collected(surveys(spark, paths))
     check_one_server(found)
     return parts_of(found)
-
-

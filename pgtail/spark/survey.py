@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, Final
 from pgtail.captures.framing import PREDECESSOR
 from pgtail.errors import InputError
 from pgtail.relations import Relations
+from pgtail.spark.described import described, fingerprint
 from pgtail.spark.place import Place
 from pgtail.spark.segment import MARK, Head, SegmentFrames
-from pgtail.spark.described import described, fingerprint
 from pgtail.values import Types
 from pgtail.wire.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
 from pgtail.wire.schema import Relation, Type

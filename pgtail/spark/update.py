@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.changes import added_up, changes_in, first_seen, relations_in, transactions
+from pgtail.spark.dataframes import added_up, changes_in, first_seen, relations_in, transactions
 from pgtail.spark.failures import plainly
 from pgtail.spark.output import Manifest, Output
 from pgtail.spark.place import Part, Parts
@@ -72,6 +72,10 @@ class Datasets:
             for start in range(0, len(new), _MOST_SEGMENTS):
                 self._batch(manifest, new[start : start + _MOST_SEGMENTS], done)
         return done
+
+    def checkpoint(self, name: str) -> str:
+        """Where Structured Streaming keeps what it has seen."""
+        return self._output.checkpoint(name)
 
     def compact(self) -> int:
         """Write the small files of `changes` anew as large ones; returns how many batches became one."""
@@ -208,7 +212,7 @@ def _missing(manifest: Manifest, found: Sequence[Surveyed]) -> list[str]:
     ]
 
 
-def read(spark: SparkSession, out: str, kind: str) -> DataFrame:
+def stored(spark: SparkSession, out: str, kind: str) -> DataFrame:
     """`changes`, `transactions` or `relations` of a folder that pgtail wrote: what its manifest names.
 
     Raises InputError where there is none.
@@ -221,13 +225,21 @@ def read(spark: SparkSession, out: str, kind: str) -> DataFrame:
 
 
 def _read(
-    spark: SparkSession, output: Output, manifest: Manifest, kind: str, numbers: Sequence[int], *, keep_batch: bool = False
+    spark: SparkSession,
+    output: Output,
+    manifest: Manifest,
+    kind: str,
+    numbers: Sequence[int],
+    *,
+    keep_batch: bool = False,
 ) -> DataFrame:
     schema = SCHEMAS[kind]
     batched = pa.schema([*schema, pa.field("batch", pa.int32())])
-    if not numbers:
-        return spark.createDataFrame([], spark_schema(batched if keep_batch else schema))
     reader: Any = spark.read.schema(spark_schema(batched)).format(manifest.stored_as)
     paths = [output.batch(kind, number) for number in numbers]
-    found = reader.option("basePath", str(output.folder / kind)).load([path for path in paths if Path(path).exists()])
+    if not paths:
+        return spark.createDataFrame([], spark_schema(batched if keep_batch else schema))
+    found: DataFrame = reader.option("basePath", str(output.folder / kind)).load(
+        [path for path in paths if Path(path).exists()]
+    )
     return found.select(*schema.names, *(["batch"] if keep_batch else []))

@@ -23,7 +23,6 @@ def watch(
     spark: SparkSession,
     captures: Sequence[str],
     datasets: Datasets,
-    checkpoint: Callable[[str], str],
     *,
     every: str = "1 minute",
     once: bool = False,
@@ -31,8 +30,8 @@ def watch(
 ) -> None:
     """Keep the datasets up to date with the captures until interrupted, `every` so often.
 
-    What is in them tells what is new, so that a batch that is applied again changes nothing; the checkpoint below
-    `checkpoint(name)` only spares looking at segments again. `once` ends when everything that is there was applied.
+    What is in them tells what is new, so that a batch that is applied again changes nothing; Structured
+    Streaming's checkpoint only spares looking at segments again. `once` ends when everything that is there was applied.
     Raises what Datasets.apply raises.
     """
     found = reduce(lambda one, other: one.union(other), [_paths(spark, capture) for capture in captures])
@@ -43,7 +42,7 @@ def watch(
             done(update)
 
     name = hashlib.sha256("\\0".join(map(where, captures)).encode()).hexdigest()[:16]
-    writer = found.writeStream.foreachBatch(apply).option("checkpointLocation", checkpoint(name))
+    writer = found.writeStream.foreachBatch(apply).option("checkpointLocation", datasets.checkpoint(name))
     trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
     with plainly():
         query = trigger.start()

@@ -33,7 +33,7 @@ def changes_in(spark: SparkSession, parts: Mapping[str, Parts], tables: Sequence
         return spark.createDataFrame([], spark_schema(CHANGES))
     found = files(spark, [literal(path) for path in parts]).select("path", "content")
     # Where nothing is cut, the function that travels to the workers stays small.
-    cut = {path: some for path, some in parts.items() if some is not None}
+    cut: dict[str, Parts] = {path: some for path, some in parts.items() if some is not None}
     return found.mapInArrow(_Decode(cut, tuple(tables)), spark_schema(CHANGES))
 
 
@@ -81,7 +81,17 @@ def added_up(parts: DataFrame) -> DataFrame:
     return added.select(TRANSACTIONS.names)
 
 
-_OF_TRANSACTION = ("xid", "commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "origin", "gid", "state", "commit_date")
+_OF_TRANSACTION = (
+    "xid",
+    "commit_lsn",
+    "commit_ts",
+    "prepare_lsn",
+    "prepare_ts",
+    "origin",
+    "gid",
+    "state",
+    "commit_date",
+)
 
 
 def relations(spark: SparkSession, captures: str | Sequence[str]) -> DataFrame:
