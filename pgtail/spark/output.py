@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ KINDS: Final = ("changes", "transactions", "relations")
 
 _OWN: Final = "_pgtail"
 """Spark passes over names that begin so."""
+_STAGING: Final = "staging-"
 
 
 @dataclass(slots=True)
@@ -71,6 +73,8 @@ class Output:
         self.folder = Path(parts.path if parts.scheme else out).absolute()
         self._own = self.folder / _OWN
         self._manifest = self._own / "manifest.json"
+        # Another name each time: the JVM of a killed process may go on for a moment.
+        self._staging = f"{_STAGING}{uuid.uuid4().hex}"
 
     def read(self) -> Manifest | None:
         """The manifest; None where there is none. Raises InputError where it is damaged or of another version."""
@@ -93,7 +97,7 @@ class Output:
 
     def staged(self, kind: str) -> str:
         """Where it is written."""
-        return str(self._own / "staging" / kind)
+        return str(self._own / self._staging / kind)
 
     def checkpoint(self, name: str) -> str:
         """Where Structured Streaming keeps what it has seen."""
@@ -161,7 +165,8 @@ class Output:
 
     def _sweep(self, manifest: Manifest) -> None:
         """Remove what does not count."""
-        shutil.rmtree(self._own / "staging", ignore_errors=True)
+        for staging in self._own.glob(f"{_STAGING}*"):
+            shutil.rmtree(staging, ignore_errors=True)
         for kind in KINDS:
             counting = {Path(self.batch(kind, number)) for number in manifest.batches[kind]}
             for path in (self.folder / kind).glob("batch=*"):

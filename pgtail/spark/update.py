@@ -20,8 +20,15 @@ from pgtail.spark.segments import Surveyed, check_one_server, collected, parts_o
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMATS: Final = ("parquet", "orc", "json")
 SCHEMAS: Final = {"changes": CHANGES, "transactions": TRANSACTIONS, "relations": RELATIONS}
+_OF_FORMAT: Final = {
+    "parquet": {},
+    "orc": {},
+    # Without it JSON has milliseconds.
+    "json": {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"},
+}
+"""Options for writing and reading."""
+FORMATS: Final = tuple(_OF_FORMAT)
 _DATED: Final = frozenset(["changes", "transactions"])
 _MOST_SEGMENTS: Final = 1000
 """In one batch: after a crash no more than this is done again."""
@@ -143,8 +150,9 @@ class Datasets:
         """Those of the staged changes; transactions of which an earlier batch had a part become one row again."""
         self._tell("counting transactions")
         reader = self._spark.read.schema(spark_schema(CHANGES)).format(self._stored_as)
+        reader = reader.options(**_OF_FORMAT[self._stored_as])
         with plainly():
-            found = transactions(reader.load(self._output.staged("changes")))
+            found = transactions(reader.load(literal(self._output.staged("changes"))))
             others = self._batches_with(manifest, split) if split else []
             if others:
                 found = added_up(found.unionByName(_read(self._spark, self._output, manifest, "transactions", others)))
@@ -182,8 +190,7 @@ class Datasets:
         dated = ["commit_date"] if kind in _DATED else []
         order = [*dated, *(["schema", "table"] if kind != "transactions" else []), *_order_of(kind)]
         writer = found.sortWithinPartitions(*order).write.format(self._stored_as).partitionBy(*dated)
-        # A null in a map is a NULL of the row's, and must not be left out.
-        writer = writer.option("ignoreNullFields", "false") if self._stored_as == "json" else writer
+        writer = writer.options(**_OF_FORMAT[self._stored_as])
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").save(self._output.staged(kind))
 
 
@@ -236,6 +243,7 @@ def _read(
     schema = SCHEMAS[kind]
     batched = pa.schema([*schema, pa.field("batch", pa.int32())])
     reader: Any = spark.read.schema(spark_schema(batched)).format(manifest.stored_as)
+    reader = reader.options(**_OF_FORMAT[manifest.stored_as])
     paths = [output.batch(kind, number) for number in numbers]
     if not paths:
         return spark.createDataFrame([], spark_schema(batched if keep_batch else schema))

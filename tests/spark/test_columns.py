@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,19 @@ from tests.corpus import Capture, capture, captures
 from tests.encode import begin, commit, frame, insert, relation
 from tests.spark.recorded import Number, exact, lines_of, record, rows_of, segments
 
-SAME = ("op", "schema", "table", "origin", "gid", "state", "identity", "key", "unchanged", "cascade", "restart_identity")
+SAME = (
+    "op",
+    "schema",
+    "table",
+    "origin",
+    "gid",
+    "state",
+    "identity",
+    "key",
+    "unchanged",
+    "cascade",
+    "restart_identity",
+)
 LATER = ("commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "lsn", "prefix", "transactional")
 
 

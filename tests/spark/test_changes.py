@@ -1,0 +1,201 @@
+"""`changes` through Spark: the same rows whatever the captures, their order and their overlaps, in every format."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PythonException
+
+from pgtail.errors import InputError, OptionError, OutputError
+from pgtail.spark import changes, relations, stored, transactions
+from pgtail.spark.output import Output
+from pgtail.spark.update import Datasets
+from tests.corpus import capture
+from tests.spark.recorded import plain, record, rows_of, segments
+
+MANY = capture("D_twophase", "p3_2pc")
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One recording as two captures, whose segments end at different places; `names[1]` needs care in a path."""
+    folder = tmp_path_factory.mktemp("captures")
+    record(MANY, folder / "one", size=20_000)
+    record(MANY, folder / "two {a,b} [x]*?", size=33_000)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def rows(recorded: Path) -> list[dict[str, Any]]:
+    return rows_of(segments(recorded / "one"))
+
+
+def in_order(found: Any) -> list[dict[str, Any]]:
+    """The rows of a DataFrame of changes, in the order of the stream."""
+    rows = plain(found.toArrow())
+    return sorted(rows, key=lambda row: (row["position"], row["ordinal"], row["seq"] or 0))
+
+
+def test_spark_gives_the_rows(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    assert in_order(changes(spark, str(recorded / "one"))) == rows
+
+
+def test_overlapping_captures_and_segments_given_twice_give_each_change_once(
+    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    some = segments(recorded / "one")[3:7]
+    for path in some:
+        shutil.copy(path, tmp_path)
+    captures = [str(path) for path in (*recorded.iterdir(), tmp_path, recorded / "one", *some)]
+    random.Random(4).shuffle(captures)
+    assert in_order(changes(spark, captures)) == rows
+
+
+def test_transactions_and_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    found = transactions(changes(spark, str(recorded / "one"))).collect()
+    of_each: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["xid"] is not None and not row["op"].endswith("_prepared"):
+            of_each.setdefault(row["position"], []).append(row)
+    assert len(found) == len(of_each)
+    for transaction in found:
+        own = of_each[transaction.position]
+        assert transaction.changes == sum(row["seq"] is not None for row in own)
+        assert transaction.bytes == sum({row["ordinal"]: row["bytes"] for row in own}.values())
+        assert transaction.tables == sorted({f"{row['schema']}.{row['table']}" for row in own if row["table"]})
+        assert (transaction.xid, transaction.gid, transaction.state) == (own[0]["xid"], own[0]["gid"], own[0]["state"])
+    tables = {row.relation: row for row in relations(spark, str(recorded / "one")).collect()}
+    assert {row["relation"] for row in rows if row["relation"]} <= set(tables)
+    for row in rows:
+        if row["relation"]:
+            table = tables[row["relation"]]
+            assert (table.schema, table.table, table.relid) == (row["schema"], row["table"], row["relid"])
+            assert set(row["new"] or ()) <= {column.name for column in table.columns}
+
+
+def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
+    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Segments come in shuffled order, some again, some of the other capture: in five batches."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    chance = random.Random(seed)
+    paths = [path for folder in recorded.iterdir() for path in segments(folder)]
+    chance.shuffle(paths)
+    datasets = Datasets(spark, str(tmp_path / "grown [x]"))
+    for turn in range(4):
+        datasets.update([str(path) for path in (*paths[turn::4], *chance.sample(paths, 2))])
+    datasets.update([str(folder) for folder in recorded.iterdir()])
+    at_once = Datasets(spark, str(tmp_path / "at once"))
+    at_once.update([str(recorded / "one")])
+    for out in ("grown [x]", "at once"):
+        assert in_order(stored(spark, str(tmp_path / out), "changes")) == rows
+    for kind in ("transactions", "relations"):
+        one, other = [
+            Counter(map(repr, stored(spark, str(tmp_path / out), kind).collect())) for out in ("grown [x]", "at once")
+        ]
+        assert one == other
+    assert datasets.update([str(recorded / "one")]).batches == 0
+    assert datasets.compact() > 1
+    assert in_order(stored(spark, str(tmp_path / "grown [x]"), "changes")) == rows
+    assert in_order(spark.read.parquet(str(tmp_path / "grown [x]" / "changes")).drop("batch")) == rows
+
+
+@pytest.mark.parametrize("stored_as", ["orc", "json"])
+def test_other_formats_hold_the_same(
+    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path, stored_as: str
+) -> None:
+    Datasets(spark, str(tmp_path / "out"), stored_as=stored_as).update([str(recorded / "one")])
+    assert in_order(stored(spark, str(tmp_path / "out"), "changes")) == rows
+
+
+def test_what_is_odd_survives(spark: Any, tmp_path: Path) -> None:
+    """NULLs, messages with any bytes, unchanged TOAST, bytes that are not text: through the files and back."""
+    for number, name in enumerate([("A_msgs", "p1_msg"), ("H_sqlascii", "p1"), ("A_dml", "p1_bin")]):
+        paths = record(capture(*name), tmp_path / f"capture{number}")
+        for stored_as in ("parquet", "json"):
+            out = str(tmp_path / f"{stored_as}{number}")
+            Datasets(spark, out, stored_as=stored_as).update([str(tmp_path / f"capture{number}")])
+            assert in_order(stored(spark, out, "changes")) == rows_of(paths)
+
+
+def test_some_tables_alone(spark: Any, tmp_path: Path) -> None:
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture")
+    out = str(tmp_path / "out")
+    Datasets(spark, out, tables=["t_toast*"]).update([str(tmp_path / "capture")])
+    wanted = [row for row in rows_of(paths) if (row["table"] or "").startswith("t_toast")]
+    assert in_order(stored(spark, out, "changes")) == wanted
+    with pytest.raises(OptionError, match="name another one"):
+        Datasets(spark, out).update([str(tmp_path / "capture")])
+
+
+def test_damage_is_named_and_nothing_of_it_is_written(spark: Any, tmp_path: Path) -> None:
+    good, bad, *_ = record(MANY, tmp_path / "capture", size=20_000)
+    datasets = Datasets(spark, str(tmp_path / "out"))
+    datasets.update([str(good)])
+    before = in_order(stored(spark, str(tmp_path / "out"), "changes"))
+    data = bytearray(bad.read_bytes())
+    data[len(data) // 2] ^= 1
+    bad.write_bytes(data)
+    with pytest.raises(InputError, match=bad.name):
+        datasets.update([str(bad)])
+    with pytest.raises(PythonException, match=bad.name):
+        changes(spark, [str(bad), str(good)]).count()
+    assert in_order(stored(spark, str(tmp_path / "out"), "changes")) == before
+
+
+def test_what_is_missing_is_said(spark: Any, tmp_path: Path) -> None:
+    first, second, third, *_ = record(MANY, tmp_path / "capture", size=20_000)
+    datasets = Datasets(spark, str(tmp_path / "out"))
+    [note] = datasets.update([str(third)]).notes
+    assert second.stem in note
+    assert datasets.update([str(first), str(second)]).notes == []
+    with pytest.raises(InputError, match="there is no file:.*nowhere"):
+        datasets.update([f"file://{tmp_path}/nowhere"])
+
+
+def test_a_crash_at_any_step_loses_and_doubles_nothing(
+    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops before a batch is moved, between the moves, before and after the manifest counts."""
+    paths = segments(recorded / "one")
+    out = str(tmp_path / "out")
+
+    class Crash(Exception):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    for name, own in (("commit", Output), ("_replace", Output), ("_sweep", Output), ("rename", Path)):
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            datasets = Datasets(spark, out)
+            datasets.update([str(paths[0])])
+            patch.setattr(own, name, crash)
+            datasets.update([str(path) for path in paths])
+    Datasets(spark, out).update([str(path) for path in paths])
+    assert in_order(stored(spark, out, "changes")) == rows
+    assert in_order(spark.read.parquet(f"{out}/changes").drop("batch")) == rows
+
+
+def test_a_folder_is_written_by_one_process_and_in_one_way(spark: Any, recorded: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    with Output(out).writing("parquet", []), pytest.raises(OptionError, match="another process"):
+        Datasets(spark, out).update([str(recorded / "one")])
+    with pytest.raises(OptionError, match="kept as parquet"):
+        Datasets(spark, out, stored_as="orc").update([str(recorded / "one")])
+    with pytest.raises(OptionError, match="s3a"):
+        Datasets(spark, "s3a://bucket/out")
+    (tmp_path / "theirs" / "changes").mkdir(parents=True)
+    with pytest.raises(OptionError, match="did not write"):
+        Datasets(spark, str(tmp_path / "theirs")).update([str(recorded / "one")])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write"):
+        Datasets(spark, str(tmp_path / "file")).update([str(recorded / "one")])
+    with pytest.raises(InputError, match="holds nothing"):
+        stored(spark, str(tmp_path / "nothing"), "changes")

@@ -1,0 +1,64 @@
+"""Parts of overlapping segments: what is read of all of them together is everything, each place once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgtail.errors import OptionError
+from pgtail.spark.place import Part, Place, within
+from pgtail.spark.segments import Surveyed, check_one_server, parts_of
+
+PLACES = st.builds(Place, st.integers(1, 6), st.integers(0, 4))
+PARTS = st.tuples(PLACES, PLACES).map(lambda pair: Part(min(pair), max(pair)))
+ALL = [Place(position, ordinal) for position in range(1, 7) for ordinal in range(5)]
+
+
+def surveyed(parts: list[Part], stream: str = "s") -> list[Surveyed]:
+    return [Surveyed(f"/{number}/x.pgcap", part, stream, "server", "") for number, part in enumerate(parts)]
+
+
+@given(st.lists(PARTS, max_size=6), st.lists(PARTS, max_size=2))
+def test_every_place_is_read_once_unless_it_was_covered(parts: list[Part], covered: list[Part]) -> None:
+    before = parts_of(surveyed(covered))
+    already = [part for some in before.values() for part in some or ()]
+    wanted = parts_of(surveyed(parts), [(part, "s") for part in already])
+    for place in ALL:
+        there = any(within((part,), *place) for part in parts)
+        done = any(within((part,), *place) for part in already)
+        assert sum(within(some, *place) for some in wanted.values()) == (there and not done)
+
+
+@given(
+    st.permutations([Part(Place(1, 0), Place(3, 2)), Part(Place(2, 1), Place(5, 0)), Part(Place(1, 2), Place(6, 4))])
+)
+def test_the_order_in_which_they_come_changes_nothing(parts: list[Part]) -> None:
+    found = parts_of(surveyed(parts))
+    assert {place for place in ALL if any(within(some, *place) for some in found.values())} == {
+        place for place in ALL if Place(1, 0) <= place
+    }
+
+
+def test_between_a_segment_and_the_next_lies_nothing() -> None:
+    one = Surveyed("/a/0000000000000001-0000000001.pgcap", Part(Place(1, 1), Place(1, 3)), "s", "server", "")
+    two = Surveyed("/a/0000000000000005-0000000001.pgcap", Part(Place(5, 1), Place(5, 3)), "s", "server", one.name)
+    other = Surveyed("/b/0000000000000001-0000000001.pgcap", Part(Place(1, 1), Place(5, 3)), "s", "server", "")
+    taken = [(part, "s") for some in parts_of([two, one]).values() for part in some or ()]
+    assert parts_of([other], taken) == {}
+
+
+def test_segments_of_other_streams_must_not_overlap() -> None:
+    one = surveyed([Part(Place(1, 1), Place(3, 3))])
+    same = [part._replace(path="/other", stream="t") for part in one]
+    with pytest.raises(OptionError, match="/other overlaps another capture"):
+        parts_of([*one, *same])
+    later = [part._replace(path="/other", stream="t", whole=Part(Place(4, 1), Place(4, 2))) for part in one]
+    assert len(parts_of([*one, *later])) == 2
+
+
+def test_captures_of_two_servers_are_not_one() -> None:
+    one, other = surveyed([Part(Place(1, 1), Place(1, 1)), Part(Place(2, 1), Place(2, 1))])
+    check_one_server([one, other])
+    with pytest.raises(Exception, match="come from different servers"):
+        check_one_server([one, other._replace(server="another")])

@@ -1,0 +1,146 @@
+"""`pgtail spark changes` as its users run it: also killed in the middle of --watch, and interrupted."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.spark import stored
+from pgtail.spark.update import Datasets
+from pgtail.spark.watch import watch
+from tests.corpus import capture
+from tests.decoding import command
+from tests.spark.recorded import QUICK, plain, record, rows_of
+
+MANY = capture("D_twophase", "p3_2pc")
+CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
+PATIENCE = 100
+
+
+def in_order(found: Any) -> list[dict[str, Any]]:
+    return sorted(plain(found.toArrow()), key=lambda row: (row["position"], row["ordinal"], row["seq"] or 0))
+
+
+def test_streaming_gives_what_one_batch_gives(spark: Any, tmp_path: Path) -> None:
+    paths = record(MANY, tmp_path / "one", size=20_000)
+    record(MANY, tmp_path / "other", size=45_000)
+    captures = [str(tmp_path / "one"), str(tmp_path / "other")]
+    datasets = Datasets(spark, str(tmp_path / "out"))
+    for _ in range(2):
+        watch(spark, captures, datasets, once=True)
+    rows = rows_of(paths)
+    assert in_order(stored(spark, str(tmp_path / "out"), "changes")) == rows
+
+
+def start(capture_: Path, out: Path) -> subprocess.Popen[str]:
+    """A --watch of its own, with the JVM in its process group."""
+    arguments = ["spark", "changes", "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
+    program = "from pgtail.cli import main; main(prog_name='pgtail')"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for(what: Any, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not what():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def batches(out: Path) -> int:
+    return len(list(out.glob("changes/batch=*")))
+
+
+@pytest.mark.timeout(300)
+def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path) -> None:
+    """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last."""
+    paths = record(MANY, tmp_path / "whole", size=20_000)
+    rows = rows_of(paths)
+    growing, out = tmp_path / "growing", tmp_path / "out"
+    growing.mkdir()
+    arriving = [*paths]
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    random.Random(seed).shuffle(arriving)
+    half = len(arriving) // 2
+    arrive(arriving[:2], growing)
+    first = start(growing, out)
+    wait_for(lambda: batches(out) >= 1, first)
+    arrive(arriving[2:half], growing)
+    wait_for(lambda: any(out.glob("_pgtail/staging-*")) or batches(out) >= 2, first)
+    first.kill()
+    first.wait()
+    arrive(arriving[half:-1], growing)
+    second = start(growing, out)
+    known = batches(out)
+    wait_for(lambda: batches(out) > known, second)
+    arrive(arriving[-1:], growing)
+    wait_for(lambda: applied(out) == len(paths), second)
+    second.send_signal(signal.SIGINT)
+    _, errors = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert re.search(r"stopped: what was written stays", errors)
+    wait_until_gone(second.pid)
+    assert in_order(stored(spark, str(out), "changes")) == rows
+
+
+def arrive(paths: list[Path], folder: Path) -> None:
+    """As a recorder does it: whole under another name first."""
+    for path in paths:
+        part = folder / f"{path.name}.part"
+        shutil.copy(path, part)
+        part.rename(folder / path.name)
+
+
+def applied(out: Path) -> int:
+    return (out / "_pgtail" / "manifest.json").read_text().count(".pgcap")
+
+
+def wait_until_gone(group: int) -> None:
+    """No process of the group is left, the JVM among them."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    raise AssertionError("a process is left over")
+
+
+def test_the_command_says_what_it_did_and_what_is_wrong(tmp_path: Path) -> None:
+    record(capture("Z_small", "p1"), tmp_path / "capture")
+    master = ["--master=local[1]", *CONF]
+    done = command("spark", "changes", *master, tmp_path / "capture", tmp_path / "out", timeout=PATIENCE)
+    assert (done.status, done.stderr) == (0, "pgtail: 1 new segment\n")
+    assert done.stdout == b""
+    assert list((tmp_path / "out" / "changes").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["capture"], "expected CAPTURE... OUT"),
+        (["--conf=x", "capture", "out"], "--conf x: expected NAME=VALUE"),
+        (["--watch", "--compact", "capture", "out"], "--watch does not end"),
+        (["capture", "s3a://bucket/out"], "a manifest cannot be kept on s3a"),
+        (["--every=soon", "capture", "out"], "'soon' is not a time such as 30s"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_starts_nothing(arguments: list[str], said: str) -> None:
+    done = command("spark", "changes", *arguments)
+    assert done.status == 2
+    assert said in done.stderr
