@@ -6,6 +6,7 @@ Everything else in this folder takes whatever session it is given: a notebook's,
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -74,10 +75,29 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
     settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if master.startswith("local") else {})}
     with _hushed() if quiet else contextlib.nullcontext():
         started = _start(master, {**settings, **(conf or {})})
+    with _py4j_silent() if quiet else contextlib.nullcontext():
+        try:
+            yield started
+        finally:
+            _stop(started)
+
+
+@contextlib.contextmanager
+def _py4j_silent() -> Iterator[None]:
+    """py4j logs a traceback of its own for Ctrl-C and for what is raised anyway, in part as the root logger."""
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return "py4j" not in record.pathname
+
+    root, own = logging.getLogger(), logging.getLogger("py4j")
+    level = own.level
+    root.addFilter(of_others)
+    own.setLevel(logging.CRITICAL)
     try:
-        yield started
+        yield
     finally:
-        _stop(started)
+        root.removeFilter(of_others)
+        own.setLevel(level)
 
 
 def _start(master: str, settings: Mapping[str, str]) -> SparkSession:

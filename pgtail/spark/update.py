@@ -15,7 +15,7 @@ from pgtail.spark.failures import plainly
 from pgtail.spark.output import Manifest, Output
 from pgtail.spark.place import Part, Parts
 from pgtail.spark.rowtypes import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
-from pgtail.spark.segments import Surveyed, check_one_server, collected, parts_of, segments, surveys
+from pgtail.spark.segments import Surveyed, check_one_server, collected, literal, parts_of, segments, surveys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

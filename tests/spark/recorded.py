@@ -21,7 +21,7 @@ from pgtail.spark.columns import changes_of
 from pgtail.spark.rowtypes import CHANGES
 from pgtail.transaction import Ended, LogicalMessage, Note, Outcome, RowChange, SchemaChange, Started, TableTruncate
 from pgtail.values import Types
-from pgtail.wire.decoder import Decoder
+from pgtail.wire.decoder import Assume, Decoder
 from pgtail.wire.scalars import UNIX_EPOCH_OFFSET, time_text
 from tests.corpus import Capture
 from tests.rendering import Sink
@@ -43,7 +43,7 @@ def record(capture: Capture, folder: Path, *, size: int = 100_000) -> list[Path]
     folder.mkdir()
     source = [str(capture.forms["walsender.bin"])]
     rotation = Rotation(size=size)
-    assume = "parallel" if capture.options.get("streaming") == "parallel" else None
+    assume: Assume = "parallel" if capture.options.get("streaming") == "parallel" else None
     notes: list[str] = []
     record_dumps(
         source,
@@ -87,7 +87,7 @@ def lines_of(capture: Capture) -> Iterator[tuple[dict[str, Any], Relation | None
     """Each line of `-o json` by the long way, with all digits of its numbers, and the table that it is about."""
     sink = Sink()
     types = Types(encoding=capture.encoding)
-    assume: Any = "parallel" if capture.options.get("streaming") == "parallel" else None
+    assume: Assume = "parallel" if capture.options.get("streaming") == "parallel" else None
     decoder, assembler = Decoder(assume=assume, encoding=capture.encoding), Assembler(types)
     output = open_output("json", sink, OutputOptions())
     for frame in capture.frames():

@@ -173,11 +173,12 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(
         raise Crash
 
     for name, own in (("commit", Output), ("_replace", Output), ("_sweep", Output), ("rename", Path)):
-        with monkeypatch.context() as patch, pytest.raises(Crash):
-            datasets = Datasets(spark, out)
-            datasets.update([str(paths[0])])
+        datasets = Datasets(spark, out)
+        datasets.update([str(paths[0])])
+        with monkeypatch.context() as patch:
             patch.setattr(own, name, crash)
-            datasets.update([str(path) for path in paths])
+            with pytest.raises(Crash):
+                datasets.update([str(path) for path in paths])
     Datasets(spark, out).update([str(path) for path in paths])
     assert in_order(stored(spark, out, "changes")) == rows
     assert in_order(spark.read.parquet(f"{out}/changes").drop("batch")) == rows

@@ -15,8 +15,8 @@ from pgtail.relations import Relation
 from pgtail.spark.columns import changes_of
 from pgtail.spark.place import Part, Place
 from pgtail.spark.survey import survey
+from tests import encode
 from tests.corpus import Capture, capture, captures
-from tests.encode import begin, commit, frame, insert, relation
 from tests.spark.recorded import Number, exact, lines_of, record, rows_of, segments
 
 SAME = (
@@ -172,8 +172,8 @@ def test_a_segment_cut_anywhere_is_not_closed(tmp_path: Path) -> None:
 def test_a_position_beyond_bigint_is_damage(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, {}, rotation=Rotation())
     last = (1 << 64) - 16
-    for message in (begin(lsn=last), relation(), insert("1", "one"), commit(lsn=last)):
-        recorder.take(frame(message))
+    for message in (encode.begin(lsn=last), encode.relation(), encode.insert("1", "one"), encode.commit(lsn=last)):
+        recorder.take(encode.frame(message))
     recorder.close()
     with pytest.raises(InputError, match="a log position of FFFFFFFF/FFFFFFF0"):
         rows_of(segments(tmp_path))

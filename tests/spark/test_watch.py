@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -14,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from pgtail.cli import main
+from pgtail.errors import InputError
 from pgtail.spark import stored
 from pgtail.spark.update import Datasets
 from pgtail.spark.watch import watch
@@ -36,10 +40,16 @@ def test_streaming_gives_what_one_batch_gives(spark: Any, tmp_path: Path) -> Non
     record(MANY, tmp_path / "other", size=45_000)
     captures = [str(tmp_path / "one"), str(tmp_path / "other")]
     datasets = Datasets(spark, str(tmp_path / "out"))
-    for _ in range(2):
-        watch(spark, captures, datasets, once=True)
+    watch(spark, captures, datasets, once=True)
     rows = rows_of(paths)
     assert in_order(stored(spark, str(tmp_path / "out"), "changes")) == rows
+
+
+def test_damage_ends_it_and_is_named(spark: Any, tmp_path: Path) -> None:
+    [path] = record(capture("Z_small", "p1"), tmp_path / "capture")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(InputError, match=f"^file:{path}: "):
+        watch(spark, [str(path.parent)], Datasets(spark, str(tmp_path / "out")), once=True)
 
 
 def start(capture_: Path, out: Path) -> subprocess.Popen[str]:
@@ -66,7 +76,8 @@ def batches(out: Path) -> int:
 @pytest.mark.timeout(300)
 def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path) -> None:
     """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last."""
-    paths = record(MANY, tmp_path / "whole", size=20_000)
+    paths = record(MANY, tmp_path / "whole", size=30_000)
+    assert len(paths) > 4
     rows = rows_of(paths)
     growing, out = tmp_path / "growing", tmp_path / "out"
     growing.mkdir()
@@ -74,15 +85,14 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     seed = random.randrange(1 << 30)
     print("seed", seed)
     random.Random(seed).shuffle(arriving)
-    half = len(arriving) // 2
-    arrive(arriving[:2], growing)
+    arrive(arriving[:1], growing)
     first = start(growing, out)
     wait_for(lambda: batches(out) >= 1, first)
-    arrive(arriving[2:half], growing)
+    arrive(arriving[1:3], growing)
     wait_for(lambda: any(out.glob("_pgtail/staging-*")) or batches(out) >= 2, first)
     first.kill()
-    first.wait()
-    arrive(arriving[half:-1], growing)
+    first.communicate()
+    arrive(arriving[3:-1], growing)
     second = start(growing, out)
     known = batches(out)
     wait_for(lambda: batches(out) > known, second)
@@ -121,13 +131,19 @@ def wait_until_gone(group: int) -> None:
     raise AssertionError("a process is left over")
 
 
-def test_the_command_says_what_it_did_and_what_is_wrong(tmp_path: Path) -> None:
-    record(capture("Z_small", "p1"), tmp_path / "capture")
-    master = ["--master=local[1]", *CONF]
-    done = command("spark", "changes", *master, tmp_path / "capture", tmp_path / "out", timeout=PATIENCE)
-    assert (done.status, done.stderr) == (0, "pgtail: 1 new segment\n")
-    assert done.stdout == b""
-    assert list((tmp_path / "out" / "changes").rglob("*.parquet"))
+def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the session that runs already, so as not to start another one."""
+    monkeypatch.setattr("pgtail.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
+    [path] = record(capture("Z_small", "p1"), tmp_path / "capture")
+    arguments = ["spark", "changes", str(tmp_path / "capture"), str(tmp_path / "out")]
+    for said in ("1 new segment", "0 new segments"):
+        done = CliRunner().invoke(main, arguments)
+        assert (done.exit_code, done.output) == (0, f"pgtail: {said}\n")
+    assert in_order(spark.read.parquet(str(tmp_path / "out" / "changes")).drop("batch")) == rows_of([path])
+    path.rename(path.with_name("0" * 16 + "-" + "0" * 10 + ".pgcap")).write_bytes(b"S\0")
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 1
+    assert done.output.startswith(f"pgtail: error: file:{tmp_path}/capture/0000")
 
 
 @pytest.mark.parametrize(
