@@ -6,26 +6,33 @@ export PYTHON
 # Always run by its path: the environment need not be activated, and the checkout's path may hold spaces.
 RUN := .venv/bin/python -m
 INSTALLED := .venv/installed
+SPARK := .venv/with-spark
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check torture bench man oids rows clean
+.PHONY: help install demo test test-core check torture bench man oids rows clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s%s\n", $$1, $$2}' Makefile
 
 install: $(INSTALLED) ## make the environment .venv and install pgtail into it, editable
 
 $(INSTALLED): pyproject.toml .ci/environment pgtail/_rows.pyx
 	@.ci/environment
 
+$(SPARK): $(INSTALLED)
+	@.ci/environment spark
+
 demo: $(INSTALLED) ## an embedded PostgreSQL, a lively workload, and pgtail watching it
 	@.venv/bin/pgtail demo
 
-test: $(INSTALLED) ## the whole test suite, against the embedded servers and every installed one
-	@$(RUN) pytest -n $(WORKERS) --maxprocesses 4
+test: $(SPARK) ## the whole test suite, against the embedded servers and every installed one
+	@PGTAIL_REQUIRE=$${PGTAIL_REQUIRE-spark} $(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup
 
-check: $(INSTALLED) ## lint, format, types, and the one-way imports
+test-core: $(INSTALLED) ## the same without Spark, which need not be installed
+	@$(RUN) pytest -n $(WORKERS) --maxprocesses 4 -m 'not spark'
+
+check: $(SPARK) ## lint, format, types, and the one-way imports
 	@$(RUN) ruff check
 	@$(RUN) ruff format --check
 	@$(RUN) mypy

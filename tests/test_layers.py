@@ -31,7 +31,6 @@ FLOORS = {
     "inputs": 4,
     "captures": 4,
     "outputs": 4,
-    "captures": 4,
     "server": 5,
     "shortway": 6,
     "pipeline": 6,

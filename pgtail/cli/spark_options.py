@@ -8,15 +8,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from pgtail.cli.options import in_order, verbose_option
 from pgtail.errors import OptionError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,7 +86,7 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def spark_session(options: dict[str, Any]) -> Iterator[SparkSession]:
+def spark_session(options: dict[str, Any]) -> Iterator[Any]:
     """The session that the options ask for; it and its JVM end with the body. Raises OptionError."""
     from pgtail.spark.session import check_installed, session
 
@@ -115,7 +112,7 @@ class Telling:
             say(escape(words))
 
     @contextlib.contextmanager
-    def shown(self, spark: SparkSession) -> Iterator[None]:
+    def shown(self, spark: Any) -> Iterator[None]:
         """Show it while the body runs. Spark tells of itself only when asked: it is asked whenever the bar is drawn."""
         terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         if self.verbose or not terminal:

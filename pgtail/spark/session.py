@@ -47,7 +47,7 @@ def check_installed() -> None:
     if wrong:
         raise OptionError(
             f"pgtail spark needs what is not installed here: {', '.join(wrong)}.\n"
-            "From pgtail's checkout: pip install '.[spark]' (about 500 MB)"
+            "From pgtail's checkout: pip install '.[spark]' (it downloads about 550 MB)"
         )
 
 

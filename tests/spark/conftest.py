@@ -1,9 +1,9 @@
-"""One Spark session for all tests of a process; what needs the extra `spark` is skipped without it, with the reason."""
+"""One Spark session for all tests of a process; without the extra `spark` they are skipped, with the reason."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,39 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark.session import check_installed, session
-from tests.spark.recorded import QUICK
+from tests.spark.quick import QUICK
+
+
+class _Missing(pytest.Module):
+    """A file of tests that cannot even be imported."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            check_installed()
+        except OptionError as error:
+            reason = str(error).splitlines()[0]
+            if "spark" in os.environ.get("PGTAIL_REQUIRE", ""):
+                pytest.fail(f"{reason} PGTAIL_REQUIRE asks for it.")
+            pytest.skip(reason)
+        return []
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Files below this folder are imported only where they can be."""
+    try:
+        check_installed()
+    except OptionError:
+        return _Missing.from_parent(parent, path=module_path)
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything below this folder is of Spark; with pytest-xdist one process has all of it."""
+    """Everything below this folder is of Spark; with `--dist loadgroup` one process has all of it."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _needs_spark() -> None:
-    try:
-        check_installed()
-    except OptionError as error:
-        if "spark" in os.environ.get("PGTAIL_REQUIRE", ""):
-            pytest.fail(f"{error}\nPGTAIL_REQUIRE asks for it")
-        pytest.skip(str(error).splitlines()[0])
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,17 +25,6 @@ from pgtail.wire.decoder import Assume, Decoder
 from pgtail.wire.scalars import UNIX_EPOCH_OFFSET, time_text
 from tests.corpus import Capture
 from tests.rendering import Sink
-
-QUICK: Final = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-}
-"""Settings for small data: half the time to start, and fewer tasks."""
-
-ONES: Final = ("op", "schema", "table", "xid", "seq", "commit_lsn", "prepare_lsn", "lsn", "origin", "gid", "state")
-LISTS: Final = ("identity", "key", "unchanged", "cascade", "restart_identity", "prefix", "transactional")
 
 
 def record(capture: Capture, folder: Path, *, size: int = 100_000) -> list[Path]:

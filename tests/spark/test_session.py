@@ -15,7 +15,7 @@ import pytest
 from pgtail.errors import OptionError
 from pgtail.spark import java
 from pgtail.spark.session import check_installed
-from tests.spark.recorded import QUICK
+from tests.spark.quick import QUICK
 
 
 def test_what_is_not_installed_is_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:

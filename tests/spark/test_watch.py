@@ -24,7 +24,8 @@ from pgtail.spark.update import Datasets
 from pgtail.spark.watch import watch
 from tests.corpus import capture
 from tests.decoding import command
-from tests.spark.recorded import QUICK, plain, record, rows_of
+from tests.spark.quick import QUICK
+from tests.spark.recorded import plain, record, rows_of
 
 MANY = capture("D_twophase", "p3_2pc")
 CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
