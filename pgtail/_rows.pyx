@@ -46,7 +46,7 @@ cdef extern from *:
     """
     int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
 
-SOURCE = "9eed571674663e7736b8e0559e8f84bff5e90c6132d4ddcf57bcae2575f5f99a"
+SOURCE = "dd8d43f6ad27e09d2214304672070efad73192983624a475d7db5639f19330be"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_rows.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -1411,3 +1411,423 @@ cdef int put_unchanged(Out *out, Table table, const uint8_t *buf, Py_ssize_t pos
         pos += 1 if buf[pos] == c"u" or buf[pos] == c"n" else 5 + u32(buf + pos + 1)
     put_char(out, c"]")
     return 0
+
+
+# -- columns for Arrow ---------------------------------------------------------------------------------------------
+
+cdef enum:
+    # Of each row: native integers of the width that the name's end says, or a byte (validity, operation).
+    OP_8
+    TABLE_32
+    XID_64
+    SEQ_64
+    POSITION_64
+    TIME_64
+    DATE_32
+    LSN_64
+    LSN_VALID
+    SIZE_64
+    ORDINAL_64
+    # Strings: offsets, and the bytes.
+    COMMIT_ENDS
+    COMMIT_TEXT
+    LSN_ENDS
+    LSN_TEXT
+    # Lists and maps: a byte of validity and an offset of each row, then their strings.
+    UNCHANGED_VALID
+    UNCHANGED_ENDS
+    UNCHANGED_NAME_ENDS
+    UNCHANGED_NAME_TEXT
+    OLD_VALID
+    OLD_ENDS
+    OLD_NAME_ENDS
+    OLD_NAME_TEXT
+    OLD_VALUE_VALID
+    OLD_VALUE_ENDS
+    OLD_VALUE_TEXT
+    NEW_VALID
+    NEW_ENDS
+    NEW_NAME_ENDS
+    NEW_NAME_TEXT
+    NEW_VALUE_VALID
+    NEW_VALUE_ENDS
+    NEW_VALUE_TEXT
+    BUFFERS
+
+BUFFER_NAMES = (
+    "op", "table", "xid", "seq", "position", "time", "date", "lsn_number", "lsn_valid", "bytes", "ordinal",
+    "commit_ends", "commit_text", "lsn_ends", "lsn_text",
+    "unchanged_valid", "unchanged_ends", "unchanged_name_ends", "unchanged_name_text",
+    "old_valid", "old_ends", "old_name_ends", "old_name_text", "old_value_valid", "old_value_ends", "old_value_text",
+    "new_valid", "new_ends", "new_name_ends", "new_name_text", "new_value_valid", "new_value_ends", "new_value_text",
+)
+cdef int[5] BITS = [LSN_VALID, UNCHANGED_VALID, OLD_VALID, OLD_VALUE_VALID, NEW_VALUE_VALID]
+cdef int[7] STARTS = [
+    COMMIT_ENDS, LSN_ENDS, UNCHANGED_ENDS, UNCHANGED_NAME_ENDS, OLD_ENDS, OLD_NAME_ENDS, OLD_VALUE_ENDS
+]
+
+cdef enum:
+    MOST_ROWS = 64 * 1024
+    MOST_TEXT = 16 << 20
+
+cdef int64_t EPOCH = 946684800000000        # microseconds between the Unix epoch and PostgreSQL's
+cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF - 946684800000000
+cdef int64_t DAY = 86400000000
+
+
+cdef inline int add_32(Out *out, int32_t value) except -2:
+    reserve(out, 4)
+    put(out, &value, 4)
+    return 0
+
+
+cdef inline int add_64(Out *out, int64_t value) except -2:
+    reserve(out, 8)
+    put(out, &value, 8)
+    return 0
+
+
+cdef inline int add_8(Out *out, uint8_t value) except -2:
+    reserve(out, 1)
+    put_char(out, <char>value)
+    return 0
+
+
+cdef inline int add_string(Out *ends, const void *p, Py_ssize_t size) except -2:
+    """A string, to the two buffers from `ends` on."""
+    cdef Out *text = ends + 1
+    if size:
+        reserve(text, size)
+        put(text, p, size)
+    return add_32(ends, <int32_t>text.size)
+
+
+cdef int add_lsn(Out *ends, uint64_t lsn) except -2:
+    cdef Out *text = ends + 1
+    reserve(text, 20)
+    put_lsn(text, lsn)
+    return add_32(ends, <int32_t>text.size)
+
+
+cdef bint is_utf8(const uint8_t *p, Py_ssize_t size) noexcept:
+    cdef const uint8_t *end = p + size
+    cdef uint64_t word
+    cdef Py_ssize_t length
+    while p < end:
+        if end - p >= 8:
+            memcpy(&word, p, 8)
+            if not word & 0x8080808080808080ULL:
+                p += 8
+                continue
+        if p[0] < 0x80:
+            p += 1
+        else:
+            length = utf8_length(p, end - p)
+            if not length:
+                return False
+            p += length
+    return True
+
+
+@cython.final
+cdef class ColumnTable:
+    """One version of a table: its number, and its columns' names."""
+
+    cdef Column *columns
+    cdef int count, number
+    cdef bint shown
+    cdef list names
+
+    def __cinit__(self, int number, list names, list keys, bint shown):
+        cdef int i
+        self.number, self.shown = number, shown
+        self.names = [name.encode() for name in names]
+        self.count = len(names)
+        self.columns = <Column *>PyMem_Calloc(self.count + 1, sizeof(Column))
+        if self.columns == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            self.columns[i].name = PyBytes_AS_STRING(self.names[i])
+            self.columns[i].name_size = PyBytes_GET_SIZE(self.names[i])
+            self.columns[i].key = keys[i]
+
+    def __dealloc__(self):
+        PyMem_Free(self.columns)
+
+
+@cython.final
+cdef class Columns:
+    """Runs of ordinary rows, with their Begin and Commit, to the buffers of Arrow arrays.
+
+    `find(oid)` gives (number, column names, which are keys, whether its rows are shown) of the table in force, or
+    None. Only for streams in UTF-8, of walsender frames, whose transactions come whole.
+    """
+
+    cdef Out[BUFFERS] out
+    cdef object find
+    cdef dict tables
+    cdef uint32_t last_oid
+    cdef ColumnTable last
+    cdef readonly bint inside, began
+    cdef bint alone
+    cdef readonly Py_ssize_t seq, ordinal, rows
+    cdef uint32_t xid
+    cdef uint64_t commit_lsn
+    cdef int64_t commit_ts
+
+    def __cinit__(self, find):
+        self.find = find
+        self.tables = {}
+        self.clear()
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(BUFFERS):
+            PyMem_Free(self.out[i].data)
+
+    cdef int clear(self) except -2:
+        cdef int i
+        for i in range(BUFFERS):
+            self.out[i].size = 0
+        for i in range(7):
+            add_32(&self.out[STARTS[i]], 0)
+        for i in (NEW_ENDS, NEW_NAME_ENDS, NEW_VALUE_ENDS):
+            add_32(&self.out[i], 0)
+        self.rows = 0
+        return 0
+
+    def forget(self):
+        """Tables may be other ones now."""
+        self.tables = {}
+        self.last = None
+
+    @property
+    def transaction(self):
+        """(xid, commit LSN, commit time) of the transaction that began in this run."""
+        return self.xid, self.commit_lsn, self.commit_ts
+
+    @property
+    def full(self):
+        """Whether it is time to take() what there is."""
+        return self.is_full()
+
+    cdef bint is_full(self) noexcept:
+        cdef Py_ssize_t size = self.out[NEW_VALUE_TEXT].size + self.out[OLD_VALUE_TEXT].size
+        size += self.out[NEW_NAME_TEXT].size + self.out[OLD_NAME_TEXT].size
+        return self.rows >= MOST_ROWS or size >= MOST_TEXT
+
+    def enter(self, xid, commit_lsn, commit_ts, seq, ordinal, alone):
+        """The next run begins inside this transaction, and where it is `alone` does not go over its end."""
+        self.alone = alone
+        self.xid, self.commit_lsn, self.commit_ts = xid, commit_lsn, commit_ts
+        self.inside, self.seq, self.ordinal = True, seq, ordinal
+
+    def leave(self):
+        """The next run begins outside of a transaction."""
+        self.inside = False
+
+    def take(self):
+        """The buffers by their names (BUFFER_NAMES), validity as bits; none of the rows are left."""
+        cdef int i
+        cdef dict found = {}
+        for i in range(5):
+            pack_bits(&self.out[BITS[i]])
+        pack_bits(&self.out[NEW_VALID])
+        for i in range(BUFFERS):
+            found[BUFFER_NAMES[i]] = PyBytes_FromStringAndSize(self.out[i].data, self.out[i].size)
+        self.clear()
+        return found
+
+    def run(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing):
+        """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
+        cdef Py_buffer view
+        self.began = False
+        PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= pos <= end <= view.len:
+                raise ValueError("not a part of the buffer")
+            return self.messages(<const uint8_t *>view.buf, pos, end, framing)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef Py_ssize_t messages(self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing) except -2:
+        cdef Py_ssize_t at, stop, after, begin = -1
+        cdef Py_ssize_t[BUFFERS] mark
+        cdef uint64_t lsn
+        cdef uint8_t tag
+        cdef int i
+        while pos < end and not self.is_full():
+            stop = frame_end(buf, pos, end, framing)
+            if stop < 0:
+                break
+            at = pos + framing + HEADER
+            lsn = u64(buf + pos + framing + 1)
+            tag = buf[at]
+            if tag == c"I" or tag == c"U" or tag == c"D":
+                if not self.inside or lsn >> 63:
+                    break
+                for i in range(BUFFERS):
+                    mark[i] = self.out[i].size
+                after = self.row(buf, at, stop, lsn)
+                if after != stop:
+                    for i in range(BUFFERS):
+                        self.out[i].size = mark[i]
+                    break
+                self.seq += 1
+                self.ordinal += 1
+                self.rows += self.out[OP_8].size > mark[OP_8]
+                begin = -1
+            elif tag == c"B":
+                if self.inside or stop != at + 21 or u64(buf + at + 1) >> 63 or <int64_t>u64(buf + at + 9) > LATEST:
+                    break
+                begin = pos
+                self.commit_lsn, self.commit_ts = u64(buf + at + 1), <int64_t>u64(buf + at + 9)
+                self.xid = u32(buf + at + 17)
+                self.inside = self.began = True
+                self.alone = False
+                self.seq = self.ordinal = 0
+            elif tag == c"C":
+                if not self.inside or self.alone or stop != at + 26 or buf[at + 1]:
+                    break
+                if u64(buf + at + 2) != self.commit_lsn or <int64_t>u64(buf + at + 18) != self.commit_ts:
+                    break
+                self.inside = self.began = False
+                begin = -1
+            else:
+                break
+            pos = stop
+        if begin >= 0:
+            # Nothing of this transaction was taken: what follows may belong to its beginning.
+            self.inside = self.began = False
+            return begin
+        return pos
+
+    cdef ColumnTable table(self, uint32_t oid):
+        """The table in force; None where it was never described."""
+        if self.last is not None and oid == self.last_oid:
+            return self.last
+        found = self.tables.get(oid)
+        if found is None:
+            described = self.find(oid)
+            if described is None:
+                return None
+            found = self.tables[oid] = ColumnTable(*described)
+        self.last, self.last_oid = found, oid
+        return self.last
+
+    cdef Py_ssize_t row(self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint64_t lsn) except -2:
+        """Add one row; returns where its message ends, or DECLINED."""
+        cdef int op = 0 if buf[pos] == c"I" else 1 if buf[pos] == c"U" else 2
+        cdef Py_ssize_t size = end - pos
+        cdef uint8_t kind
+        cdef ColumnTable table
+        cdef int before = <int>self.out[UNCHANGED_NAME_ENDS].size
+        if size < 8:
+            return DECLINED
+        table = self.table(u32(buf + pos + 1))
+        if table is None:
+            return DECLINED
+        kind = buf[pos + 5]
+        pos += 6
+        if not (kind == c"N" if op == 0 else kind == c"K" or kind == c"O" or (op == 1 and kind == c"N")):
+            return DECLINED
+        if kind != c"N":
+            pos = self.cells(table, buf, pos, end, kind, OLD_NAME_ENDS)
+            if pos < 0:
+                return DECLINED
+            if op == 1:
+                if pos >= end or buf[pos] != c"N":
+                    return DECLINED
+                pos += 1
+        if op != 2:
+            pos = self.cells(table, buf, pos, end, c"N", NEW_NAME_ENDS)
+        if pos < 0 or not table.shown:
+            return pos
+        self.map(OLD_VALID, kind != c"N", OLD_NAME_ENDS)
+        self.map(NEW_VALID, op != 2, NEW_NAME_ENDS)
+        self.map(UNCHANGED_VALID, self.out[UNCHANGED_NAME_ENDS].size > before, UNCHANGED_NAME_ENDS)
+        add_8(&self.out[OP_8], op)
+        add_32(&self.out[TABLE_32], 2 * table.number + (op == 0))
+        add_64(&self.out[SEQ_64], self.seq + 1)
+        add_64(&self.out[ORDINAL_64], self.ordinal + 1)
+        add_64(&self.out[SIZE_64], size)
+        add_64(&self.out[LSN_64], <int64_t>lsn)
+        add_8(&self.out[LSN_VALID], lsn != 0)
+        if lsn:
+            add_lsn(&self.out[LSN_ENDS], lsn)
+        else:
+            add_string(&self.out[LSN_ENDS], NULL, 0)
+        self.transaction_columns()
+        return pos
+
+    cdef int transaction_columns(self) except -2:
+        add_64(&self.out[XID_64], self.xid)
+        add_64(&self.out[POSITION_64], <int64_t>self.commit_lsn)
+        add_64(&self.out[TIME_64], self.commit_ts + EPOCH)
+        add_32(&self.out[DATE_32], <int32_t>floor_divided(self.commit_ts + EPOCH, DAY))
+        return add_lsn(&self.out[COMMIT_ENDS], self.commit_lsn)
+
+    cdef int map(self, int valid, bint value, int name_ends) except -2:
+        """The end of a row's map or list: how many strings there are by now."""
+        add_8(&self.out[valid], value)
+        return add_32(&self.out[valid + 1], <int32_t>(self.out[name_ends].size // 4 - 1))
+
+    cdef Py_ssize_t cells(
+        self, ColumnTable table, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint8_t kind, int names
+    ) except -2:
+        """Add the cells of a tuple; returns where it ends, or DECLINED."""
+        cdef Out *out = &self.out[names]
+        cdef Column *column
+        cdef uint32_t size
+        cdef uint8_t cell
+        cdef int i
+        if not table.shown:
+            return skip_tuple(buf, pos, end, table.count)
+        if end - pos < 2 or u16(buf + pos) != table.count:
+            return DECLINED
+        pos += 2
+        for i in range(table.count):
+            if pos >= end:
+                return DECLINED
+            column = &table.columns[i]
+            cell = buf[pos]
+            if cell == c"t":
+                if end - pos < 5:
+                    return DECLINED
+                size = u32(buf + pos + 1)
+                if size > end - pos - 5 or not is_utf8(buf + pos + 5, size):
+                    return DECLINED
+                if out[3].size + size > MOST_TEXT * 8:
+                    return DECLINED
+                add_string(out, column.name, column.name_size)
+                add_8(out + 2, 1)
+                add_string(out + 3, buf + pos + 5, size)
+                pos += 5 + size
+            elif cell == c"n":
+                pos += 1
+                if kind == c"K" and not column.key:
+                    continue
+                add_string(out, column.name, column.name_size)
+                add_8(out + 2, 0)
+                add_string(out + 3, NULL, 0)
+            elif cell == c"u" and kind == c"N":
+                pos += 1
+                add_string(&self.out[UNCHANGED_NAME_ENDS], column.name, column.name_size)
+            else:
+                return DECLINED
+        return pos
+
+
+cdef void pack_bits(Out *out) noexcept:
+    """A byte for each value -> a bit for each, the lowest first, in place."""
+    cdef Py_ssize_t i, count = out.size
+    cdef uint8_t *data = <uint8_t *>out.data
+    cdef uint8_t bits = 0
+    for i in range(count):
+        bits |= (data[i] != 0) << (i & 7)
+        if i & 7 == 7:
+            data[i >> 3] = bits
+            bits = 0
+    if count & 7:
+        data[count >> 3] = bits
+    out.size = (count + 7) // 8

@@ -14,9 +14,11 @@ from pgtail.assembler import Assembler
 from pgtail.errors import InputError, Malformed
 from pgtail.filters import Filter
 from pgtail.outputs.ndjson import not_in_identity
+from pgtail.relations import Relation
 from pgtail.spark.batches import Batch, Maps, RareColumns, RowColumns, TableColumns, TransactionColumns
 from pgtail.spark.described import Table, Tables
 from pgtail.spark.place import EVERYWHERE, Parts, within
+from pgtail.spark.runs import Runs, runs
 from pgtail.spark.segment import MARK, SegmentFrames
 from pgtail.transaction import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction
 from pgtail.values import Types
@@ -32,6 +34,8 @@ from pgtail.wire.two_phase import BeginPrepare
 _COUNTED: Final = frozenset([Insert, Update, Delete, Truncate])
 _BEGINS: Final = frozenset([Begin, BeginPrepare])
 _DAY: Final = 86_400_000_000
+_FEW: Final = 4096
+"""Rows from which on a batch is worth handing on."""
 _END_OF_BIGINT: Final = 1 << 63
 _NO_TABLE: Final = Tables.NONE
 
@@ -47,7 +51,7 @@ def changes_of(
     Raises InputError where the segment is not closed, is damaged, or holds what a capture never has (segments of
     streamed transactions).
     """
-    return _Columns(SegmentFrames(file, name), parts, tables).batches()
+    return _not_tiny(_Columns(SegmentFrames(file, name), parts, tables).batches())
 
 
 class _Columns:
@@ -58,6 +62,8 @@ class _Columns:
         self._parts = parts
         self._filter = Filter(tables=tables) if tables else None
         self._batch = Batch()
+        self._own = False
+        """Whether what is repeated at the beginning lies behind."""
         self._ordinal = 0
         self._of: Transaction | None = None
         self._common = TransactionColumns()
@@ -70,21 +76,51 @@ class _Columns:
             decoder = Decoder(encoding=encoding)
             assembler = Assembler(Types(encoding=encoding))
             self._tables = Tables(utf8=encoding == "utf-8")
+            short = None if self._parts is not EVERYWHERE else runs(assembler, self._tables, encoding, self._shows)
             for start, stop in frames:
                 if start == MARK:
                     self._go_on(assembler)
-                    continue
-                message, lsn, _ = decoder.frame(frames.buf, start, stop)
-                self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
-                if batch.full:
-                    yield batch.take()
+                else:
+                    message, lsn, _ = decoder.frame(frames.buf, start, stop)
+                    self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
+                    if batch.full:
+                        yield batch.take()
+                if short is not None and self._own:
+                    yield from self._runs(short, assembler)
+            if short is not None and short.rows:
+                yield short.batch()
         except InputError as error:
             raise frames.located(error) from None
         if batch.own:
             yield batch.take()
 
+    def _runs(self, short: Runs, assembler: Assembler) -> Iterator[pa.RecordBatch]:
+        """Take the rows that follow the short way, as far as they go; rows wait in one of the two batches only."""
+        frames, batch = self._frames, self._batch
+        if batch.own and short.rows:
+            yield short.batch()
+        while frames.next < len(frames.buf) and (assembler.whole is not None or assembler.outside):
+            common = None
+            if assembler.whole is not None:
+                self._enter(assembler.whole)
+                common = self._common
+            if not short.takes(common):
+                yield short.batch()
+                short.takes(common)
+            frames.next = short.run(assembler, frames.buf, frames.next, self._ordinal)
+            self._ordinal = short.ordinal
+            if short.rows and batch.own:
+                yield batch.take()
+            if not short.full:
+                return
+            yield short.batch()
+
+    def _shows(self, relation: Relation) -> bool:
+        return self._filter is None or self._filter.table_passes(relation)
+
     def _go_on(self, assembler: Assembler) -> None:
         """What was repeated at the beginning ends here."""
+        self._own = True
         transaction = self._frames.head.transaction
         if transaction is not None:
             changes, messages, self._ordinal = transaction
@@ -150,7 +186,7 @@ class _Columns:
             self._without_maps(change.op, change.seq, change.lsn, size, columns, rare)
 
     def _wanted(self, change: RowChange | TableTruncate) -> bool:
-        return self._filter is None or self._filter.table_passes(change.relation)
+        return self._shows(change.relation)
 
     def _message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
         if self._filter is not None:
@@ -206,6 +242,24 @@ class _Columns:
     ) -> None:
         own = RowColumns(op, seq, _bigint(lsn, "lsn"), size, self._ordinal)
         self._batch.add(own, self._common, table, rare)
+
+
+def _not_tiny(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches that follow each other and are small: rows may have changed from one way to the other often."""
+    small: list[pa.RecordBatch] = []
+    for batch in batches:
+        small.append(batch)
+        if sum(one.num_rows for one in small) >= _FEW:
+            yield from _joined(small)
+            small.clear()
+    yield from _joined(small)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return list(batches)
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 def _common(transaction: Transaction) -> TransactionColumns:

@@ -68,6 +68,8 @@ class SegmentFrames:
         self.name = name
         self.head = Head()
         self.buf = b""
+        self.next = 0
+        """Where in `buf` the next message starts; whoever took some of them himself sets it behind them."""
         self._raw = Unwrapped(file)
         self._pieces = iter(self._raw)
         self._base = 0
@@ -88,11 +90,12 @@ class SegmentFrames:
                 stop = pos + 1 + size
                 if stop > end:
                     break
+                self.next = stop
                 if kind == COPY_DATA:
                     yield pos + HEAD.size, stop
                 elif kind == PARAMETER_STATUS and self._parameter(buf[pos + HEAD.size : stop], pos):
                     yield MARK, MARK
-                pos = stop
+                pos = self.next
                 stop = pos + HEAD.size
             if not self._more(pos, stop - end):
                 break
