@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from pgtail.assembler import Assembler
+from pgtail.captures.framing import HEAD
 from pgtail.errors import InputError, Malformed
 from pgtail.filters import Filter
 from pgtail.outputs.ndjson import not_in_identity
@@ -80,13 +81,19 @@ class _Columns:
             for start, stop in frames:
                 if start == MARK:
                     self._go_on(assembler)
-                else:
-                    message, lsn, _ = decoder.frame(frames.buf, start, stop)
-                    self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
-                    if batch.full:
-                        yield batch.take()
+                    continue
                 if short is not None and self._own:
+                    frames.next = start - HEAD.size
                     yield from self._runs(short, assembler)
+                    if frames.next > start:
+                        continue
+                    frames.next = stop
+                message, lsn, _ = decoder.frame(frames.buf, start, stop)
+                self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
+                if short is not None and short.rows and batch.own:
+                    yield short.batch()
+                if batch.full:
+                    yield batch.take()
             if short is not None and short.rows:
                 yield short.batch()
         except InputError as error:
@@ -97,8 +104,6 @@ class _Columns:
     def _runs(self, short: Runs, assembler: Assembler) -> Iterator[pa.RecordBatch]:
         """Take the rows that follow the short way, as far as they go; rows wait in one of the two batches only."""
         frames, batch = self._frames, self._batch
-        if batch.own and short.rows:
-            yield short.batch()
         while frames.next < len(frames.buf) and (assembler.whole is not None or assembler.outside):
             common = None
             if assembler.whole is not None:

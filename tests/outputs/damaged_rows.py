@@ -64,7 +64,32 @@ def main(path: str) -> None:
                     damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
                 run.leave()
                 taken += run.take(bytes(damaged), 0, len(damaged), framing)
-    print(taken)
+    print(taken + columns(module, choose))
+
+
+def columns(module: Any, choose: random.Random) -> int:
+    """The same of what makes columns for Arrow: text cells, NULL, unchanged, every kind of tuple."""
+    from pgtail.wire.cells import UNCHANGED
+    from pgtail.wire.decoder import COPY_DATA
+    from tests.encode import begin, commit, delete, frame, insert, update
+
+    text, taken = ["7", "Gr\u00fc\u00dfe \U0001f600" * 3, None], 0
+    rows = [insert(*text), update(["8", UNCHANGED, "x"]), update(text, ["7", None, None]), update(text, text, "O")]
+    messages = [begin(), *rows, delete("7", None, None), delete(*text, kind="O"), commit(), begin(8), *rows, commit()]
+    data = b"".join(b"d" + struct.pack(">I", 4 + len(one)) + one for one in map(frame, messages))
+    table = (0, ["id", "\u00fcber", "v"], [True, False, False], True)
+    run = module.Columns({100: table}.get)
+    assert run.run(data, 0, len(data), COPY_DATA) == len(data), "nothing of this is unusual"
+    assert len(run.take()["op"]) == 10
+    for number in range(MUTATIONS):
+        damaged = bytearray(data)
+        for _ in range(choose.randrange(1, 4)):
+            damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+        end = choose.randrange(len(data)) if number % 2 else len(data)
+        run.leave()
+        taken += run.run(bytes(damaged[:end]), 0, end, COPY_DATA)
+        run.take()
+    return taken
 
 
 if __name__ == "__main__":

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pgtail.captures.recorder import Recorder, Rotation
+from pgtail.compiled import compiled, how_rows_run
 from pgtail.errors import InputError
 from pgtail.relations import Relation
 from pgtail.spark.columns import changes_of
 from pgtail.spark.place import Part, Place
+from pgtail.spark.rowtypes import CHANGES
+from pgtail.spark.runs import Runs
 from pgtail.spark.survey import survey
 from tests import encode
 from tests.corpus import Capture, capture, captures
@@ -136,6 +141,8 @@ def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.
     paths = record(MANY, tmp_path / "capture", size=10_000_000)
     whole = rows_of(paths)
     monkeypatch.setattr("pgtail.spark.batches.MOST_ROWS", 50)
+    monkeypatch.setattr("pgtail.spark.columns._FEW", 1)
+    monkeypatch.setattr("pgtail.spark.runs.compiled", lambda: None)
     sizes = [batch.num_rows for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), "one")]
     assert max(sizes) == 50
     assert rows_of(paths) == whole
@@ -177,3 +184,48 @@ def test_a_position_beyond_bigint_is_damage(tmp_path: Path) -> None:
     recorder.close()
     with pytest.raises(InputError, match="a log position of FFFFFFFF/FFFFFFF0"):
         rows_of(segments(tmp_path))
+
+
+needs_compiled = pytest.mark.skipif(compiled() is None, reason=how_rows_run())
+
+
+@needs_compiled
+@pytest.mark.parametrize("recording", [one for one in captures() if one.scenario.version in ("pg14", "pg18")], ids=str)
+def test_both_ways_give_the_same_batches(recording: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = record(recording, tmp_path / "capture")
+    short = table_of(paths)
+    monkeypatch.setattr("pgtail.spark.runs.compiled", lambda: None)
+    assert short.equals(table_of(paths))
+
+
+@needs_compiled
+@pytest.mark.parametrize("tables", [["public.t*"], ["*.nothing"], ["wide", "a*"]], ids=str)
+def test_both_ways_filter_alike(tables: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture")
+    short = table_of(paths, tables)
+    monkeypatch.setattr("pgtail.spark.runs.compiled", lambda: None)
+    assert short.equals(table_of(paths, tables))
+
+
+@needs_compiled
+def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = record(capture("C_stream", "p2_nostream"), tmp_path / "capture", size=10_000_000)
+    rows = table_of(paths).num_rows
+    seen: list[int] = []
+    way = Runs.batch
+
+    def counted(runs: Runs) -> pa.RecordBatch:
+        seen.append(runs.rows)
+        return way(runs)
+
+    monkeypatch.setattr(Runs, "batch", counted)
+    table_of(paths)
+    assert sum(seen) > rows * 0.9
+
+
+def table_of(paths: list[Path], tables: Sequence[str] = ()) -> pa.Table:
+    """The rows of these segments; what Arrow may lay out in several ways is laid out anew."""
+    batches = [batch for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), tables=tables)]
+    for batch in batches:
+        batch.validate(full=True)
+    return pa.Table.from_batches(batches, schema=CHANGES).combine_chunks()
