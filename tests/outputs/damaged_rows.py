@@ -69,9 +69,8 @@ def main(path: str) -> None:
 
 def columns(module: Any, choose: random.Random) -> int:
     """The same of what makes columns for Arrow: text cells, NULL, unchanged, every kind of tuple."""
-    from pgtail.wire.cells import UNCHANGED
     from pgtail.wire.decoder import COPY_DATA
-    from tests.encode import begin, commit, delete, frame, insert, update
+    from tests.encode import UNCHANGED, begin, commit, delete, frame, insert, update
 
     text, taken = ["7", "Gr\u00fc\u00dfe \U0001f600" * 3, None], 0
     rows = [insert(*text), update(["8", UNCHANGED, "x"]), update(text, ["7", None, None]), update(text, text, "O")]
