@@ -20,6 +20,7 @@ from pgtail.errors import OptionError, OutputError, PgtailError
 if TYPE_CHECKING:
     from pgtail.filters import Filter
     from pgtail.outputs.base import Output, OutputOptions, Sink
+    from pgtail.redaction import Redaction
     from pgtail.transaction import Note
     from pgtail.values import Types
 
@@ -148,20 +149,23 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
 def build_output(
     options: dict[str, Any], sink: Sink, *, tell: Callable[[str], None] = say, database: str = ""
 ) -> Output:
-    """The output that the output options ask for, to `sink`. Raises OptionError.
+    """The output that the output options ask for, to `sink`; it is told no value that is masked. Raises OptionError.
 
     `tell` is for what the output has to say to a person, `database` the name of the one that is read, if known.
     """
     from pgtail.cli.formats import format_options
     from pgtail.outputs import open_output
     from pgtail.outputs.escape import escape
+    from pgtail.outputs.masked import Masked
 
     terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
     name = options["output"] or ("table" if terminal else "json")
     more = format_options(options, name, sink, database)
-    return open_output(
+    output = open_output(
         name, sink, replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
     )
+    redaction = redaction_of(options)
+    return output if redaction is None else Masked(output, redaction)
 
 
 def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:
@@ -187,8 +191,58 @@ def build_filter(options: dict[str, Any]) -> Filter:
         if op not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
     return Filter(
-        tables=options["tables"], exclude=options["exclude"], ops=ops, xids=options["xids"], where=options["where"]
+        tables=options["tables"],
+        exclude=options["exclude"],
+        ops=ops,
+        xids=options["xids"],
+        where=options["where"],
+        redaction=redaction_of(options),
     )
+
+
+def redaction_of(options: dict[str, Any]) -> Redaction | None:
+    """What masks values in this run of a command, if anything does; always the same one. Raises OptionError."""
+    if "redaction" not in options:
+        options["redaction"] = _build_redaction(options["redact"], options["redact_hash"], options["redact_key_file"])
+    found: Redaction | None = options["redaction"]
+    return found
+
+
+def _build_redaction(columns: Sequence[str], hashed: bool, file: str | None) -> Redaction | None:
+    if not columns:
+        if hashed:
+            raise OptionError("--redact-hash: --redact says which columns are masked")
+        return None
+    if hashed and file is None:
+        raise OptionError(
+            "--redact-hash needs --redact-key-file FILE: without a key values could be guessed from their hashes;"
+            " `head -c 32 /dev/urandom > FILE` makes one"
+        )
+    from pgtail.redaction import Redaction
+
+    return Redaction(columns, _key(file) if hashed and file is not None else None)
+
+
+def _key(file: str) -> bytes:
+    try:
+        with open(os.path.expanduser(file), "rb") as key:
+            return key.read()
+    except OSError as error:
+        raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def no_quotes(options: dict[str, Any]) -> Iterator[None]:
+    """Errors about the input quote nothing from it where values are masked."""
+    from pgtail.errors import InputError
+    from pgtail.redaction import without_quotes
+
+    try:
+        yield
+    except InputError as error:
+        if redaction_of(options) is not None:
+            error.reason = without_quotes(error.reason)
+        raise
 
 
 def build_types(*, encoding: str, numbers: str, declared: Sequence[str]) -> Types:
@@ -225,7 +279,7 @@ def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None]
 
 
 def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
-    """What a filter could not decide, at the end."""
+    """What a filter could not decide, and what was to be masked but was not there, at the end."""
     from pgtail.outputs.escape import escape
 
     if filter_.not_sent:
@@ -233,4 +287,6 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
     for condition in filter_.where:
         if not condition.column_seen:
-            tell(escape(f"note: no table had a column {condition.column} (--where {condition.text})"))
+            tell(escape(f"note: no table had a column {condition.column} (--where {condition.shown})"))
+    for text in filter_.redaction.unused if filter_.redaction is not None else ():
+        tell(escape(f"note: no table had a column {text} (--redact)"))

@@ -154,11 +154,14 @@ class Decode:
                     return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
+        from pgtail.cli.common import no_quotes
+
         feed, limit = pipeline.feed, self._options["limit"]
-        for message, lsn, offset, _ in input_.messages():
-            feed(message, lsn, offset)
-            if limit is not None and pipeline.shown >= limit:
-                return False
+        with no_quotes(self._options):
+            for message, lsn, offset, _ in input_.messages():
+                feed(message, lsn, offset)
+                if limit is not None and pipeline.shown >= limit:
+                    return False
         return True
 
     def _skip(self, input_: Input, pipeline: Pipeline, error: InputError) -> bool:

@@ -113,7 +113,7 @@ class Inspect:
 
     def __init__(self, options: dict[str, Any]) -> None:
         """Raises OptionError."""
-        from pgtail.cli.common import build_filter, build_types
+        from pgtail.cli.common import build_filter, build_types, redaction_of
         from pgtail.outputs.bytes_fields import Fields
         from pgtail.outputs.bytes_pick import Pick, kinds, lsns, numbers
         from pgtail.outputs.bytes_scope import Scope
@@ -134,7 +134,8 @@ class Inspect:
         )
         self._offsets = [_byte(text) for text in options["offsets"]]
         types = build_types(encoding=options["encoding"], numbers="exact", declared=options["types"])
-        self._scope = Scope(types)
+        self._redaction = redaction_of(options)
+        self._scope = Scope(types, self._redaction)
         limit = options["max_bytes"] if options["output"] == "table" else None
         self._fields = Fields(self._scope, ValueStyle(limit), encoding=options["encoding"])
         self._cursor = TracedCursor()
@@ -182,6 +183,7 @@ class Inspect:
 
     def _file(self, name: str, sink: FileSink) -> bool:
         """Show one file; returns whether there is reason to read the next one."""
+        from pgtail.cli.common import no_quotes
         from pgtail.errors import InputError
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
@@ -190,7 +192,8 @@ class Inspect:
             input_ = open_input(source, self._decoder, format=self._options["input_format"])
             while True:
                 try:
-                    return self._messages(input_)
+                    with no_quotes(self._options):
+                        return self._messages(input_)
                 except InputError as error:
                     self._damage(input_, error)
                     if not self._options["resync"]:
@@ -267,6 +270,7 @@ class Inspect:
         bad = None if base is None else error.offset - base + spans[0].start
         good, damage = damage_of(error, list(self._fields.describe(buf, spans)), cursor.pos, bad)
         damage.field = self._fields.named(damage.field)
+        damage.masked = self._redaction is not None
         at = error.offset if base is None else base
         place = Place(self._number, error.message or "?", at, spans[0].start, damage.end, base)
         place.relation = self._fields.relation

@@ -110,7 +110,7 @@ def output_options(function: F) -> F:
 
 
 def filter_options(function: F) -> F:
-    """Which changes are shown: `table`, `exclude`, `op`, `xid` and `where`."""
+    """Which changes are shown, and what of them: `table`, `exclude`, `op`, `xid`, `where`, `redact` and its own."""
     return in_order(
         [
             click.option(
@@ -139,6 +139,24 @@ def filter_options(function: F) -> F:
                 metavar="'COLUMN OP VALUE'",
                 help="Only rows where it holds, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on the new"
                 " row, of a delete on the old one. Repeated: all must hold.",
+            ),
+            click.option(
+                "--redact",
+                multiple=True,
+                metavar="COLUMN,...",
+                help="Mask the values of these columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs."
+                " Repeatable.",
+            ),
+            click.option(
+                "--redact-hash",
+                is_flag=True,
+                help="Mask by a keyed hash: equal values stay equal. It needs --redact-key-file.",
+            ),
+            click.option(
+                "--redact-key-file",
+                type=click.Path(),
+                metavar="FILE",
+                help="The key of --redact-hash: 16 bytes or more, such as `head -c 32 /dev/urandom` writes.",
             ),
         ]
     )(function)

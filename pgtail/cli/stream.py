@@ -102,7 +102,7 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import ClosedPipe, build_output, tell_note
+        from pgtail.cli.common import ClosedPipe, build_output, no_quotes, tell_note
         from pgtail.cli.formats import check_acknowledged
         from pgtail.pipeline import Pipeline
         from pgtail.server.pump import Ending
@@ -132,7 +132,8 @@ class Stream:
             reconnect=self._options["reconnect"],
         )
         try:
-            ending = tail.run()
+            with no_quotes(self._options):
+                ending = tail.run()
             if ending is Ending.CLOSED:
                 raise ClosedPipe
         except PgtailError as error:
