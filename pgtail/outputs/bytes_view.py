@@ -175,7 +175,7 @@ class TextView:
         sign = "+" if place.base is None else ""
         for at in range(start, shown, _HEX_LINE):
             line = buf[at : min(at + _HEX_LINE, shown)]
-            digits = line.hex(" " if self._wide else "")
+            digits = line.hex(" ") if self._wide else line.hex()
             yield [(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)]
         if shown < end:
             yield [padding(columns.offset + GAP), (f"{end - shown} more bytes", "dim")]
@@ -194,7 +194,7 @@ class _Hidden:
     def __getitem__(self, place: slice) -> _Hidden:
         return _Hidden(place.stop - place.start)
 
-    def hex(self, sep: str) -> str:
+    def hex(self, sep: str = "") -> str:
         return sep.join(["**"] * self._count)
 
 
