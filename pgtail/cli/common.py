@@ -288,5 +288,10 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
     for condition in filter_.where:
         if not condition.column_seen:
             tell(escape(f"note: no table had a column {condition.column} (--where {condition.shown})"))
-    for text in filter_.redaction.unused if filter_.redaction is not None else ():
-        tell(escape(f"note: no table had a column {text} (--redact)"))
+    if filter_.redaction is not None:
+        from pgtail.cli.settings import settings
+
+        usual = settings(click.get_current_context()).get("redact")
+        for text in filter_.redaction.unused:
+            if usual is None or text not in str(usual.value):  # that is about other dumps as well
+                tell(escape(f"note: no table had a column {text} (--redact)"))

@@ -64,9 +64,11 @@ class Decode:
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import build_filter, build_output, build_types, tell_filter
+        from pgtail.cli.common import build_filter, build_output, build_types, say, tell_filter
         from pgtail.cli.formats import open_target
+        from pgtail.cli.settings import words
         from pgtail.compiled import compiled
+        from pgtail.outputs.escape import escape
         from pgtail.pipeline import Pipeline
         from pgtail.wire.decoder import Decoder
 
@@ -74,6 +76,8 @@ class Decode:
         if fast is not None:
             fast.keep_memory()
         options = self._options
+        if options["verbose"] and (settings := words()):
+            say(escape(f"settings: {settings}"))
         types = build_types(encoding=options["encoding"], numbers=options["numbers"], declared=options["types"])
         filter_ = build_filter(options)
         assume = options["assume"] and options["assume"].partition("=")[2]

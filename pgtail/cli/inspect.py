@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgtail.cli.options import count, dump_options, filter_options
+from pgtail.cli.options import color_option, count, dump_options, own_filter_options
 
 if TYPE_CHECKING:
     from pgtail.cli.common import FileSink
@@ -45,7 +45,7 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
     metavar="LSN|LSN-LSN",
     help="Only messages at this log position or between two, or with a field that names it. Repeatable.",
 )
-@filter_options
+@own_filter_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many messages shown.")
 @click.option(
     "-o",
@@ -64,13 +64,7 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
     show_default=True,
     help="table: bytes of a field before the rest is only counted; 0 for no limit.",
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colours; auto looks at the terminal and at NO_COLOR.",
-)
+@color_option
 @dump_options
 @click.option(
     "--resync", is_flag=True, help="After damage go on where messages decode again (exit status 1 all the same)."

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import click
 
+from pgtail.cli.settings import Configured
 from pgtail.outputs import OUTPUTS
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+configured: Final = partial(click.option, cls=Configured)
+"""An option whose default may stand in the config file: its long name is the setting's."""
 
 
 def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
@@ -30,11 +35,22 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     return int(value) or None
 
 
+def color_option(function: F) -> F:
+    """`color`: auto, always or never."""
+    return configured(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Colours; auto looks at the terminal and at NO_COLOR.",
+    )(function)
+
+
 def output_options(function: F) -> F:
     """What is written and where: `output`, `file`, `color` and the limits of tables."""
     return in_order(
         [
-            click.option(
+            configured(
                 "-o",
                 "--output",
                 type=click.Choice(list(OUTPUTS)),
@@ -63,7 +79,7 @@ def output_options(function: F) -> F:
                 "--schema/--no-schema", "kafka_schema", default=False, help="debezium: each event with its schema."
             ),
             click.option("--undo", is_flag=True, help="sql: the inverse, newest change first, written at the end."),
-            click.option(
+            configured(
                 "--numbers",
                 type=click.Choice(["exact", "string"]),
                 default="exact",
@@ -82,7 +98,7 @@ def output_options(function: F) -> F:
             click.option(
                 "--schema-changes", is_flag=True, help="Also say when a table is described for the first time or anew."
             ),
-            click.option(
+            configured(
                 "--max-width",
                 metavar="N",
                 callback=count,
@@ -90,7 +106,7 @@ def output_options(function: F) -> F:
                 show_default=True,
                 help="table: cells of a value before it is cut; 0 for no limit.",
             ),
-            click.option(
+            configured(
                 "--max-rows",
                 metavar="N",
                 callback=count,
@@ -98,68 +114,78 @@ def output_options(function: F) -> F:
                 show_default=True,
                 help="table: changes of a transaction before the rest is only counted; 0 for no limit.",
             ),
-            click.option(
-                "--color",
-                type=click.Choice(["auto", "always", "never"]),
-                default="auto",
-                show_default=True,
-                help="Colours; auto looks at the terminal and at NO_COLOR.",
-            ),
+            color_option,
         ]
     )(function)
 
 
 def filter_options(function: F) -> F:
-    """Which changes are shown, and what of them: `table`, `exclude`, `op`, `xid`, `where`, `redact` and its own."""
-    return in_order(
-        [
-            click.option(
-                "-t",
-                "--table",
-                "tables",
-                multiple=True,
-                metavar="GLOB",
-                help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
-            ),
-            click.option(
-                "--exclude", multiple=True, metavar="GLOB", help="Not these tables; wins over --table. Repeatable."
-            ),
-            click.option(
-                "--op",
-                "ops",
-                multiple=True,
-                metavar="OP",
-                help="Only these: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
-                " Repeatable, or with commas.",
-            ),
-            click.option("--xid", "xids", type=int, multiple=True, help="Only this transaction. Repeatable."),
-            click.option(
-                "--where",
-                multiple=True,
-                metavar="'COLUMN OP VALUE'",
-                help="Only rows where it holds, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on the new"
-                " row, of a delete on the old one. Repeated: all must hold.",
-            ),
-            click.option(
-                "--redact",
-                multiple=True,
-                metavar="COLUMN,...",
-                help="Mask the values of these columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs."
-                " Repeatable.",
-            ),
-            click.option(
-                "--redact-hash",
-                is_flag=True,
-                help="Mask by a keyed hash: equal values stay equal. It needs --redact-key-file.",
-            ),
-            click.option(
-                "--redact-key-file",
-                type=click.Path(),
-                metavar="FILE",
-                help="The key of --redact-hash: 16 bytes or more, such as `head -c 32 /dev/urandom` writes.",
-            ),
-        ]
-    )(function)
+    """Which changes are shown: `tables`, `exclude`, `ops`, `xids` and `where`; and what is masked of them."""
+    return in_order([*_filters(Configured), *_redaction()])(function)
+
+
+def own_filter_options(function: F) -> F:
+    """The same, but for the filters of the config file, for a command that shows more than changes."""
+    return in_order([*_filters(click.Option), *_redaction()])(function)
+
+
+def redact_options(function: F) -> F:
+    """What is masked, for a command that shows values and has no filter: `redact`, `redact_hash`, `redact_key_file`."""
+    return in_order(_redaction())(function)
+
+
+def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
+    option = partial(click.option, cls=cls)
+    return [
+        option(
+            "-t",
+            "--table",
+            "tables",
+            multiple=True,
+            metavar="GLOB",
+            help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
+        ),
+        option("--exclude", multiple=True, metavar="GLOB", help="Not these tables; wins over --table. Repeatable."),
+        option(
+            "--op",
+            "ops",
+            multiple=True,
+            metavar="OP",
+            help="Only these: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
+            " Repeatable, or with commas.",
+        ),
+        click.option("--xid", "xids", type=int, multiple=True, help="Only this transaction. Repeatable."),
+        option(
+            "--where",
+            multiple=True,
+            metavar="'COLUMN OP VALUE'",
+            help="Only rows where it holds, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on the new"
+            " row, of a delete on the old one. Repeated: all must hold.",
+        ),
+    ]
+
+
+def _redaction() -> list[Callable[[F], F]]:
+    return [
+        configured(
+            "--redact",
+            multiple=True,
+            metavar="COLUMN,...",
+            help="Mask the values of these columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs."
+            " Repeatable; adds to what the config file masks.",
+        ),
+        configured(
+            "--redact-hash",
+            is_flag=True,
+            help="Mask by a keyed hash: equal values stay equal. It needs --redact-key-file.",
+        ),
+        configured(
+            "--redact-key-file",
+            type=click.Path(),
+            metavar="FILE",
+            help="The key of --redact-hash: 16 bytes or more, such as `head -c 32 /dev/urandom` writes.",
+        ),
+    ]
 
 
 def limit_option(function: F) -> F:

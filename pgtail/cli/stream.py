@@ -68,6 +68,7 @@ class Stream:
         from pgtail.cli.connecting import connector_of
         from pgtail.cli.directory import DirectorySink
         from pgtail.cli.formats import open_target
+        from pgtail.cli.settings import words
         from pgtail.cli.voice import StreamSink, Voice
         from pgtail.server.interrupt import Interrupt
 
@@ -76,6 +77,8 @@ class Stream:
         filter_ = build_filter(options)
         request, connector = self._request(), connector_of(options)
         voice = Voice(options["verbose"])
+        if settings := words():
+            voice.detail(f"settings: {settings}")
         try:
             with Interrupt() as interrupt, open_target(options["file"], append=True) as file:
                 if isinstance(file, DirectorySink):
