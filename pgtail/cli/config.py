@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,8 @@ def command(ctx: click.Context, output: str) -> None:
     pgtail config
     PGTAIL_CONFIG= pgtail config -o json
     """
+    import json
+
     from pgtail.cli.common import exit_statuses, say
     from pgtail.cli.settings import SETTINGS, config_file, settings, usual_file, variable
     from pgtail.outputs.escape import escape
@@ -79,4 +80,6 @@ def _shown(key: str, setting: Setting, found: dict[str, Setting]) -> str | bool 
 
 def _toml(value: str | bool | int | list[str]) -> str:
     """A value as it may stand in the file."""
+    import json
+
     return json.dumps(value, ensure_ascii=False)
