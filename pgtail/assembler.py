@@ -17,6 +17,7 @@ from pgtail.relations import Relations
 from pgtail.streambuffer import StreamBuffer
 from pgtail.streams import Streams, TakeKept
 from pgtail.transaction import Change, Ended, Event, LogicalMessage, Note, SchemaChange, Started, Transaction
+from pgtail.uncommitted import Show
 from pgtail.values import Types
 from pgtail.wire.capture import Continued
 from pgtail.wire.cursor import Buffer
@@ -53,11 +54,13 @@ class Assembler:
     place, OutputError where a streamed transaction cannot be kept on disk.
     """
 
-    def __init__(self, types: Types, *, strict: bool = False, buffer: StreamBuffer | None = None) -> None:
+    def __init__(
+        self, types: Types, *, strict: bool = False, buffer: StreamBuffer | None = None, show: Show | None = None
+    ) -> None:
         self.relations = Relations(types)
         self.tables = self.relations.current
         self._strict = strict
-        self._streams = Streams(self.relations, buffer or StreamBuffer())
+        self._streams = Streams(self.relations, buffer or StreamBuffer(), show or Show())
         self._prepared: set[str] = set()
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
@@ -80,10 +83,14 @@ class Assembler:
         self._streams.gap()
         return events
 
+    def leave_segment(self) -> Events:
+        """The stream stops here: a segment that was told as it came is broken off."""
+        return self._streams.stop(complete=False)
+
     def restart(self) -> Transaction | None:
         """The stream begins again, and what is not finished comes once more: it is forgotten, tables stay known.
 
-        Returns the transaction of which events were told already, or None.
+        Returns the transaction of which events were told already, or None; see leave_segment().
         """
         half = self._transaction if self._state is State.INSIDE else None
         self._streams.clear()
@@ -153,6 +160,7 @@ class Assembler:
             events.append(Ended(self._transaction, complete=False))
         if self._state is State.SEGMENT:
             self._streams.open[self._stream].begun = False
+            events += self._streams.stop(complete=False)
         self._enter(State.OUTSIDE)
         return events
 
@@ -282,24 +290,23 @@ class Assembler:
 
     def _stream_stop(self, message: StreamStop, lsn: int | None) -> Events:
         self._enter(State.OUTSIDE)
-        return _NOTHING
+        return self._streams.stop()
 
     def _stream_origin(self, message: Origin, lsn: int | None) -> Events:
-        self._streams.open[self._stream].origin = message.name
+        self._streams.origin(self._stream, message.name)
         return _NOTHING
 
     def _keep(self, message: ChangeMessage, lsn: int | None) -> Events:
         """A change inside a segment waits for its transaction's end; a message that belongs to none does not."""
         if isinstance(message, Message) and not message.transactional:
             return self._message(message, lsn)
-        self._streams.keep(self._stream, message, lsn)
-        return _NOTHING
+        return self._streams.keep(self._stream, message, lsn)
 
     def _stream_abort(self, message: StreamAbort, lsn: int | None) -> Events:
-        if self._streams.abort(message):
-            return _NOTHING
-        text = f"Stream Abort of transaction {message.xid}, of which nothing was seen: ignored"
-        return [Note(text, self._offset)]
+        events = self._streams.abort(message)
+        if events is not None:
+            return events
+        return [Note(f"Stream Abort of transaction {message.xid}, of which nothing was seen: ignored", self._offset)]
 
     def _stream_commit(self, message: StreamCommit, lsn: int | None) -> Iterator[Event]:
         yield from self._flags(message)

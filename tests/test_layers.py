@@ -26,6 +26,7 @@ FLOORS = {
     "streambuffer": 3,
     "keptrows": 3,
     "streams": 3,
+    "uncommitted": 3,
     "assembler": 3,
     "filters": 3,
     "redaction": 3,

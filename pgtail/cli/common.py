@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from pgtail.outputs.base import Output, OutputOptions, Sink
     from pgtail.redaction import Redaction
     from pgtail.transaction import Note
+    from pgtail.uncommitted import Show
     from pgtail.values import Types
 
 BATCH: Final = 64 * 1024
 """Bytes that are gathered before they are written, where nothing asks for them earlier."""
+
+
+SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
+"""The outputs that tell apart what was not committed."""
 
 
 class ClosedPipe(Exception):
@@ -160,12 +165,27 @@ def build_output(
 
     terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
     name = options["output"] or ("table" if terminal else "json")
+    _check_shows(options, name)
     more = format_options(options, name, sink, database)
     output = open_output(
         name, sink, replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
     )
     redaction = redaction_of(options)
     return output if redaction is None else Masked(output, redaction)
+
+
+def _check_shows(options: dict[str, Any], output: str) -> None:
+    """Other formats have no words for what was not committed. Raises OptionError."""
+    for name in ("show_aborted", "show_uncommitted"):
+        if options[name] and output not in SHOW_UNSETTLED:
+            raise OptionError(f"--{name.replace('_', '-')}: only with -o {', '.join(SHOW_UNSETTLED)}; this is {output}")
+
+
+def show_of(options: dict[str, Any]) -> Show:
+    """What is to be told of streamed transactions."""
+    from pgtail.uncommitted import Show
+
+    return Show(options["show_aborted"], options["show_uncommitted"])
 
 
 def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:

@@ -64,7 +64,7 @@ class Decode:
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import build_filter, build_output, build_types, say, tell_filter
+        from pgtail.cli.common import build_filter, build_output, build_types, say, show_of, tell_filter
         from pgtail.cli.formats import open_target
         from pgtail.cli.settings import words
         from pgtail.compiled import compiled
@@ -82,7 +82,7 @@ class Decode:
         filter_ = build_filter(options)
         assume = options["assume"] and options["assume"].partition("=")[2]
         decoder = Decoder(assume=assume, encoding=options["encoding"])
-        assembler = Assembler(types, strict=options["strict"])
+        assembler = Assembler(types, strict=options["strict"], show=show_of(options))
         with open_target(options["file"]) as sink:
             output = build_output(options, sink)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options["limit"])

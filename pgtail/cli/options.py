@@ -98,6 +98,16 @@ def output_options(function: F) -> F:
             click.option(
                 "--schema-changes", is_flag=True, help="Also say when a table is described for the first time or anew."
             ),
+            click.option(
+                "--show-aborted",
+                is_flag=True,
+                help="Of streamed transactions also what was rolled back. Tables and JSON.",
+            ),
+            click.option(
+                "--show-uncommitted",
+                is_flag=True,
+                help="Streamed transactions also as they come, before their end is known. Tables and JSON.",
+            ),
             configured(
                 "--max-width",
                 metavar="N",

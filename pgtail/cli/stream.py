@@ -105,7 +105,7 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import ClosedPipe, build_output, no_quotes, tell_note
+        from pgtail.cli.common import ClosedPipe, build_output, no_quotes, show_of, tell_note
         from pgtail.cli.formats import check_acknowledged
         from pgtail.pipeline import Pipeline
         from pgtail.server.pump import Ending
@@ -116,7 +116,7 @@ class Stream:
         for warning in plan.warnings:
             voice.tell(f"warning: {warning}")
         voice.detail(f"options: {plan.options.words()}")
-        assembler = Assembler(types)
+        assembler = Assembler(types, show=show_of(self._options))
         pipeline = Pipeline(
             assembler,
             build_output(self._options, sink, tell=voice.tell, database=plan.server.database),

@@ -42,6 +42,7 @@ class Palette:
     note: Style = _NONE
     dim: Style = _NONE
     bad: Style = _NONE
+    aborted: Style = _NONE
 
 
 PLAIN: Final = Palette()
@@ -64,6 +65,7 @@ COLORED: Final = Palette(
     note=Style.parse("dim italic"),
     dim=Style.parse("dim"),
     bad=Style.parse("bold red"),
+    aborted=Style.parse("dim strike"),
 )
 
 
