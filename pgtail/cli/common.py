@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from pgtail.errors import OptionError, OutputError, PgtailError
 
@@ -29,6 +30,7 @@ BATCH: Final = 64 * 1024
 """Bytes that are gathered before they are written, where nothing asks for them earlier."""
 
 
+TEMPLATE: Final = "--format-string"
 SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
 """The outputs that tell apart what was not committed."""
 
@@ -162,23 +164,28 @@ def build_output(
     from pgtail.outputs import open_output
     from pgtail.outputs.escape import escape
     from pgtail.outputs.masked import Masked
+    from pgtail.outputs.template import Template
 
     terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
-    name = options["output"] or ("table" if terminal else "json")
+    name = TEMPLATE if options["format_string"] is not None else options["output"] or ("table" if terminal else "json")
     _check_shows(options, name)
     more = format_options(options, name, sink, database)
-    output = open_output(
-        name, sink, replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
-    )
+    made = replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
+    output: Output = Template(sink, made) if name == TEMPLATE else open_output(name, sink, made)
     redaction = redaction_of(options)
     return output if redaction is None else Masked(output, redaction)
 
 
 def _check_shows(options: dict[str, Any], output: str) -> None:
-    """Other formats have no words for what was not committed. Raises OptionError."""
-    for name in ("show_aborted", "show_uncommitted"):
-        if options[name] and output not in SHOW_UNSETTLED:
-            raise OptionError(f"--{name.replace('_', '-')}: only with -o {', '.join(SHOW_UNSETTLED)}; this is {output}")
+    """What was not committed must be told apart, and formats of others have no words for it. Raises OptionError."""
+    asked = [name for name in ("--show-aborted", "--show-uncommitted") if options[name[2:].replace("-", "_")]]
+    if output == TEMPLATE:
+        if click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE:
+            raise OptionError(f"{TEMPLATE} stands in place of --output: give one of them")
+        if asked and "%a" not in options["format_string"]:
+            raise OptionError(f"{TEMPLATE}: with {asked[0]} it needs %a, which tells what was not committed")
+    elif asked and output not in SHOW_UNSETTLED:
+        raise OptionError(f"{asked[0]}: only with -o {', '.join(SHOW_UNSETTLED)}; this is {output}")
 
 
 def show_of(options: dict[str, Any]) -> Show:
@@ -199,6 +206,9 @@ def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:
         width=shutil.get_terminal_size((100, 24)).columns,
         max_width=options["max_width"],
         max_rows=options["max_rows"],
+        colors=options["colors"] or "",
+        highlight=options["highlight"],
+        format=options["format_string"] or "",
     )
 
 

@@ -51,7 +51,7 @@ def command(ctx: click.Context, output: str) -> None:
             value = _toml(shown[key]) if key in shown else "-"
             origin = f"   from {found[key].origin}" if key in shown else ""
             click.echo(f"{key:<17}{escape(value + origin)}")
-    known = {"PGTAIL_CONFIG", "PGTAIL_COLORS", "PGTAIL_PURE", *map(variable, SETTINGS)}
+    known = {"PGTAIL_CONFIG", "PGTAIL_PURE", *map(variable, SETTINGS)}
     for name in sorted(name for name in os.environ if name.startswith("PGTAIL_") and name not in known):
         say(f"note: nothing is called {escape(name)}: it has no effect")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgtail.cli.options import color_option, count, dump_options, own_filter_options
+from pgtail.cli.options import color_options, count, dump_options, own_filter_options
 
 if TYPE_CHECKING:
     from pgtail.cli.common import FileSink
@@ -64,7 +64,7 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
     show_default=True,
     help="table: bytes of a field before the rest is only counted; 0 for no limit.",
 )
-@color_option
+@color_options
 @dump_options
 @click.option(
     "--resync", is_flag=True, help="After damage go on where messages decode again (exit status 1 all the same)."
@@ -173,6 +173,7 @@ class Inspect:
             width=shutil.get_terminal_size((120, 24)).columns,
             color=wants_color(options["color"], terminal=terminal),
             most_bytes=options["max_bytes"],
+            colors=options["colors"] or "",
         )
 
     def _file(self, name: str, sink: FileSink) -> bool:

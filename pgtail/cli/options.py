@@ -35,14 +35,23 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     return int(value) or None
 
 
-def color_option(function: F) -> F:
-    """`color`: auto, always or never."""
-    return configured(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        help="Colours; auto looks at the terminal and at NO_COLOR.",
+def color_options(function: F) -> F:
+    """`color`: auto, always or never; `colors`: which."""
+    return in_order(
+        [
+            configured(
+                "--color",
+                type=click.Choice(["auto", "always", "never"]),
+                default="auto",
+                show_default=True,
+                help="Colours; auto looks at the terminal and at NO_COLOR.",
+            ),
+            configured(
+                "--colors",
+                metavar="THING=STYLE:...",
+                help="Which colours: insert=bold green:old=01;31; see pgtail(1).",
+            ),
+        ]
     )(function)
 
 
@@ -55,6 +64,11 @@ def output_options(function: F) -> F:
                 "--output",
                 type=click.Choice(list(OUTPUTS)),
                 help="Format; table on a terminal and json in a pipe unless told otherwise.",
+            ),
+            click.option(
+                "--format-string",
+                metavar="FORMAT",
+                help="In place of -o: a line per change, such as '%o %t %k %{total}'; see pgtail(1).",
             ),
             click.option(
                 "-f",
@@ -124,7 +138,13 @@ def output_options(function: F) -> F:
                 show_default=True,
                 help="table: changes of a transaction before the rest is only counted; 0 for no limit.",
             ),
-            color_option,
+            color_options,
+            configured(
+                "--highlight",
+                multiple=True,
+                metavar="PATTERN",
+                help="table: mark what matches this regular expression, in colour. Repeatable.",
+            ),
         ]
     )(function)
 

@@ -32,6 +32,8 @@ SETTINGS: Final[dict[str, Kind]] = {
     "max-width": "number",
     "max-rows": "number",
     "color": "text",
+    "colors": "text",
+    "highlight": "one by one",
 }
 """Each is the long name of an option, dsn that of an argument. In a variable a "list" has commas between its items, and
 what is "one by one" is a single item."""

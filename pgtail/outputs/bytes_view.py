@@ -15,7 +15,7 @@ from pgtail.outputs.base import Sink
 from pgtail.outputs.bytes_fields import Field
 from pgtail.outputs.escape import escape
 from pgtail.outputs.table_layout import GAP, Item, item_width, padding, spaced, width_of, wrap
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_style import Fragment, Painter, palette
 from pgtail.outputs.table_values import name
 from pgtail.relations import Relation
 from pgtail.wire.cursor import Buffer
@@ -103,12 +103,12 @@ class TextView:
     `width` cells are never exceeded; of a long field `most_bytes` are shown (None: all).
     """
 
-    def __init__(self, sink: Sink, *, width: int, color: bool, most_bytes: int | None) -> None:
+    def __init__(self, sink: Sink, *, width: int, color: bool, most_bytes: int | None, colors: str = "") -> None:
         self._sink = sink
         self._width = max(width, NARROWEST)
         self._most = most_bytes
         self._wide = self._width >= _WIDE
-        self._painter = Painter(COLORED if color else PLAIN)
+        self._painter = Painter(palette(color=color, colors=colors))
         self._any = False
 
     def message(self, place: Place, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None) -> None:

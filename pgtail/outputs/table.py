@@ -14,7 +14,7 @@ from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.escape import quoted
 from pgtail.outputs.table_layout import GAP, Item, item_width, padding, sentence, wrap
 from pgtail.outputs.table_rows import Row, Rows, rolled_back
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_style import Fragment, Painter, palette
 from pgtail.outputs.table_values import ValueStyle, name
 from pgtail.transaction import (
     Change,
@@ -64,7 +64,7 @@ class Table:
         self._long_values = options.max_width is None
         self._schema_changes = options.schema_changes
         self._now = now
-        self._painter = Painter(COLORED if options.color else PLAIN)
+        self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
         self._rows = Rows(ValueStyle(options.max_width), fill_unchanged=options.fill_unchanged)
         self._page: list[Row] = []
         self._page_text = 0

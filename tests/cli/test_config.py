@@ -127,7 +127,7 @@ def kind(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return "flag"
     if parameter.multiple:
-        return "one by one" if key_of(parameter) == "where" else "list"
+        return "one by one" if key_of(parameter) in ("where", "highlight") else "list"
     return "number" if parameter.callback is not None else "text"
 
 
