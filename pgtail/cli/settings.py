@@ -122,6 +122,12 @@ def settings(ctx: click.Context) -> dict[str, Setting]:
     return found
 
 
+def usual_dsn() -> str | None:
+    """Where to connect, for a command whose argument may also be something else."""
+    found = settings(click.get_current_context()).get("dsn")
+    return None if found is None else str(found.value)
+
+
 def words() -> str | None:
     """What the running command has from settings, in words, where it has anything."""
     ctx = click.get_current_context()
