@@ -192,6 +192,10 @@ def _hashed(codec: Codec, cell: bytes) -> bytes:
         return b"\0" + cell
 
 
+WITHHELD: Final = "a value could not be processed; the server's words may quote it, and are not shown (--redact)"
+"""In place of a server's error about a value."""
+
+
 def without_quotes(reason: str) -> str:
     """An error's words without what they quote from the input, which may be a part of a value."""
     return _QUOTED.sub(MASK, reason)

@@ -16,10 +16,12 @@ from pgtail.cli import main
 from pgtail.errors import OptionError
 from pgtail.filters import OPS
 from pgtail.outputs import OUTPUTS
-from pgtail.redaction import HASHED, MASK, Redaction
+from pgtail.redaction import HASHED, MASK, WITHHELD, Redaction
 from tests.corpus import Capture, capture, read
 from tests.decoding import Result, command, decode
 from tests.encode import UNCHANGED, begin, commit, delete, insert, message, recvlogical, relation, update
+from tests.server.tailing import stream
+from tests.servers import Database
 
 EVERYTHING = ("--redact", "*")
 LONGEST_WORD = 5
@@ -287,3 +289,47 @@ def test_the_real_command_masks_a_compressed_dump_from_a_pipe() -> None:
 def test_a_key_that_is_too_short() -> None:
     with pytest.raises(OptionError, match="has 3 bytes"):
         Redaction(["a"], b"abc")
+
+
+# -- a server ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_server_about_a_value_is_not_repeated(newest_database: Database) -> None:
+    """A row filter that fails on a value: the server says which."""
+    database = newest_database
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, month int)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR TABLE t WHERE (pg_catalog.make_date(2026, month, 1) > '2026-02-02')",
+    )
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    database.execute("INSERT INTO t VALUES (1, 4711)")
+    for options, shown in (((), True), (("--redact", "month"), False)):
+        _, words = stream(database, "-S", "s", "--until", "now", *options, status=3)
+        assert ("4711" in words) == shown
+        assert (WITHHELD in words) == (not shown)
+
+
+@since(14)
+def test_masked_on_the_way_from_a_server_in_text_and_in_binary_form(database: Database, key: Path) -> None:
+    database.execute(
+        "CREATE TABLE people (id int PRIMARY KEY, mail text, born date)", "CREATE PUBLICATION p FOR ALL TABLES"
+    )
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, person int)",
+        "INSERT INTO people VALUES (5, 'ada@x.org', '1815-12-10'), (6, NULL, NULL)",
+        "INSERT INTO orders VALUES (1, 5)",
+        "ALTER TABLE people RENAME mail TO address",
+        "UPDATE people SET born = NULL",
+    )
+    options = ("--redact", "mail,born,people.id,person", "--redact-hash", "--redact-key-file", str(key))
+    text, words = stream(database, "-S", "s", "--until", "now", *options)
+    binary, _ = stream(database, "-S", "s", "--until", "now", "--binary", *options)
+    assert [line.get("new") for line in text] == [line.get("new") for line in binary]
+    first, second, order, *updates = [line["new"] for line in text]
+    assert order["person"] == first["id"]
+    assert first["id"] != second["id"]
+    assert {row["address"] for row in updates} == {first["mail"], None}
+    assert "ada" not in str(text) + words
+    assert "1815" not in str(text)

@@ -263,12 +263,16 @@ def _key(file: str) -> bytes:
 
 @contextlib.contextmanager
 def no_quotes(options: dict[str, Any]) -> Iterator[None]:
-    """Errors about the input quote nothing from it where values are masked."""
-    from pgtail.errors import InputError
-    from pgtail.redaction import without_quotes
+    """Errors quote no part of a value where values are masked."""
+    from pgtail.errors import InputError, ServerError
+    from pgtail.redaction import WITHHELD, without_quotes
 
     try:
         yield
+    except ServerError as error:
+        if error.quotes and redaction_of(options) is not None:
+            error.reason = WITHHELD
+        raise
     except InputError as error:
         if redaction_of(options) is not None:
             error.reason = without_quotes(error.reason)
