@@ -310,11 +310,10 @@ def test_an_error_of_the_server_about_a_value_is_not_repeated(newest_database: D
         assert (WITHHELD in words) == (not shown)
 
 
-@since(14)
-def test_masked_on_the_way_from_a_server_in_text_and_in_binary_form(database: Database, key: Path) -> None:
-    database.execute(
-        "CREATE TABLE people (id int PRIMARY KEY, mail text, born date)", "CREATE PUBLICATION p FOR ALL TABLES"
-    )
+def test_masked_on_the_way_from_a_server_in_text_and_in_binary_form(newest_database: Database, key: Path) -> None:
+    database = newest_database
+    database.execute("CREATE TABLE people (id int PRIMARY KEY, mail text, born date)")
+    database.execute("CREATE PUBLICATION p FOR ALL TABLES")
     database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     database.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, person int)",
