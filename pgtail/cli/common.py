@@ -163,7 +163,6 @@ def build_output(
     from pgtail.cli.formats import format_options
     from pgtail.outputs import open_output
     from pgtail.outputs.escape import escape
-    from pgtail.outputs.masked import Masked
     from pgtail.outputs.template import Template
 
     terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
@@ -172,6 +171,15 @@ def build_output(
     more = format_options(options, name, sink, database)
     made = replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
     output: Output = Template(sink, made) if name == TEMPLATE else open_output(name, sink, made)
+    if name == "sql" and redaction_of(options) is not None:
+        raise OptionError("-o sql is for a database to run, which would have masks for values: not with --redact")
+    return masked(output, options)
+
+
+def masked(output: Output, options: dict[str, Any]) -> Output:
+    """The same output, told no value that the options mask."""
+    from pgtail.outputs.masked import Masked
+
     redaction = redaction_of(options)
     return output if redaction is None else Masked(output, redaction)
 

@@ -130,7 +130,9 @@ def usual_dsn() -> str | None:
 
 def words() -> str | None:
     """What the running command has from settings, in words, where it has anything."""
-    ctx = click.get_current_context()
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return None
     used: dict[str, list[str]] = {}
     for parameter in ctx.command.params:
         found = settings(ctx).get(key_of(parameter))
