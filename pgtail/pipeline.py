@@ -111,7 +111,7 @@ class Pipeline:
         """
         if gap:
             self.lost()
-        self._take(self._assembler.leave_segment())
+        self._take(self._assembler.streams.stop(complete=False))
         half = self._assembler.restart()
         if half is None:
             return
