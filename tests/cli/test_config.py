@@ -266,7 +266,7 @@ def test_a_slot_read_as_the_file_says(newest_database: Database, file: Path) -> 
     file.write_text(
         f'dsn = "{newest_database.conninfo()}"\nslot = "s"\npublication = ["other"]\nredact = ["people.mail"]\n'
     )
-    for output in OUTPUTS:
+    for output in set(OUTPUTS) - {"sql"}:
         ran = subprocess.run(
             [sys.executable, *COMMAND[1:], "--until", "now", "-v", "-o", output],
             capture_output=True,
