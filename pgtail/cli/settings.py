@@ -128,6 +128,16 @@ def usual_dsn() -> str | None:
     return None if found is None else str(found.value)
 
 
+def refuse_masks(what: str) -> None:
+    """Where a setting masks values, say that `what` cannot. Raises SettingError."""
+    found = settings(click.get_current_context()).get("redact")
+    if found is not None:
+        raise SettingError(
+            f"{_place(found.origin, 'redact')}: {what} masks nothing, it writes values as they are; to let it, unset"
+            " PGTAIL_REDACT and set PGTAIL_CONFIG to nothing or to another file"
+        )
+
+
 def words() -> str | None:
     """What the running command has from settings, in words, where it has anything."""
     ctx = click.get_current_context(silent=True)

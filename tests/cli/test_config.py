@@ -133,10 +133,21 @@ def kind(parameter: click.Parameter) -> str:
 
 def test_every_command_that_shows_values_masks() -> None:
     """It has the option, whose default the config file's is; a capture is what the server sent, and shows nothing."""
-    for name in set(COMMANDS) - {"config", "completion", "demo", "record"}:
+    for name in set(COMMANDS) - {"config", "completion", "demo", "record", "spark"}:
         found = main.get_command(click.Context(main), name)
         assert found is not None
         assert any(isinstance(one, Configured) and key_of(one) == "redact" for one in found.params), name
+
+
+def test_spark_refuses_where_values_are_to_be_masked(file: Path, tmp_path: Path) -> None:
+    """Its tables hold the values."""
+    file.write_text('redact = ["v"]\n')
+    out = tmp_path / "out"
+    result = CliRunner().invoke(main, ["spark", "changes", str(tmp_path), str(out)])
+    assert result.exit_code == 2
+    assert f"{file}: redact: pgtail spark masks nothing" in result.stderr
+    assert not list(out.glob("**/*.parquet"))
+    assert CliRunner().invoke(main, ["spark", "changes", "--help"]).exit_code == 0
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------
