@@ -17,6 +17,7 @@ from pgtail.relations import Relations
 from pgtail.streambuffer import StreamBuffer
 from pgtail.streams import Streams, TakeKept
 from pgtail.transaction import Change, Ended, Event, LogicalMessage, Note, SchemaChange, Started, Transaction
+from pgtail.uncommitted import Show
 from pgtail.values import Types
 from pgtail.wire.capture import Continued
 from pgtail.wire.cursor import Buffer
@@ -47,17 +48,19 @@ class Assembler:
     """Turns the messages of one stream into events, in bounded memory.
 
     `whole` is the transaction that comes whole and whose Started was told, while the stream is inside of it; `tables`
-    are those in force outside of stream segments.
+    are those in force outside of stream segments, `streams` those that are open.
 
     `types` learns the types that the stream names. Raises AssemblyError where `strict` and a message is out of
     place, OutputError where a streamed transaction cannot be kept on disk.
     """
 
-    def __init__(self, types: Types, *, strict: bool = False, buffer: StreamBuffer | None = None) -> None:
+    def __init__(
+        self, types: Types, *, strict: bool = False, buffer: StreamBuffer | None = None, show: Show | None = None
+    ) -> None:
         self.relations = Relations(types)
         self.tables = self.relations.current
         self._strict = strict
-        self._streams = Streams(self.relations, buffer or StreamBuffer())
+        self.streams = Streams(self.relations, buffer or StreamBuffer(), show or Show())
         self._prepared: set[str] = set()
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
@@ -77,7 +80,7 @@ class Assembler:
     def lost(self) -> Events:
         """Messages were skipped here: what is under way is broken off, tables stay known."""
         events = self._break_off()
-        self._streams.gap()
+        self.streams.gap()
         return events
 
     def restart(self) -> Transaction | None:
@@ -86,7 +89,7 @@ class Assembler:
         Returns the transaction of which events were told already, or None.
         """
         half = self._transaction if self._state is State.INSIDE else None
-        self._streams.clear()
+        self.streams.clear()
         self._enter(State.OUTSIDE)
         return half
 
@@ -95,15 +98,17 @@ class Assembler:
         open_, xid, self._offset = self.open_transaction, self._transaction.xid, None
         events = self._break_off()
         if open_:
-            events += self._doubt(f"the input ends inside transaction {_known(xid)}, before its end")
-        if self._streams.open:
-            xids = ", ".join(map(str, self._streams.open))
+            events += self._doubt(
+                f"the input ends inside transaction {'of unknown xid' if xid is None else xid}, before its end"
+            )
+        if self.streams.open:
+            xids = ", ".join(map(str, self.streams.open))
             events += self._doubt(f"the input ends before the end of streamed transaction {xids}: it is not shown")
         return events
 
     def close(self) -> None:
         """Give back the temporary file."""
-        self._streams.close()
+        self.streams.close()
 
     @property
     def outside(self) -> bool:
@@ -117,7 +122,7 @@ class Assembler:
 
     def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """A RowTaker for stream segments: rows wait as they are for their transaction's end."""
-        return self._streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
+        return self.streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
 
     @property
     def open_transaction(self) -> bool:
@@ -152,7 +157,8 @@ class Assembler:
         if self.open_transaction:
             events.append(Ended(self._transaction, complete=False))
         if self._state is State.SEGMENT:
-            self._streams.open[self._stream].begun = False
+            self.streams.open[self._stream].begun = False
+            events += self.streams.stop(complete=False)
         self._enter(State.OUTSIDE)
         return events
 
@@ -273,7 +279,7 @@ class Assembler:
     # -- streamed transactions ---------------------------------------------------------------------------------
 
     def _stream_start(self, message: StreamStart, lsn: int | None) -> Events:
-        known = self._streams.start(message)
+        known = self.streams.start(message)
         self._stream = message.xid
         self._enter(State.SEGMENT)
         return (
@@ -282,24 +288,23 @@ class Assembler:
 
     def _stream_stop(self, message: StreamStop, lsn: int | None) -> Events:
         self._enter(State.OUTSIDE)
-        return _NOTHING
+        return self.streams.stop()
 
     def _stream_origin(self, message: Origin, lsn: int | None) -> Events:
-        self._streams.open[self._stream].origin = message.name
+        self.streams.origin(self._stream, message.name)
         return _NOTHING
 
     def _keep(self, message: ChangeMessage, lsn: int | None) -> Events:
         """A change inside a segment waits for its transaction's end; a message that belongs to none does not."""
         if isinstance(message, Message) and not message.transactional:
             return self._message(message, lsn)
-        self._streams.keep(self._stream, message, lsn)
-        return _NOTHING
+        return self.streams.keep(self._stream, message, lsn)
 
     def _stream_abort(self, message: StreamAbort, lsn: int | None) -> Events:
-        if self._streams.abort(message):
-            return _NOTHING
-        text = f"Stream Abort of transaction {message.xid}, of which nothing was seen: ignored"
-        return [Note(text, self._offset)]
+        events = self.streams.abort(message)
+        if events is not None:
+            return events
+        return [Note(f"Stream Abort of transaction {message.xid}, of which nothing was seen: ignored", self._offset)]
 
     def _stream_commit(self, message: StreamCommit, lsn: int | None) -> Iterator[Event]:
         yield from self._flags(message)
@@ -316,7 +321,7 @@ class Assembler:
         yield from self._replay(transaction)
 
     def _stream_of(self, xid: int) -> Generator[Event, None, Transaction]:
-        transaction = self._streams.end(xid)
+        transaction = self.streams.end(xid)
         if transaction is None:
             yield from self._doubt(f"the end of streamed transaction {xid}, of which nothing was seen")
             transaction = Transaction(xid, streamed=True, begun=False)
@@ -324,7 +329,7 @@ class Assembler:
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
         yield Started(transaction)
-        for change in self._streams.changes(transaction, self.take_kept):
+        for change in self.streams.changes(transaction, self.take_kept):
             yield from self._odd(change)
         yield Ended(transaction)
 
@@ -339,10 +344,6 @@ class Assembler:
             self._prepared.discard(message.gid)
             return []
         return [Note(f"{type(message).__name__} of {message.gid!r}, whose Prepare is not in this input", self._offset)]
-
-
-def _known(xid: int | None) -> str:
-    return "of unknown xid" if xid is None else str(xid)
 
 
 Step: TypeAlias = Callable[[Assembler, Any, int | None], Events]

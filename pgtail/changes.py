@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from pgtail.relations import Relation
@@ -58,6 +58,17 @@ def changes_of(
         yield row_change("update", transaction, lsn, relations[0], message.old_kind, message.old, message.new)
     else:
         yield row_change("delete", transaction, lsn, relations[0], message.old_kind, message.old, None)
+
+
+def unnumbered(transaction: Transaction, found: Iterable[Change], *, aborted: bool = False) -> Iterator[Change]:
+    """Changes that were not committed, or not yet: they have no number, and use none up."""
+    before = transaction.changes, transaction.messages
+    for change in found:
+        transaction.changes, transaction.messages = before
+        change.aborted = aborted
+        if not isinstance(change, LogicalMessage):
+            change.seq = None
+        yield change
 
 
 def tables_of(message: ChangeMessage) -> tuple[int, ...]:

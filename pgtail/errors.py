@@ -98,9 +98,13 @@ class OptionError(PgtailError):
 
 
 class ServerError(PgtailError):
-    """The server or the connection failed; `cure` says what to do about it."""
+    """The server or the connection failed; `cure` says what to do about it.
+
+    `quotes` says that the reason is the server's and may hold a part of a value.
+    """
 
     exit_status = 3
+    quotes = False
 
     def __init__(self, reason: str, *, cure: str | None = None) -> None:
         super().__init__(reason)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias
 
 from pgtail.errors import OptionError
+from pgtail.redaction import Redaction
 from pgtail.relations import Relation
 from pgtail.transaction import Change, Outcome, RowChange, TableTruncate
 from pgtail.values import Kind, Undecoded
@@ -44,25 +45,30 @@ def _number(text: str) -> _Ordered:
 
 
 class Where:
-    """One condition, `COLUMN OP VALUE`. Raises OptionError for text that is none."""
+    """One condition, `COLUMN OP VALUE`. Raises OptionError for text that is none.
 
-    def __init__(self, text: str) -> None:
+    Of columns that `redaction` masks it quotes no value, not even the one to compare with.
+    """
+
+    def __init__(self, text: str, redaction: Redaction | None = None) -> None:
         match = _WHERE.fullmatch(text)
         if match is None:
             raise OptionError(
                 f"--where {text!r}: expected COLUMN OP VALUE with one of = != < <= > >= ~ !~, or COLUMN is [not] null"
             )
-        self.text = text
         self.column = match["quoted"].replace('""', '"') if match["quoted"] else match["plain"]
         self.op = match["op"] or ("is null" if match["null"] else "is not null")
         self.value = _unquoted(match["value"] or "")
         self.column_seen = False
+        self._secret = redaction is not None and redaction.may_hide(self.column)
+        self.shown = f"{self.column} {self.op} ..." if self._secret else text
+        """The condition as it may be quoted."""
         self._pattern: re.Pattern[str] | None = None
         if self.op in ("~", "!~"):
             try:
                 self._pattern = re.compile(self.value)
             except re.error as error:
-                raise OptionError(f"--where {text!r}: {error} in the regular expression") from error
+                raise OptionError(f"--where {self.shown!r}: {error} in the regular expression") from error
 
     def matches(self, change: RowChange) -> bool | None:
         """Whether it holds for the new row, of a delete for the old; None where the value was not sent."""
@@ -94,7 +100,8 @@ class Where:
             try:
                 wanted = _number(self.value)
             except InvalidOperation:
-                raise OptionError(f"--where {self.text!r}: {self.column} is a number, {self.value!r} is none") from None
+                value = "the value" if self._secret else repr(self.value)
+                raise OptionError(f"--where {self.shown!r}: {self.column} is a number, {value} is none") from None
             try:
                 return compare(_number(text), wanted)
             except InvalidOperation:
@@ -113,6 +120,7 @@ def _unquoted(value: str) -> str:
 class Filter:
     """Decides for each change whether it passes; `not_sent` counts rows whose tested value was not sent.
 
+    Conditions are about the true values, also of columns that `redaction` masks.
     Patterns are shell globs, case-sensitive: with a dot on schema.table, without on the table's name in any schema.
     """
 
@@ -124,12 +132,14 @@ class Filter:
         ops: Collection[str] = (),
         xids: Collection[int] = (),
         where: Iterable[str] = (),
+        redaction: Redaction | None = None,
     ) -> None:
         self._tables = list(tables)
         self._exclude = list(exclude)
         self._ops = frozenset(ops)
         self._xids = frozenset(xids)
-        self.where = [Where(text) for text in where]
+        self.where = [Where(text, redaction) for text in where]
+        self.redaction = redaction
         self.not_sent = 0
         self._known: dict[int, bool] = {}
 

@@ -111,6 +111,7 @@ class Pipeline:
         """
         if gap:
             self.lost()
+        self._take(self._assembler.streams.stop(complete=False))
         half = self._assembler.restart()
         if half is None:
             return
@@ -156,6 +157,8 @@ class Pipeline:
             half = self._half
             if half is None or isinstance(event, Note | SchemaChange | Outcome):
                 yield event
+            elif event.transaction is not None and not event.transaction.settled:
+                continue  # outputs are inside of the transaction that is awaited
             elif isinstance(event, Started):
                 if event.transaction.lsn == half.lsn:
                     continue

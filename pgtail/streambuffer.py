@@ -75,14 +75,17 @@ class StreamBuffer:
 
     def take(self, xid: int) -> Iterator[Any]:
         """The entries of a transaction in order, without those that were rolled back; forgets them at the end."""
+        return (entry for entry, aborted in self.take_all(xid) if not aborted)
+
+    def take_all(self, xid: int) -> Iterator[tuple[Any, bool]]:
+        """The same with those, each with whether it was rolled back."""
         entries = self._open[xid]
         first, after = 0, 0
         aborted = iter([*entries.aborted, (sys.maxsize, sys.maxsize)])
         for index, entry in enumerate(chain.from_iterable(self._chunks(entries))):
             while index >= after:
                 first, after = next(aborted)
-            if index < first:
-                yield entry
+            yield entry, index >= first
         self.drop(xid)
 
     def close(self) -> None:

@@ -13,7 +13,8 @@ from pgtail.wire.cells import TupleData
 class Transaction:
     """One top-level transaction, filled as far as it is known; LSNs and times are None until then.
 
-    `state` is "prepared" while its outcome is open, else None. `begun` is False where its Begin was never seen:
+    `state` is "prepared" while its outcome is open, "open" of a part that is shown before the end is known, else None;
+    `aborted` says that all of it was rolled back. `begun` is False where its Begin was never seen:
     its changes then have no `seq`. `changes` is the last `seq` given, `messages` the number of logical messages.
     """
 
@@ -28,6 +29,7 @@ class Transaction:
     state: str | None = None
     begun: bool = True
     streamed: bool = False
+    aborted: bool = False
     changes: int = 0
     messages: int = 0
 
@@ -35,6 +37,11 @@ class Transaction:
         """Become what `other` is: the same transaction, seen again from its beginning to its end."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is committed or prepared: neither rolled back, nor a part of one that is still open."""
+        return not self.aborted and self.state != "open"
 
     @property
     def lsn(self) -> int | None:
@@ -56,7 +63,10 @@ class Started:
 
 @dataclass(slots=True)
 class RowChange:
-    """One row inserted, updated or deleted. `old_kind` is K, O or empty, as in the Update message."""
+    """One row inserted, updated or deleted. `old_kind` is K, O or empty, as in the Update message.
+
+    What was rolled back is `aborted`, here and in the other changes, and has no `seq`.
+    """
 
     op: str
     transaction: Transaction
@@ -66,6 +76,7 @@ class RowChange:
     old_kind: str
     old: TupleData | None
     new: TupleData | None
+    aborted: bool = False
 
 
 @dataclass(slots=True)
@@ -78,6 +89,7 @@ class TableTruncate:
     relation: Relation
     cascade: bool
     restart_identity: bool
+    aborted: bool = False
 
     op: ClassVar[str] = "truncate"
 
@@ -91,6 +103,7 @@ class LogicalMessage:
     prefix: str
     content: bytes
     transactional: bool
+    aborted: bool = False
 
     op: ClassVar[str] = "message"
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from pgtail.cli.settings import unset
 from pgtail.server.embedded import EmbeddedServer, Setting
 from pgtail.server.installation import Installation
 from tests.servers import Database, Servers, fresh_database, installations
 
 
 def pytest_configure() -> None:
-    """Heed Ctrl-C, and let the programs under test heed it: a background job of a shell starts with SIGINT ignored."""
+    """Heed Ctrl-C, and let the programs under test heed it: a background job of a shell starts with SIGINT ignored.
+
+    Nobody's own settings change what is tested.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    kept = unset(os.environ)
+    os.environ.clear()
+    os.environ.update(kept)
 
 
 def pytest_report_header() -> list[str]:

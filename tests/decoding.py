@@ -44,7 +44,8 @@ def decode(*arguments: str | Path, input: bytes | None = None) -> Result:  # noq
             given = Path(folder, "input")
             given.write_bytes(input)
             arguments = (*arguments, given)
-        command = ["decode", "-o", "json", "-f", str(out), *map(str, arguments)]
+        output = [] if "--format-string" in arguments else ["-o", "json"]
+        command = ["decode", *output, "-f", str(out), *map(str, arguments)]
         result = CliRunner().invoke(main, command, catch_exceptions=False)
         return Result(result.exit_code, out.read_bytes() if out.exists() else b"", result.stderr)
 

@@ -81,6 +81,7 @@ class Reader:
             "PYTHONPATH": str(ROOT),
             "PGHOST": str(server.directory),
             "PGPORT": str(server.port),
+            "PGTAIL_CONFIG": "",
             "PGUSER": "postgres",
         }
 

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "spark": "pgtail.cli.spark",
     "inspect": "pgtail.cli.inspect",
     "demo": "pgtail.cli.demo",
+    "config": "pgtail.cli.config",
     "completion": "pgtail.cli.completion",
 }
 """Name -> module, which holds the command as `command`: loaded when it is needed."""

@@ -14,17 +14,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from pgtail.errors import OptionError, OutputError, PgtailError
 
 if TYPE_CHECKING:
     from pgtail.filters import Filter
     from pgtail.outputs.base import Output, OutputOptions, Sink
+    from pgtail.redaction import Redaction
     from pgtail.transaction import Note
+    from pgtail.uncommitted import Show
     from pgtail.values import Types
 
 BATCH: Final = 64 * 1024
 """Bytes that are gathered before they are written, where nothing asks for them earlier."""
+
+
+TEMPLATE: Final = "--format-string"
+SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
+"""The outputs that tell apart what was not committed."""
 
 
 class ClosedPipe(Exception):
@@ -148,20 +156,51 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
 def build_output(
     options: dict[str, Any], sink: Sink, *, tell: Callable[[str], None] = say, database: str = ""
 ) -> Output:
-    """The output that the output options ask for, to `sink`. Raises OptionError.
+    """The output that the output options ask for, to `sink`; it is told no value that is masked. Raises OptionError.
 
     `tell` is for what the output has to say to a person, `database` the name of the one that is read, if known.
     """
     from pgtail.cli.formats import format_options
     from pgtail.outputs import open_output
     from pgtail.outputs.escape import escape
+    from pgtail.outputs.template import Template
 
     terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
-    name = options["output"] or ("table" if terminal else "json")
+    name = TEMPLATE if options["format_string"] is not None else options["output"] or ("table" if terminal else "json")
+    _check_shows(options, name)
     more = format_options(options, name, sink, database)
-    return open_output(
-        name, sink, replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
-    )
+    made = replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
+    output: Output = Template(sink, made) if name == TEMPLATE else open_output(name, sink, made)
+    if name == "sql" and redaction_of(options) is not None:
+        raise OptionError("-o sql is for a database to run, which would have masks for values: not with --redact")
+    return masked(output, options)
+
+
+def masked(output: Output, options: dict[str, Any]) -> Output:
+    """The same output, told no value that the options mask."""
+    from pgtail.outputs.masked import Masked
+
+    redaction = redaction_of(options)
+    return output if redaction is None else Masked(output, redaction)
+
+
+def _check_shows(options: dict[str, Any], output: str) -> None:
+    """What was not committed must be told apart, and formats of others have no words for it. Raises OptionError."""
+    asked = [name for name in ("--show-aborted", "--show-uncommitted") if options[name[2:].replace("-", "_")]]
+    if output == TEMPLATE:
+        if click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE:
+            raise OptionError(f"{TEMPLATE} stands in place of --output: give one of them")
+        if asked and "%a" not in options["format_string"]:
+            raise OptionError(f"{TEMPLATE}: with {asked[0]} it needs %a, which tells what was not committed")
+    elif asked and output not in SHOW_UNSETTLED:
+        raise OptionError(f"{asked[0]}: only with -o {', '.join(SHOW_UNSETTLED)}; this is {output}")
+
+
+def show_of(options: dict[str, Any]) -> Show:
+    """What is to be told of streamed transactions."""
+    from pgtail.uncommitted import Show
+
+    return Show(options["show_aborted"], options["show_uncommitted"])
 
 
 def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:
@@ -175,6 +214,9 @@ def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:
         width=shutil.get_terminal_size((100, 24)).columns,
         max_width=options["max_width"],
         max_rows=options["max_rows"],
+        colors=options["colors"] or "",
+        highlight=options["highlight"],
+        format=options["format_string"] or "",
     )
 
 
@@ -187,8 +229,62 @@ def build_filter(options: dict[str, Any]) -> Filter:
         if op not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
     return Filter(
-        tables=options["tables"], exclude=options["exclude"], ops=ops, xids=options["xids"], where=options["where"]
+        tables=options["tables"],
+        exclude=options["exclude"],
+        ops=ops,
+        xids=options["xids"],
+        where=options["where"],
+        redaction=redaction_of(options),
     )
+
+
+def redaction_of(options: dict[str, Any]) -> Redaction | None:
+    """What masks values in this run of a command, if anything does; always the same one. Raises OptionError."""
+    if "redaction" not in options:
+        options["redaction"] = _build_redaction(options["redact"], options["redact_hash"], options["redact_key_file"])
+    found: Redaction | None = options["redaction"]
+    return found
+
+
+def _build_redaction(columns: Sequence[str], hashed: bool, file: str | None) -> Redaction | None:
+    if not columns:
+        if hashed:
+            raise OptionError("--redact-hash: --redact says which columns are masked")
+        return None
+    if hashed and file is None:
+        raise OptionError(
+            "--redact-hash needs --redact-key-file FILE: without a key values could be guessed from their hashes;"
+            " `head -c 32 /dev/urandom > FILE` makes one"
+        )
+    from pgtail.redaction import Redaction
+
+    return Redaction(columns, _key(file) if hashed and file is not None else None)
+
+
+def _key(file: str) -> bytes:
+    try:
+        with open(os.path.expanduser(file), "rb") as key:
+            return key.read()
+    except OSError as error:
+        raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def no_quotes(options: dict[str, Any]) -> Iterator[None]:
+    """Errors quote no part of a value where values are masked."""
+    from pgtail.errors import InputError, ServerError
+    from pgtail.redaction import WITHHELD, without_quotes
+
+    try:
+        yield
+    except ServerError as error:
+        if error.quotes and redaction_of(options) is not None:
+            error.reason = WITHHELD
+        raise
+    except InputError as error:
+        if redaction_of(options) is not None:
+            error.reason = without_quotes(error.reason)
+        raise
 
 
 def build_types(*, encoding: str, numbers: str, declared: Sequence[str]) -> Types:
@@ -225,7 +321,7 @@ def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None]
 
 
 def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
-    """What a filter could not decide, at the end."""
+    """What a filter could not decide, and what was to be masked but was not there, at the end."""
     from pgtail.outputs.escape import escape
 
     if filter_.not_sent:
@@ -233,4 +329,11 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
     for condition in filter_.where:
         if not condition.column_seen:
-            tell(escape(f"note: no table had a column {condition.column} (--where {condition.text})"))
+            tell(escape(f"note: no table had a column {condition.column} (--where {condition.shown})"))
+    if filter_.redaction is not None:
+        from pgtail.cli.settings import settings
+
+        usual = settings(click.get_current_context()).get("redact")
+        for text in filter_.redaction.unused:
+            if usual is None or text not in str(usual.value):  # that is about other dumps as well
+                tell(escape(f"note: no table had a column {text} (--redact)"))

@@ -64,9 +64,11 @@ class Decode:
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import build_filter, build_output, build_types, tell_filter
+        from pgtail.cli.common import build_filter, build_output, build_types, say, show_of, tell_filter
         from pgtail.cli.formats import open_target
+        from pgtail.cli.settings import words
         from pgtail.compiled import compiled
+        from pgtail.outputs.escape import escape
         from pgtail.pipeline import Pipeline
         from pgtail.wire.decoder import Decoder
 
@@ -74,11 +76,13 @@ class Decode:
         if fast is not None:
             fast.keep_memory()
         options = self._options
+        if options["verbose"] and (settings := words()):
+            say(escape(f"settings: {settings}"))
         types = build_types(encoding=options["encoding"], numbers=options["numbers"], declared=options["types"])
         filter_ = build_filter(options)
         assume = options["assume"] and options["assume"].partition("=")[2]
         decoder = Decoder(assume=assume, encoding=options["encoding"])
-        assembler = Assembler(types, strict=options["strict"])
+        assembler = Assembler(types, strict=options["strict"], show=show_of(options))
         with open_target(options["file"]) as sink:
             output = build_output(options, sink)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options["limit"])
@@ -154,11 +158,14 @@ class Decode:
                     return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
+        from pgtail.cli.common import no_quotes
+
         feed, limit = pipeline.feed, self._options["limit"]
-        for message, lsn, offset, _ in input_.messages():
-            feed(message, lsn, offset)
-            if limit is not None and pipeline.shown >= limit:
-                return False
+        with no_quotes(self._options):
+            for message, lsn, offset, _ in input_.messages():
+                feed(message, lsn, offset)
+                if limit is not None and pipeline.shown >= limit:
+                    return False
         return True
 
     def _skip(self, input_: Input, pipeline: Pipeline, error: InputError) -> bool:

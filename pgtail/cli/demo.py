@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+
+from pgtail.cli.settings import unset
 
 if TYPE_CHECKING:
     from pgtail.server.embedded import EmbeddedServer
@@ -101,9 +104,10 @@ def _in_background(steps: Iterator[None], stop: threading.Event, pause: float = 
 
 
 def _run(arguments: list[str]) -> None:
-    """One of pgtail's own commands, shown and run as a user would run it."""
+    """One of pgtail's own commands, shown and run as a user would; settings are about other servers."""
     _tell(f"$ pgtail {shlex.join(arguments)}")
-    status = subprocess.run([sys.executable, "-m", "pgtail", *arguments], check=False).returncode
+    command = [sys.executable, "-m", "pgtail", *arguments]
+    status = subprocess.run(command, check=False, env=unset(os.environ)).returncode
     if status:
         raise SystemExit(status)
 

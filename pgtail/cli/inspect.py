@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgtail.cli.options import count, dump_options, filter_options
+from pgtail.cli.options import color_options, count, dump_options, own_filter_options
 
 if TYPE_CHECKING:
     from pgtail.cli.common import FileSink
@@ -45,7 +45,7 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
     metavar="LSN|LSN-LSN",
     help="Only messages at this log position or between two, or with a field that names it. Repeatable.",
 )
-@filter_options
+@own_filter_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many messages shown.")
 @click.option(
     "-o",
@@ -64,13 +64,7 @@ _TEXT_FORMS = frozenset(("psql", "csv", "hex", "copytext"))
     show_default=True,
     help="table: bytes of a field before the rest is only counted; 0 for no limit.",
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colours; auto looks at the terminal and at NO_COLOR.",
-)
+@color_options
 @dump_options
 @click.option(
     "--resync", is_flag=True, help="After damage go on where messages decode again (exit status 1 all the same)."
@@ -113,7 +107,7 @@ class Inspect:
 
     def __init__(self, options: dict[str, Any]) -> None:
         """Raises OptionError."""
-        from pgtail.cli.common import build_filter, build_types
+        from pgtail.cli.common import build_filter, build_types, redaction_of
         from pgtail.outputs.bytes_fields import Fields
         from pgtail.outputs.bytes_pick import Pick, kinds, lsns, numbers
         from pgtail.outputs.bytes_scope import Scope
@@ -134,7 +128,8 @@ class Inspect:
         )
         self._offsets = [_byte(text) for text in options["offsets"]]
         types = build_types(encoding=options["encoding"], numbers="exact", declared=options["types"])
-        self._scope = Scope(types)
+        self._redaction = redaction_of(options)
+        self._scope = Scope(types, self._redaction)
         limit = options["max_bytes"] if options["output"] == "table" else None
         self._fields = Fields(self._scope, ValueStyle(limit), encoding=options["encoding"])
         self._cursor = TracedCursor()
@@ -178,10 +173,12 @@ class Inspect:
             width=shutil.get_terminal_size((120, 24)).columns,
             color=wants_color(options["color"], terminal=terminal),
             most_bytes=options["max_bytes"],
+            colors=options["colors"] or "",
         )
 
     def _file(self, name: str, sink: FileSink) -> bool:
         """Show one file; returns whether there is reason to read the next one."""
+        from pgtail.cli.common import no_quotes
         from pgtail.errors import InputError
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
@@ -190,7 +187,8 @@ class Inspect:
             input_ = open_input(source, self._decoder, format=self._options["input_format"])
             while True:
                 try:
-                    return self._messages(input_)
+                    with no_quotes(self._options):
+                        return self._messages(input_)
                 except InputError as error:
                     self._damage(input_, error)
                     if not self._options["resync"]:
@@ -267,6 +265,7 @@ class Inspect:
         bad = None if base is None else error.offset - base + spans[0].start
         good, damage = damage_of(error, list(self._fields.describe(buf, spans)), cursor.pos, bad)
         damage.field = self._fields.named(damage.field)
+        damage.masked = self._redaction is not None
         at = error.offset if base is None else base
         place = Place(self._number, error.message or "?", at, spans[0].start, damage.end, base)
         place.relation = self._fields.relation

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import click
 
+from pgtail.cli.settings import Configured
 from pgtail.outputs import OUTPUTS
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+configured: Final = partial(click.option, cls=Configured)
+"""An option whose default may stand in the config file: its long name is the setting's."""
 
 
 def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
@@ -30,15 +35,40 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     return int(value) or None
 
 
+def color_options(function: F) -> F:
+    """`color`: auto, always or never; `colors`: which."""
+    return in_order(
+        [
+            configured(
+                "--color",
+                type=click.Choice(["auto", "always", "never"]),
+                default="auto",
+                show_default=True,
+                help="Colours; auto looks at the terminal and at NO_COLOR.",
+            ),
+            configured(
+                "--colors",
+                metavar="THING=STYLE:...",
+                help="Which colours: insert=bold green:old=01;31; see pgtail(1).",
+            ),
+        ]
+    )(function)
+
+
 def output_options(function: F) -> F:
     """What is written and where: `output`, `file`, `color` and the limits of tables."""
     return in_order(
         [
-            click.option(
+            configured(
                 "-o",
                 "--output",
                 type=click.Choice(list(OUTPUTS)),
                 help="Format; table on a terminal and json in a pipe unless told otherwise.",
+            ),
+            click.option(
+                "--format-string",
+                metavar="FORMAT",
+                help="In place of -o: a line per change, such as '%o %t %k %{total}'; see pgtail(1).",
             ),
             click.option(
                 "-f",
@@ -63,7 +93,7 @@ def output_options(function: F) -> F:
                 "--schema/--no-schema", "kafka_schema", default=False, help="debezium: each event with its schema."
             ),
             click.option("--undo", is_flag=True, help="sql: the inverse, newest change first, written at the end."),
-            click.option(
+            configured(
                 "--numbers",
                 type=click.Choice(["exact", "string"]),
                 default="exact",
@@ -83,6 +113,16 @@ def output_options(function: F) -> F:
                 "--schema-changes", is_flag=True, help="Also say when a table is described for the first time or anew."
             ),
             click.option(
+                "--show-aborted",
+                is_flag=True,
+                help="Of streamed transactions also what was rolled back. Tables and JSON.",
+            ),
+            click.option(
+                "--show-uncommitted",
+                is_flag=True,
+                help="Streamed transactions also as they come, before their end is known. Tables and JSON.",
+            ),
+            configured(
                 "--max-width",
                 metavar="N",
                 callback=count,
@@ -90,7 +130,7 @@ def output_options(function: F) -> F:
                 show_default=True,
                 help="table: cells of a value before it is cut; 0 for no limit.",
             ),
-            click.option(
+            configured(
                 "--max-rows",
                 metavar="N",
                 callback=count,
@@ -98,50 +138,84 @@ def output_options(function: F) -> F:
                 show_default=True,
                 help="table: changes of a transaction before the rest is only counted; 0 for no limit.",
             ),
-            click.option(
-                "--color",
-                type=click.Choice(["auto", "always", "never"]),
-                default="auto",
-                show_default=True,
-                help="Colours; auto looks at the terminal and at NO_COLOR.",
+            color_options,
+            configured(
+                "--highlight",
+                multiple=True,
+                metavar="PATTERN",
+                help="table: mark what matches this regular expression, in colour. Repeatable.",
             ),
         ]
     )(function)
 
 
 def filter_options(function: F) -> F:
-    """Which changes are shown: `table`, `exclude`, `op`, `xid` and `where`."""
-    return in_order(
-        [
-            click.option(
-                "-t",
-                "--table",
-                "tables",
-                multiple=True,
-                metavar="GLOB",
-                help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
-            ),
-            click.option(
-                "--exclude", multiple=True, metavar="GLOB", help="Not these tables; wins over --table. Repeatable."
-            ),
-            click.option(
-                "--op",
-                "ops",
-                multiple=True,
-                metavar="OP",
-                help="Only these: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
-                " Repeatable, or with commas.",
-            ),
-            click.option("--xid", "xids", type=int, multiple=True, help="Only this transaction. Repeatable."),
-            click.option(
-                "--where",
-                multiple=True,
-                metavar="'COLUMN OP VALUE'",
-                help="Only rows where it holds, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on the new"
-                " row, of a delete on the old one. Repeated: all must hold.",
-            ),
-        ]
-    )(function)
+    """Which changes are shown: `tables`, `exclude`, `ops`, `xids` and `where`; and what is masked of them."""
+    return in_order([*_filters(Configured), *_redaction()])(function)
+
+
+def own_filter_options(function: F) -> F:
+    """The same, but for the filters of the config file, for a command that shows more than changes."""
+    return in_order([*_filters(click.Option), *_redaction()])(function)
+
+
+def redact_options(function: F) -> F:
+    """What is masked, for a command that shows values and has no filter: `redact`, `redact_hash`, `redact_key_file`."""
+    return in_order(_redaction())(function)
+
+
+def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
+    option = partial(click.option, cls=cls)
+    return [
+        option(
+            "-t",
+            "--table",
+            "tables",
+            multiple=True,
+            metavar="GLOB",
+            help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
+        ),
+        option("--exclude", multiple=True, metavar="GLOB", help="Not these tables; wins over --table. Repeatable."),
+        option(
+            "--op",
+            "ops",
+            multiple=True,
+            metavar="OP",
+            help="Only these: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
+            " Repeatable, or with commas.",
+        ),
+        click.option("--xid", "xids", type=int, multiple=True, help="Only this transaction. Repeatable."),
+        option(
+            "--where",
+            multiple=True,
+            metavar="'COLUMN OP VALUE'",
+            help="Only rows where it holds, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on the new"
+            " row, of a delete on the old one. Repeated: all must hold.",
+        ),
+    ]
+
+
+def _redaction() -> list[Callable[[F], F]]:
+    return [
+        configured(
+            "--redact",
+            multiple=True,
+            metavar="COLUMN,...",
+            help="Mask the values of these columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs."
+            " Repeatable; adds to what the config file masks.",
+        ),
+        configured(
+            "--redact-hash",
+            is_flag=True,
+            help="Mask by a keyed hash: equal values stay equal. It needs --redact-key-file.",
+        ),
+        configured(
+            "--redact-key-file",
+            type=click.Path(),
+            metavar="FILE",
+            help="The key of --redact-hash: 16 bytes or more, such as `head -c 32 /dev/urandom` writes.",
+        ),
+    ]
 
 
 def limit_option(function: F) -> F:

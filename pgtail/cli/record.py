@@ -81,6 +81,7 @@ def command(source: tuple[str, ...], **options: Any) -> None:
     pgtail record --from dump.bin -D capture   make a capture of a dump
     """
     from pgtail.cli.common import exit_statuses
+    from pgtail.cli.settings import usual_dsn
 
     with exit_statuses():
         if options["dumps"]:
@@ -88,7 +89,7 @@ def command(source: tuple[str, ...], **options: Any) -> None:
         else:
             if len(source) > 1:
                 raise OptionError(f"one DSN, not {len(source)}: {' '.join(source)}")
-            damaged = Record({**options, "dsn": source[0] if source else None}).run()
+            damaged = Record({**options, "dsn": source[0] if source else usual_dsn()}).run()
     raise SystemExit(1 if damaged else 0)
 
 

@@ -88,8 +88,10 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
 @contextlib.contextmanager
 def spark_session(options: dict[str, Any]) -> Iterator[Any]:
     """The session that the options ask for; it and its JVM end with the body. Raises OptionError."""
+    from pgtail.cli.settings import refuse_masks
     from pgtail.spark.session import check_installed, session
 
+    refuse_masks("pgtail spark")
     check_installed()
     with session(options["master"], settings(options["conf"]), quiet=not options["verbose"]) as started:
         yield started

@@ -68,6 +68,7 @@ class Stream:
         from pgtail.cli.connecting import connector_of
         from pgtail.cli.directory import DirectorySink
         from pgtail.cli.formats import open_target
+        from pgtail.cli.settings import words
         from pgtail.cli.voice import StreamSink, Voice
         from pgtail.server.interrupt import Interrupt
 
@@ -76,6 +77,8 @@ class Stream:
         filter_ = build_filter(options)
         request, connector = self._request(), connector_of(options)
         voice = Voice(options["verbose"])
+        if settings := words():
+            voice.detail(f"settings: {settings}")
         try:
             with Interrupt() as interrupt, open_target(options["file"], append=True) as file:
                 if isinstance(file, DirectorySink):
@@ -102,7 +105,7 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import ClosedPipe, build_output, tell_note
+        from pgtail.cli.common import ClosedPipe, build_output, no_quotes, show_of, tell_note
         from pgtail.cli.formats import check_acknowledged
         from pgtail.pipeline import Pipeline
         from pgtail.server.pump import Ending
@@ -113,7 +116,7 @@ class Stream:
         for warning in plan.warnings:
             voice.tell(f"warning: {warning}")
         voice.detail(f"options: {plan.options.words()}")
-        assembler = Assembler(types)
+        assembler = Assembler(types, show=show_of(self._options))
         pipeline = Pipeline(
             assembler,
             build_output(self._options, sink, tell=voice.tell, database=plan.server.database),
@@ -132,7 +135,8 @@ class Stream:
             reconnect=self._options["reconnect"],
         )
         try:
-            ending = tail.run()
+            with no_quotes(self._options):
+                ending = tail.run()
             if ending is Ending.CLOSED:
                 raise ClosedPipe
         except PgtailError as error:

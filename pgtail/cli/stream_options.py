@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 import click
 
-from pgtail.cli.options import F, in_order
+from pgtail.cli.options import F, configured, in_order
+from pgtail.cli.settings import ConfiguredArgument
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -37,7 +38,7 @@ def size(text: str) -> int:
 
 def connection_options(function: F) -> F:
     """Where to: as in psql."""
-    return click.argument("dsn", required=False)(server_options(function))
+    return click.argument("dsn", cls=ConfiguredArgument, required=False)(server_options(function))
 
 
 def server_options(function: F) -> F:
@@ -57,7 +58,7 @@ def publication_options(function: F) -> F:
     """What is published."""
     return in_order(
         [
-            click.option(
+            configured(
                 "-P",
                 "--publication",
                 "publications",
@@ -78,7 +79,7 @@ def slot_options(function: F) -> F:
     """What is read, and what becomes of the slot."""
     return in_order(
         [
-            click.option("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one."),
+            configured("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one."),
             click.option("--create-slot", is_flag=True, help="Create the slot first."),
             publication_options,
             click.option(

@@ -27,7 +27,8 @@ class OutputOptions:
     """What the user may choose about outputs; each takes what concerns it.
 
     `width` is the terminal's, in cells; `max_width` (cells of a value) and `max_rows` (of a transaction) are None
-    for no limit. `tell` says a sentence to a person; `open_file` is None where everything goes to one sink.
+    for no limit. `tell` says a sentence to a person; `open_file` is None where everything goes to one sink; `colors`
+    changes styles of tables, `highlight` has regular expressions, `format` is the string of --format-string.
     """
 
     fill_unchanged: bool = False
@@ -46,6 +47,9 @@ class OutputOptions:
     kafka_schema: bool = False
     tell: Callable[[str], None] = lambda _: None
     open_file: OpenFile | None = None
+    colors: str = ""
+    highlight: tuple[str, ...] = ()
+    format: str = ""
 
 
 class Output(Protocol):

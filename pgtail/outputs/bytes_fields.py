@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from pgtail.outputs.bytes_scope import Scope
 from pgtail.outputs.table_layout import Item, spaced
 from pgtail.outputs.table_values import BARE, ValueStyle, name
+from pgtail.redaction import MASK
 from pgtail.relations import IDENTITIES, Relation
 from pgtail.values import UNKNOWN
 from pgtail.wire.cells import Binary
@@ -45,7 +46,10 @@ _I64 = struct.Struct(">q").unpack
 
 
 class Field(NamedTuple):
-    """One field: where it lies in the buffer, what it is called and what it says. `depth` is 1 inside of a list."""
+    """One field: where it lies in the buffer, what it is called and what it says. `depth` is 1 inside of a list.
+
+    Of a `masked` one the bytes are not to be shown.
+    """
 
     span: Span
     name: str
@@ -53,6 +57,7 @@ class Field(NamedTuple):
     value: Item
     words: tuple[str, ...] = ()
     depth: int = 0
+    masked: bool = False
 
 
 class Fields:
@@ -65,6 +70,8 @@ class Fields:
         self._kind = ""
         self._relation: Relation | None = None
         self._tuple = ""
+        self._cells = 0
+        self._redaction = scope.redaction
         self._read: dict[str, Callable[[Span, bytes], tuple[str, str]]] = {
             "Byte1": self._byte,
             "Int8": self._bits,
@@ -76,7 +83,7 @@ class Fields:
 
     def describe(self, buf: Buffer, spans: Sequence[Span]) -> Iterator[Field]:
         """The fields of a message that was decoded, as far as it was."""
-        self._kind, self._relation, self._tuple = "", None, ""
+        self._kind, self._relation, self._tuple, self._cells = "", None, "", 0
         for span in spans:
             data = buf[span.start : span.end]
             part = _PART.fullmatch(span.field)
@@ -109,6 +116,8 @@ class Fields:
         if span.type == "String":
             value, word = self._values.string(data[:-1].decode(self._encoding, "backslashreplace")), ""
         elif span.type.startswith("Byte") and span.type != "Byte1":
+            if self._redaction is not None and span.field == "body":  # of a message that nobody knows
+                return Field(span, label, span.type, ((MASK, "note"),), (), depth, masked=True)
             value, word = self._values.cell(UNKNOWN, data, mark=()), ""
         else:
             text, word = self._read.get(span.type, self._number)(span, data)
@@ -116,6 +125,8 @@ class Fields:
         return Field(span, label, span.type, value, (word,) if word else (), depth)
 
     def _number(self, span: Span, data: bytes) -> tuple[str, str]:
+        if span.field.endswith("number of columns"):
+            self._cells = int.from_bytes(data)
         return str(int.from_bytes(data)), ""
 
     def _signed(self, span: Span, data: bytes) -> tuple[str, str]:
@@ -168,7 +179,17 @@ class Fields:
         if part == "length":
             return self._field(span, data, f"{label} length", depth=1)
         codec = UNKNOWN if column is None else column.codec
-        bare = column is not None and column.type_oid in BARE
-        value = self._values.cell(codec, Binary(data) if span.type == "binary" else data, bare=bare)
+        cell = Binary(data) if span.type == "binary" else data
         words = () if column is None else (name(column.type_name),)
+        if self._is_masked(index):
+            shown = self._redaction.cell(codec, cell) if self._redaction is not None else None
+            value = self._values.cell(UNKNOWN, shown, "note", bare=True)
+            return Field(span, label, f"Byten ({span.type})", value, words, 1, masked=True)
+        value = self._values.cell(codec, cell, bare=column is not None and column.type_oid in BARE)
         return Field(span, label, f"Byten ({span.type})", value, words, 1)
+
+    def _is_masked(self, index: int) -> bool:
+        """Whether the value of a cell is not to be shown."""
+        if self._redaction is None:
+            return False
+        return self._relation is None or self._redaction.hides(self._relation, index, self._cells)

@@ -5,6 +5,7 @@ The assembler knows this too, but it keeps streamed changes for their commit: he
 
 from __future__ import annotations
 
+from pgtail.redaction import Redaction
 from pgtail.relations import Relation, Relations
 from pgtail.values import Types
 from pgtail.wire.decoder import AnyFrame
@@ -18,8 +19,10 @@ from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, Rollbac
 class Scope:
     """Follows the messages of one stream: enter() before one is looked at, leave() after it."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: Types, redaction: Redaction | None = None) -> None:
         self._relations = Relations(types)
+        self.redaction = redaction
+        """What masks cells, if anything does."""
         self._stream: int | None = None
         self._ends = False
         self.xid: int | None = None
@@ -38,7 +41,9 @@ class Scope:
             self.xid = message.xid
             self._ends = True
         elif isinstance(message, RelationMessage):
-            self._relations.see(message, self._stream)
+            before, now = self._relations.see(message, self._stream)
+            if self.redaction is not None and now is not before:
+                self.redaction.learn(before, now)
         elif isinstance(message, TypeMessage):
             self._relations.see_type(message)
 

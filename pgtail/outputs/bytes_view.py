@@ -15,7 +15,7 @@ from pgtail.outputs.base import Sink
 from pgtail.outputs.bytes_fields import Field
 from pgtail.outputs.escape import escape
 from pgtail.outputs.table_layout import GAP, Item, item_width, padding, spaced, width_of, wrap
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_style import Fragment, Painter, palette
 from pgtail.outputs.table_values import name
 from pgtail.relations import Relation
 from pgtail.wire.cursor import Buffer
@@ -57,12 +57,16 @@ class Place:
 
 @dataclass(slots=True)
 class Damage:
-    """Where a message stopped to make sense: the bytes from `start` to `end`, as far as there are any, are bad."""
+    """Where a message stopped to make sense: the bytes from `start` to `end`, as far as there are any, are bad.
+
+    Where they are `masked` they are not shown: they may be a value.
+    """
 
     error: DecodeError
     field: str
     start: int
     end: int
+    masked: bool = False
 
 
 class View(Protocol):
@@ -99,12 +103,12 @@ class TextView:
     `width` cells are never exceeded; of a long field `most_bytes` are shown (None: all).
     """
 
-    def __init__(self, sink: Sink, *, width: int, color: bool, most_bytes: int | None) -> None:
+    def __init__(self, sink: Sink, *, width: int, color: bool, most_bytes: int | None, colors: str = "") -> None:
         self._sink = sink
         self._width = max(width, NARROWEST)
         self._most = most_bytes
         self._wide = self._width >= _WIDE
-        self._painter = Painter(COLORED if color else PLAIN)
+        self._painter = Painter(palette(color=color, colors=colors))
         self._any = False
 
     def message(self, place: Place, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None) -> None:
@@ -118,11 +122,13 @@ class TextView:
         for field in fields:
             label: Item = (padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain"))
             values = [field.value, *[spaced(word, "note") for word in field.words]]
-            self._field(columns, place, buf, (field.span.start, field.span.end), label, self._type(field.type), values)
+            span = (field.span.start, field.span.end)
+            self._field(columns, place, buf, span, label, self._type(field.type), values, masked=field.masked)
         if damage is not None:
             label = (("✗ " + name(damage.field) if damage.field else "✗", "bad"),)
             reason = [spaced(escape(damage.error.reason), "bad")]
-            self._field(columns, place, buf, (damage.start, damage.end), label, "", reason, style="bad")
+            span = (damage.start, damage.end)
+            self._field(columns, place, buf, span, label, "", reason, style="bad", masked=damage.masked)
 
     def _head(self, place: Place, damage: Damage | None) -> list[Item]:
         style = _OP_STYLES.get(place.kind, "xid")
@@ -155,13 +161,15 @@ class TextView:
         type_: str,
         values: list[Item],
         style: str = "plain",
+        *,
+        masked: bool = False,
     ) -> None:
         start, end = span[0], min(span[1], len(buf))
-        left = self._hex(columns, place, buf, start, end, style)
+        left = self._hex(columns, place, _Hidden() if masked else buf, start, end, style)
         self._write(columns.join(left, columns.beside(label, type_, values)))
 
     def _hex(
-        self, columns: _Columns, place: Place, buf: Buffer, start: int, end: int, style: str
+        self, columns: _Columns, place: Place, buf: Buffer | _Hidden, start: int, end: int, style: str
     ) -> Iterator[list[Fragment]]:
         shown = end if self._most is None else min(end, start + self._most)
         sign = "+" if place.base is None else ""
@@ -175,6 +183,19 @@ class TextView:
     def _write(self, lines: Iterable[list[Fragment]]) -> None:
         for line in lines:
             self._sink.write(f"{self._painter.line(line)}\n".encode())
+
+
+class _Hidden:
+    """Bytes that are not to be shown: each is two asterisks."""
+
+    def __init__(self, count: int = 0) -> None:
+        self._count = count
+
+    def __getitem__(self, place: slice) -> _Hidden:
+        return _Hidden(place.stop - place.start)
+
+    def hex(self, sep: str = "") -> str:
+        return sep.join(["**"] * self._count)
 
 
 class _Columns:
@@ -242,15 +263,16 @@ class JsonView:
 
     def _field(self, place: Place, buf: Buffer, field: Field) -> None:
         """One field; its bytes and its value are written in pieces, for they may be long."""
-        self._write(b'{"offset":%d,"hex":"' % place.at(field.span.start))
-        for at in range(field.span.start, field.span.end, _HEX_PIECE):
+        self._write(b'{"offset":%d,"hex":' % place.at(field.span.start))
+        self._write(b"null," if field.masked else b'"')
+        for at in () if field.masked else range(field.span.start, field.span.end, _HEX_PIECE):
             self._write(binascii.b2a_hex(buf[at : min(at + _HEX_PIECE, field.span.end)]))
         names = {
             "field": field.span.field,
             "column": _column(field),
             "type": field.type,
         }
-        self._write(b'",' + _object(names)[1:-1] + b',"value":"')
+        self._write((b"" if field.masked else b'",') + _object(names)[1:-1] + b',"value":"')
         for text, _ in field.value:
             self._write(orjson.dumps(text)[1:-1])
         means = b',"means":' + orjson.dumps(", ".join(field.words)) if field.words else b""
@@ -269,7 +291,7 @@ def _described(place: Place, buf: Buffer, damage: Damage) -> bytes:
     return _object(
         {
             "offset": place.at(damage.start),
-            "hex": buf[damage.start : damage.end].hex(),
+            "hex": None if damage.masked else buf[damage.start : damage.end].hex(),
             "field": damage.field or None,
             "expected": damage.error.reason,
         }

@@ -64,14 +64,16 @@ class JsonTx:
         self._write(b'{%b%b%b"changes":[' % about(transaction))
 
     def _end(self, event: Ended) -> None:
-        if event.complete:
-            self._close(pairs(("end_lsn", lsn_or_none(event.transaction.end_lsn)))[:-1])
-        else:
+        if not event.complete:
             self._close(b'"incomplete":true')
+        elif event.transaction.aborted:
+            self._close(b'"aborted":true')
+        else:
+            self._close(pairs(("end_lsn", lsn_or_none(event.transaction.end_lsn)))[:-1])
 
     def _close(self, last: bytes) -> None:
         self._open = False
-        self._write(b"],%b}\n" % last)
+        self._write(b"]%b%b}\n" % (b"," if last else b"", last))
         for line in self._after:
             self._write(line)
         self._after.clear()

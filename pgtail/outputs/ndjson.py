@@ -35,6 +35,8 @@ LARGE: Final = 1024 * 1024
 _BASE64_PIECE: Final = 3 * 256 * 1024
 """A number of bytes that base64 encodes without padding."""
 
+ABORTED: Final = b'"aborted":true,'
+
 Part: TypeAlias = bytes | Iterator[bytes]
 """A part of a JSON object: bytes, or a long value in pieces."""
 
@@ -181,7 +183,7 @@ class ChangeJson:
         return table
 
     def own_parts(self, change: RowChange) -> list[Part]:
-        """A change without its transaction's keys; the last part ends with a comma."""
+        """A change without its transaction's keys, in parts that end with a comma."""
         table = self.table(change.relation)
         numbers = pairs(("seq", change.seq), ("lsn", lsn_or_none(change.lsn)))
         return [table.heads[change.op] + numbers, *self.tuples(table, change)]
@@ -192,8 +194,8 @@ class ChangeJson:
         return [self.table(change.relation).heads["truncate"], numbers, truncate_pairs(change)]
 
     def tuples(self, table: RelationJson, change: RowChange) -> list[Part]:
-        """identity, key, old, new, unchanged and undecoded: parts that end with a comma."""
-        parts: list[Part] = [] if change.op == "insert" else [table.identity]
+        """identity, key, old, new, unchanged, undecoded and aborted: parts that end with a comma."""
+        parts: list[Part] = [b"" if change.op == "insert" else table.identity]
         width = max(len(change.old or ()), len(change.new or ()))
         if width > len(table.columns):
             table.widen(width)
@@ -205,7 +207,7 @@ class ChangeJson:
             parts += [b'"new":', *row.parts(table, change.new, fill=fill), b","]
         if row.unchanged or row.undecoded:
             parts.append(pairs(("unchanged", row.unchanged or None), ("undecoded", row.undecoded or None)))
-        return parts
+        return [*parts, ABORTED * change.aborted]
 
 
 def not_in_identity(change: RowChange) -> list[int]:
@@ -255,12 +257,12 @@ class Json:
 
     def _started(self, event: Started) -> None:
         self._enter(event.transaction)
-        if self._transactions:
+        if self._transactions and event.transaction.settled:
             self._line(b'{"op":"begin",', self._xid, self._commit, self._origin)
 
     def _ended(self, event: Ended) -> None:
         transaction = event.transaction
-        if self._transactions and event.complete:
+        if self._transactions and event.complete and transaction.settled:
             self._enter(transaction)
             changes = transaction.changes if transaction.begun else None
             end = pairs(("end_lsn", lsn_or_none(transaction.end_lsn)), ("changes", changes))
@@ -276,7 +278,7 @@ class Json:
         seq = b"" if change.seq is None else b'"seq":%d,' % change.seq
         lsn = b"" if change.lsn is None else b'"lsn":"%X/%X",' % (change.lsn >> 32, change.lsn & 0xFFFFFFFF)
         head = table.heads[op] + self._xid + seq + self._commit + lsn + self._origin
-        if change.old is None and new is not None and len(new) <= len(table.columns):
+        if change.old is None and new is not None and len(new) <= len(table.columns) and not change.aborted:
             row = table.row(new)
             if row is not None and len(row) < LARGE:
                 identity = b"" if op == "insert" else table.identity
@@ -320,11 +322,12 @@ class Json:
 
     def _line(self, *parts: Part) -> None:
         """Write an object whose parts each end with a comma."""
-        write_object([part for part in parts if part], self.write, b"\n")
+        write_object([*parts], self.write, b"\n")
 
 
 def write_object(parts: list[Part], write: Callable[[bytes], object], end: bytes = b"") -> None:
     """Write a JSON object that its parts make up but for the closing brace; the last one's comma is left out."""
+    parts = [part for part in parts if part]
     last = parts[-1]
     assert isinstance(last, bytes)
     parts = [*parts[:-1], last[:-1] + b"}" + end]
@@ -341,17 +344,18 @@ def write_object(parts: list[Part], write: Callable[[bytes], object], end: bytes
 
 
 def truncate_pairs(change: TableTruncate) -> bytes:
-    """The options of a Truncate."""
-    return pairs(("cascade", change.cascade), ("restart_identity", change.restart_identity))
+    """The options of a Truncate, and what became of it."""
+    options = pairs(("cascade", change.cascade), ("restart_identity", change.restart_identity))
+    return options + ABORTED * change.aborted
 
 
 def message_parts(message: LogicalMessage) -> list[Part]:
-    """prefix, transactional and content of a logical decoding message."""
+    """prefix, transactional and content of a logical decoding message, and what became of it."""
     head = pairs(("prefix", message.prefix), ("transactional", message.transactional))
     try:
-        return [head, b'"content":', string_pieces(message.content, "utf-8"), b","]
+        return [head, b'"content":', string_pieces(message.content, "utf-8"), b",", ABORTED * message.aborted]
     except Undecoded:
-        return [head, b'"content_base64":"', _base64_pieces(message.content), b'",']
+        return [head, b'"content_base64":"', _base64_pieces(message.content), b'",', ABORTED * message.aborted]
 
 
 def _base64_pieces(content: bytes) -> Iterator[bytes]:

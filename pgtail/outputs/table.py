@@ -13,8 +13,8 @@ from typing import Any, Final
 from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.escape import quoted
 from pgtail.outputs.table_layout import GAP, Item, item_width, padding, sentence, wrap
-from pgtail.outputs.table_rows import Row, Rows
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_rows import Row, Rows, rolled_back
+from pgtail.outputs.table_style import Fragment, Painter, palette
 from pgtail.outputs.table_values import ValueStyle, name
 from pgtail.transaction import (
     Change,
@@ -64,7 +64,7 @@ class Table:
         self._long_values = options.max_width is None
         self._schema_changes = options.schema_changes
         self._now = now
-        self._painter = Painter(COLORED if options.color else PLAIN)
+        self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
         self._rows = Rows(ValueStyle(options.max_width), fill_unchanged=options.fill_unchanged)
         self._page: list[Row] = []
         self._page_text = 0
@@ -72,7 +72,7 @@ class Table:
         self._open: Transaction | None = None
         self._headed = self._placed = False
         self._any = self._loose = False
-        self._seen = self._messages = 0
+        self._seen = self._messages = self._gone = 0
         self._render: dict[type, Callable[[Any], None]] = {
             RowChange: self._change,
             TableTruncate: self._change,
@@ -99,11 +99,12 @@ class Table:
         self._open = event.transaction
         self._headed = False
         self._columns = None
-        self._seen = self._messages = 0
+        self._seen = self._messages = self._gone = 0
 
     def _change(self, change: RowChange | TableTruncate) -> None:
-        seen = self._seen = self._seen + 1
-        if self._max_rows is not None and seen + self._messages > self._max_rows:
+        self._gone += change.aborted
+        seen = self._seen = self._seen + (not change.aborted)
+        if self._max_rows is not None and seen + self._messages + self._gone > self._max_rows:
             return
         row = self._rows.change(change) if isinstance(change, RowChange) else self._rows.truncate(change)
         self._add(change, row)
@@ -112,8 +113,9 @@ class Table:
         if message.transaction is None:
             self._lone_message(message)
             return
-        self._messages += 1
-        if self._max_rows is None or self._seen + self._messages <= self._max_rows:
+        self._gone += message.aborted
+        self._messages += not message.aborted
+        if self._max_rows is None or self._seen + self._messages + self._gone <= self._max_rows:
             self._add(message, self._rows.message(message))
 
     def _lone_message(self, message: LogicalMessage) -> None:
@@ -129,7 +131,7 @@ class Table:
 
     def _ended(self, event: Ended) -> None:
         transaction = event.transaction
-        nothing = not self._seen and not self._messages
+        nothing = not (self._seen or self._messages or self._gone)
         if not (nothing and event.complete and transaction.gid is None):
             self._head(transaction)
             self._lay_out()
@@ -153,8 +155,8 @@ class Table:
     def _add(self, change: Change, row: Row) -> None:
         if change.transaction is not None:
             self._head(change.transaction)
-        self._push(row)
-        if self._seen + self._messages == self._max_rows:
+        self._push(rolled_back(row) if change.aborted else row)
+        if self._seen + self._messages + self._gone == self._max_rows:
             self._lay_out()
 
     def _push(self, row: Row) -> None:
@@ -196,6 +198,10 @@ class Table:
             items.append(((f"from {name(transaction.origin)}", "origin"),))
         if transaction.gid is not None:
             items.append(((f"prepared {name(quoted(transaction.gid))}", "prepared"),))
+        if transaction.aborted:
+            items.append((("rolled back", "bad"),))
+        if transaction.state == "open":
+            items.append((("open: its end is not known yet", "note"),))
         if not transaction.begun:
             items.append((("its beginning was not seen", "note"),))
         self._block(items)
@@ -210,15 +216,17 @@ class Table:
         return items
 
     def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
-        seen, messages, width = self._seen, self._messages, self._width - _MARGIN
-        counts = [counted(seen, "change")] if seen or not messages else []
+        seen, messages, gone, width = self._seen, self._messages, self._gone, self._width - _MARGIN
+        counts = [counted(seen, "change")] if seen or not (messages or gone) else []
         if transaction.changes > seen:
             counts[:1] = [f"{grouped(seen)} of {counted(transaction.changes, 'change')}"]
         if messages:
             counts.append(counted(messages, "message"))
+        if gone:
+            counts.append(f"{grouped(gone)} rolled back")
         text = ", ".join(counts)
-        if self._max_rows is not None and seen + messages > self._max_rows:
-            text += f", {grouped(seen + messages - self._max_rows)} not shown (--max-rows {self._max_rows})"
+        if self._max_rows is not None and seen + messages + gone > self._max_rows:
+            text += f", {grouped(seen + messages + gone - self._max_rows)} not shown (--max-rows {self._max_rows})"
         if not complete:
             return [sentence(text, "dim", width), (("broken off here: its end was not seen", "bad"),)]
         if not self._placed and transaction.lsn is not None:

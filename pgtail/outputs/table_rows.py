@@ -32,6 +32,16 @@ class Row:
         return sum([len(text) for item in self.values for text, _ in item])
 
 
+def rolled_back(row: Row) -> Row:
+    """The same struck through, and in words, for not every terminal can."""
+    table, key = _struck(row.table), _struck(row.key)
+    return Row((row.op[0], "aborted"), table, key, [*map(_struck, row.values), (("rolled back", "note"),)])
+
+
+def _struck(item: Item) -> Item:
+    return tuple([(text, "aborted") for text, _ in item])
+
+
 class _Shape:
     """What one version of a table contributes to all its rows."""
 

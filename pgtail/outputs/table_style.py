@@ -1,16 +1,23 @@
 """Floor 4, how things look on a terminal: colour is data, two palettes and nothing that asks which one it is.
 
-Only ANSI's named colours and attributes, without black and white: the terminal's own theme makes them readable on dark
-and on light. Knows no change and no message.
+pgtail's own are ANSI's named colours and attributes, without black and white: the terminal's theme makes them readable
+on dark and on light. Knows no change and no message.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Final, TypeAlias
 
+from rich.ansi import AnsiDecoder
 from rich.color import ColorSystem
+from rich.errors import StyleSyntaxError
 from rich.style import Style
+
+from pgtail.errors import OptionError
 
 Fragment: TypeAlias = tuple[str, str]
 """(text that is safe to show, the name of its style: a field of Palette)."""
@@ -42,8 +49,11 @@ class Palette:
     note: Style = _NONE
     dim: Style = _NONE
     bad: Style = _NONE
+    aborted: Style = _NONE
+    match: Style = _NONE
 
 
+_THINGS: Final = [field.name for field in fields(Palette)]
 PLAIN: Final = Palette()
 COLORED: Final = Palette(
     dot=Style.parse("bold blue"),
@@ -64,23 +74,71 @@ COLORED: Final = Palette(
     note=Style.parse("dim italic"),
     dim=Style.parse("dim"),
     bad=Style.parse("bold red"),
+    aborted=Style.parse("dim strike"),
+    match=Style.parse("bold reverse"),
 )
+_NUMBERS: Final = re.compile(r"[0-9;]+")
+
+
+def palette(*, color: bool, colors: str = "") -> Palette:
+    """No colours, or pgtail's own with the changes that `colors` names: THING=STYLE:THING=STYLE...
+
+    A style is what rich understands ("bold red", "color(208) on grey11", "#ff8700") or the numbers of an SGR sequence
+    as in GREP_COLORS ("01;31"); an empty one is none. Raises OptionError.
+    """
+    changes = {}
+    for item in filter(None, colors.split(":")):
+        thing, equals, style = item.partition("=")
+        if not equals or thing not in _THINGS:
+            raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(_THINGS)}")
+        changes[thing] = _style(thing, style)
+    return replace(COLORED, **changes) if color else PLAIN
+
+
+def _style(thing: str, text: str) -> Style:
+    if _NUMBERS.fullmatch(text):
+        spans = AnsiDecoder().decode_line(f"\x1b[{text}mx").spans
+        return spans[0].style if spans and isinstance(spans[0].style, Style) else _NONE
+    try:
+        return Style.parse(text) if text else _NONE
+    except StyleSyntaxError:
+        raise OptionError(f"colours: {thing}={text} is no style such as bold red, color(208) or 01;31") from None
 
 
 class Painter:
-    """Writes fragments in the colours of a palette; the codes are made once, by rich."""
+    """Writes fragments in the colours of a palette; the codes are made once, by rich.
 
-    def __init__(self, palette: Palette) -> None:
+    What matches one of the regular expressions `highlight` is marked. Raises OptionError where one is none.
+    """
+
+    def __init__(self, palette: Palette, highlight: Iterable[str] = ()) -> None:
+        try:
+            self._patterns = [re.compile(text) for text in highlight]
+        except re.error as error:
+            raise OptionError(f"--highlight {error.pattern!r}: {error}") from None
         self._codes: dict[str, tuple[str, str]] = {}
         for field in fields(palette):
             style: Style = getattr(palette, field.name)
-            before, _, after = style.render("\0", color_system=ColorSystem.STANDARD).partition("\0")
+            before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
             self._codes[field.name] = (before, after)
 
     def line(self, fragments: list[Fragment]) -> str:
         """The fragments of one line, without its end."""
         codes, parts = self._codes, []
-        for text, style in fragments:
+        for text, style in self._marked(fragments) if self._patterns else fragments:
             before, after = codes[style]
             parts.append(f"{before}{text}{after}")
         return "".join(parts)
+
+    def _marked(self, fragments: list[Fragment]) -> Iterator[Fragment]:
+        """The same fragments, cut where a match begins or ends: it may go over several."""
+        whole = "".join([text for text, _ in fragments])
+        found = [range(*match.span()) for pattern in self._patterns for match in pattern.finditer(whole) if match[0]]
+        cuts = sorted({place for match in found for place in (match.start, match.stop)})
+        at = 0
+        for text, style in fragments:
+            end = at + len(text)
+            places = [at, *[cut for cut in cuts if at < cut < end], end]
+            for start, stop in pairwise(places):
+                yield whole[start:stop], "match" if any(start in match for match in found) else style
+            at = end

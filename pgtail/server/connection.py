@@ -39,6 +39,8 @@ PINNED: Final[Mapping[str, str]] = {
 }
 """What the text of values depends on. SET after connecting: the connection's `options` are the user's own."""
 
+_SECRETS: Final = frozenset(("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"))
+
 _QUOTED = re.compile(r'"[^"]*"')
 _URI = re.compile(r"postgres(?:ql)?://([^?]*)")
 
@@ -77,6 +79,17 @@ def _parse(text: str) -> dict[str, str]:
     except psycopg.Error as error:
         reason = _QUOTED.sub("...", str(error)).strip()
         raise OptionError(f"the connection string cannot be read: {reason}") from None
+
+
+def without_secrets(dsn: str) -> str:
+    """A connection string or URI as it may be shown: as keywords, with asterisks for what is secret.
+
+    Raises OptionError where libpq cannot read it.
+    """
+    found = parameters(dsn)
+    if dsn == found.get("dbname"):
+        return dsn
+    return make_conninfo("", **{name: "********" if name in _SECRETS else value for name, value in found.items()})
 
 
 class Connector:

@@ -101,6 +101,9 @@ RUNNING: Final = (
 TRANSIENT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "08000", "08003", "08006", "08001", "08004"})
 """SQLSTATEs after which another try makes sense."""
 
+_DATA_EXCEPTION: Final = "22"
+"""The class of errors about a value, such as one that a publication's row filter could not take."""
+
 _TRANSIENT_TEXT = re.compile(
     "Connection refused|No such file or directory|starting up|shutting down|in recovery mode|not yet accepting"
     "|server closed the connection|timeout|Connection reset|No route to host|Network is|terminating connection"
@@ -127,7 +130,9 @@ def server_error(sqlstate: str | None, text: str, *, role: str = "THE_ROLE", doi
     cure = _cure((*RUNNING, *CONNECTING), sqlstate, text, {"user": role})
     reason = text if doing is None else f"{doing}: {text}"
     transient = sqlstate in TRANSIENT or (sqlstate is None and _TRANSIENT_TEXT.search(text))
-    return (Unreachable if transient else ServerError)(reason, cure=cure)
+    error = (Unreachable if transient else ServerError)(reason, cure=cure)
+    error.quotes = sqlstate is not None and sqlstate.startswith(_DATA_EXCEPTION)
+    return error
 
 
 def _cure(cures: tuple[Cure, ...], sqlstate: str | None, text: str, parameters: Mapping[str, str]) -> str | None:

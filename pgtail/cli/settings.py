@@ -1,0 +1,262 @@
+"""Floor 7, defaults of options from PGTAIL_* variables and a config file; knows no command, imports click alone.
+
+A flag wins over a variable, a variable over the file. What is masked is the exception: each place adds to it, so that
+a config's redaction holds for whatever is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import click
+from click.core import ParameterSource
+
+Kind: TypeAlias = Literal["text", "list", "one by one", "flag", "number"]
+
+SETTINGS: Final[dict[str, Kind]] = {
+    "dsn": "text",
+    "slot": "text",
+    "publication": "list",
+    "table": "list",
+    "exclude": "list",
+    "op": "list",
+    "where": "one by one",
+    "redact": "list",
+    "redact-hash": "flag",
+    "redact-key-file": "text",
+    "output": "text",
+    "numbers": "text",
+    "max-width": "number",
+    "max-rows": "number",
+    "color": "text",
+    "colors": "text",
+    "highlight": "one by one",
+}
+"""Each is the long name of an option, dsn that of an argument. In a variable a "list" has commas between its items, and
+what is "one by one" is a single item."""
+
+ADDED: Final = frozenset(("redact",))
+"""What flags add to, instead of taking its place."""
+
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_META: Final = "pgtail.settings"
+
+
+class SettingError(click.ClickException):
+    """A setting that cannot be used: says where it stands and what is expected."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        from pgtail.cli.common import say
+        from pgtail.outputs.escape import escape
+
+        say(f"error: {escape(self.message)}")
+
+
+class Setting(NamedTuple):
+    """A value as an option takes it, and where it comes from: a file's or a variable's name."""
+
+    value: str | bool | int | list[str]
+    origin: str
+
+
+class Configured(click.Option):
+    """An option whose default may be set elsewhere, under its long name."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        return _consumed(self, ctx, *super().consume_value(ctx, opts))
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        return _cast(self, ctx, value, super().type_cast_value)
+
+
+class ConfiguredArgument(click.Argument):
+    """The same of an argument."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        return _consumed(self, ctx, *super().consume_value(ctx, opts))
+
+
+def key_of(parameter: click.Parameter) -> str:
+    """The setting that a parameter takes its default from."""
+    return max(parameter.opts, key=len).lstrip("-")
+
+
+def _consumed(
+    parameter: click.Parameter, ctx: click.Context, value: Any, source: ParameterSource
+) -> tuple[Any, ParameterSource]:
+    """The value that was given, else the setting's; what is added to has both."""
+    given = source is not ParameterSource.DEFAULT
+    if ctx.resilient_parsing or (given and key_of(parameter) not in ADDED):
+        return value, source
+    found = settings(ctx).get(key_of(parameter))
+    if found is None:
+        return value, source
+    setting = str(found.value) if type(found.value) is int else found.value
+    if given:
+        return [*value, *found.value] if isinstance(found.value, list) else value, source
+    return setting, ParameterSource.DEFAULT_MAP
+
+
+def _cast(parameter: click.Parameter, ctx: click.Context, value: Any, cast: Any) -> Any:
+    """The value in the option's type; of a wrong one it is said where it stands."""
+    try:
+        return cast(ctx, value)
+    except click.BadParameter as error:
+        found = settings(ctx).get(key_of(parameter))
+        if found is None or ctx.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT_MAP:
+            raise
+        raise SettingError(f"{_place(found.origin, key_of(parameter))}: {error.message}") from None
+
+
+def settings(ctx: click.Context) -> dict[str, Setting]:
+    """All that are in force, in the order of SETTINGS; read once for a command. Raises SettingError."""
+    meta = ctx.find_root().meta
+    if _META not in meta:
+        meta[_META] = load(os.environ)
+    found: dict[str, Setting] = meta[_META]
+    return found
+
+
+def usual_dsn() -> str | None:
+    """Where to connect, for a command whose argument may also be something else."""
+    found = settings(click.get_current_context()).get("dsn")
+    return None if found is None else str(found.value)
+
+
+def refuse_masks(what: str) -> None:
+    """Where a setting masks values, say that `what` cannot. Raises SettingError."""
+    found = settings(click.get_current_context()).get("redact")
+    if found is not None:
+        raise SettingError(
+            f"{_place(found.origin, 'redact')}: {what} masks nothing, it writes values as they are; to let it, unset"
+            " PGTAIL_REDACT and set PGTAIL_CONFIG to nothing or to another file"
+        )
+
+
+def words() -> str | None:
+    """What the running command has from settings, in words, where it has anything."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return None
+    used: dict[str, list[str]] = {}
+    for parameter in ctx.command.params:
+        found = settings(ctx).get(key_of(parameter))
+        if found is None:
+            continue
+        if ctx.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT_MAP or key_of(parameter) in ADDED:
+            used.setdefault(found.origin, []).append(key_of(parameter))
+    return "; ".join([f"{', '.join(keys)} from {origin}" for origin, keys in used.items()]) or None
+
+
+def load(environment: Mapping[str, str]) -> dict[str, Setting]:
+    """The file's settings and those of the environment, which win. Raises SettingError."""
+    path = config_file(environment)
+    file = {} if path is None else _from_file(path)
+    variables = {
+        key: _from_variable(key, kind, environment[variable(key)])
+        for key, kind in SETTINGS.items()
+        if environment.get(variable(key))
+    }
+    found = file | variables
+    for key in ADDED & file.keys() & variables.keys():
+        both = [*_list(file[key].value), *_list(variables[key].value)]
+        found[key] = Setting(both, f"{file[key].origin}, {variables[key].origin}")
+    return {key: found[key] for key in SETTINGS if key in found}
+
+
+def variable(key: str) -> str:
+    """The environment variable of a setting."""
+    return f"PGTAIL_{key.upper().replace('-', '_')}"
+
+
+def config_file(environment: Mapping[str, str]) -> Path | None:
+    """The file that is read, where there is one: PGTAIL_CONFIG names it (empty: none). Raises SettingError."""
+    named = environment.get("PGTAIL_CONFIG")
+    if named is not None:
+        if named and not Path(named).is_file():
+            raise SettingError(f"PGTAIL_CONFIG: there is no file {named}")
+        return Path(named) if named else None
+    path = usual_file(environment)
+    return path if path.exists() else None
+
+
+def usual_file(environment: Mapping[str, str]) -> Path:
+    """Where the config file is looked for: as the XDG Base Directory Specification says."""
+    home = environment.get("XDG_CONFIG_HOME", "")
+    return Path(home if home.startswith("/") else os.path.expanduser("~/.config"), "pgtail", "config.toml")
+
+
+def unset(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without any setting, for a command on something that the settings are not about."""
+    ours = {variable(key) for key in SETTINGS}
+    return {name: value for name, value in environment.items() if name not in ours} | {"PGTAIL_CONFIG": ""}
+
+
+def _from_file(path: Path) -> dict[str, Setting]:
+    import difflib
+    import tomllib
+
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingError(f"{path}: {error}") from None
+    for key in entries:
+        if key not in SETTINGS:
+            close = difflib.get_close_matches(key, SETTINGS, 1)
+            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
+            raise SettingError(f"{path}: unknown key {key}: {meant}")
+    return {key: Setting(_checked(path, key, SETTINGS[key], entries[key]), str(path)) for key in entries}
+
+
+def _checked(path: Path, key: str, kind: Kind, value: Any) -> str | bool | int | list[str]:
+    """A value of the file, if it has the type of its key; a string may stand for a list of one."""
+    if kind == "flag" and isinstance(value, bool):
+        return value
+    if kind == "number" and type(value) is int and value >= 0:
+        return value
+    if kind == "text" and isinstance(value, str):
+        return value
+    if kind in ("list", "one by one"):
+        items = [value] if isinstance(value, str) else value
+        if isinstance(items, list) and all(isinstance(item, str) for item in items):
+            return items
+    expected = {"flag": "true or false", "number": "a number from 0 on", "text": "a string"}
+    raise SettingError(
+        f"{_place(str(path), key)}: expected {expected.get(kind, 'a string or a list of strings')},"
+        f" found {_in_toml(value)}"
+    )
+
+
+def _in_toml(value: object) -> str:
+    names = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", list: "an array", dict: "a table"}
+    return names.get(type(value), "a date or time")
+
+
+def _from_variable(key: str, kind: Kind, text: str) -> Setting:
+    origin = variable(key)
+    if kind == "flag":
+        if text.lower() not in (*_YES, *_NO):
+            raise SettingError(f"{origin}: expected 1 or 0, true or false, yes or no, on or off")
+        return Setting(text.lower() in _YES, origin)
+    if kind == "number":
+        if not (text.isascii() and text.isdecimal()):
+            raise SettingError(f"{origin}: expected a number from 0 on")
+        return Setting(int(text), origin)
+    if kind == "list" and key != "redact":  # that has commas of its own, and quotes
+        return Setting([item.strip() for item in text.split(",") if item.strip()], origin)
+    return Setting(text if kind == "text" else [text], origin)
+
+
+def _list(value: object) -> list[str]:
+    return value if isinstance(value, list) else []
+
+
+def _place(origin: str, key: str) -> str:
+    return origin if origin.startswith("PGTAIL_") else f"{origin}: {key}"

@@ -1,0 +1,289 @@
+"""The config file and PGTAIL_* variables: what they set, who wins, what is wrong with them, and `pgtail config`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pgtail.cli import COMMANDS, main
+from pgtail.cli.settings import SETTINGS, Configured, ConfiguredArgument, key_of, unset, variable
+from pgtail.outputs import OUTPUTS
+from pgtail.redaction import MASK
+from tests.corpus import capture
+from tests.decoding import command, decode
+from tests.encode import begin, commit, insert, recvlogical, relation
+from tests.server.tailing import COMMAND
+from tests.servers import Database
+
+DUMP = recvlogical(
+    relation(), relation(oid=200, name="other"), begin(), insert("1", "ada"), insert("2", "bob", oid=200)
+)
+DUMP += recvlogical(commit())
+RECV = capture("Z_small", "p1").forms["recv.bin"]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The config file, where it is looked for; empty."""
+    monkeypatch.delenv("PGTAIL_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "pgtail" / "config.toml"
+    path.parent.mkdir()
+    path.touch()
+    return path
+
+
+def config(*arguments: str, **variables: str) -> Any:
+    """`pgtail config`, run here."""
+    result = CliRunner().invoke(main, ["config", *arguments], env=variables, catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def values(*arguments: str) -> list[dict[str, Any]]:
+    return [line["new"] for line in decode(*arguments, input=DUMP).objects]
+
+
+# -- who wins ----------------------------------------------------------------------------------------------------------
+
+
+def test_flags_win_over_variables_and_those_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [{"id": 1, "v": "ada"}, {"id": 2, "v": "bob"}]
+    assert values() == both
+    file.write_text('table = ["t"]\n')
+    assert values() == both[:1]
+    monkeypatch.setenv("PGTAIL_TABLE", "other")
+    assert values() == both[1:]
+    monkeypatch.setenv("PGTAIL_TABLE", "other,t")
+    assert values() == both
+    assert values("-t", "o*") == both[1:]
+    monkeypatch.setenv("PGTAIL_TABLE", "")
+    assert values() == both[:1]
+    monkeypatch.setenv("PGTAIL_CONFIG", "")
+    assert values() == both
+
+
+def test_what_is_masked_adds_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text('redact = "t.v"\n')
+    assert values() == [{"id": 1, "v": MASK}, {"id": 2, "v": "bob"}]
+    assert values("--redact", "other.id") == [{"id": 1, "v": MASK}, {"id": MASK, "v": "bob"}]
+    monkeypatch.setenv("PGTAIL_REDACT", "id,other.v")
+    assert values() == [{"id": MASK, "v": MASK}] * 2
+
+
+def test_redaction_and_its_key_from_the_file(file: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    file.write_text(f'redact = ["v"]\nredact-hash = true\nredact-key-file = "{key}"\n')
+    flags = ("--redact", "v", "--redact-hash", "--redact-key-file", str(key))
+    hashed = values()
+    assert hashed[0]["v"].startswith("hmac:")
+    file.write_text("")
+    assert values(*flags) == hashed
+
+
+def test_inspect_masks_what_the_file_says_and_shows_every_message_all_the_same(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    file.write_text('redact = ["v"]\ntable = ["other"]\n')
+    ran = CliRunner().invoke(main, ["inspect", "-o", "json", "-f", str(out), str(RECV)], catch_exceptions=False)
+    assert ran.exit_code == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {"Begin", "Commit", "Relation", "Insert"} <= {line["kind"] for line in lines}
+    cells = [field for line in lines for field in line["fields"] if field.get("column") == "v" and "(" in field["type"]]
+    assert {(field["hex"], field["value"]) for field in cells} == {(None, MASK)}
+
+
+def test_other_options_than_lists(file: Path) -> None:
+    file.write_text('output = "table"\nmax-rows = 1\ncolor = "always"\nnumbers = "string"\n')
+    result = command("decode", "-", input=DUMP, environment={"PGTAIL_CONFIG": str(file)})
+    assert b"1 not shown (--max-rows 1)" in result.stdout
+    assert b"\x1b[" in result.stdout
+    result = command("decode", "-", input=DUMP, environment={"PGTAIL_CONFIG": str(file), "PGTAIL_COLOR": "never"})
+    assert b"\x1b[" not in result.stdout
+    result = command("decode", "-o", "json", "-", input=DUMP, environment={"PGTAIL_CONFIG": str(file)})
+    assert result.lines[0].startswith(b'{"op":"insert"')
+
+
+def test_every_setting_is_the_default_of_an_option() -> None:
+    used = set()
+    for name in COMMANDS:
+        found = main.get_command(click.Context(main), name)
+        assert found is not None
+        configured = [one for one in found.params if isinstance(one, Configured | ConfiguredArgument)]
+        used |= {key_of(one) for one in configured}
+        for one in configured:
+            assert SETTINGS[key_of(one)] == kind(one), one.name
+    assert used == set(SETTINGS)
+
+
+def kind(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return "flag"
+    if parameter.multiple:
+        return "one by one" if key_of(parameter) in ("where", "highlight") else "list"
+    return "number" if parameter.callback is not None else "text"
+
+
+def test_every_command_that_shows_values_masks() -> None:
+    """It has the option, whose default the config file's is; a capture is what the server sent, and shows nothing."""
+    for name in set(COMMANDS) - {"config", "completion", "demo", "record", "spark"}:
+        found = main.get_command(click.Context(main), name)
+        assert found is not None
+        assert any(isinstance(one, Configured) and key_of(one) == "redact" for one in found.params), name
+
+
+def test_spark_refuses_where_values_are_to_be_masked(file: Path, tmp_path: Path) -> None:
+    """Its tables hold the values."""
+    file.write_text('redact = ["v"]\n')
+    out = tmp_path / "out"
+    result = CliRunner().invoke(main, ["spark", "changes", str(tmp_path), str(out)])
+    assert result.exit_code == 2
+    assert f"{file}: redact: pgtail spark masks nothing" in result.stderr
+    assert not list(out.glob("**/*.parquet"))
+    assert CliRunner().invoke(main, ["spark", "changes", "--help"]).exit_code == 0
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('slto = "a"', "unknown key slto: did you mean slot?"),
+        ("colour = 1", "unknown key colour: did you mean color?"),
+        ("xyzzy = 1", "unknown key xyzzy: there are dsn, slot, publication,"),
+        ("slot = 5", "slot: expected a string, found an integer"),
+        ("max-rows = -1", "max-rows: expected a number from 0 on, found an integer"),
+        ("max-rows = true", "max-rows: expected a number from 0 on, found a boolean"),
+        ("max-rows = 1.5", "found a float"),
+        ("redact = [1]", "redact: expected a string or a list of strings, found an array"),
+        ("redact-hash = 'yes'", "redact-hash: expected true or false, found a string"),
+        ("dsn = 2026-01-01", "dsn: expected a string, found a date or time"),
+        ("[table]", "table: expected a string or a list of strings, found a table"),
+        ("output = 'xml'", "output: 'xml' is not one of 'table', 'json'"),
+        ("slot", "after a key in a key/value pair (at"),
+        ("where = ['id']", "expected COLUMN OP VALUE"),
+    ],
+)
+def test_a_wrong_file(file: Path, text: str, words: str) -> None:
+    file.write_text(text)
+    result = command("decode", RECV, environment={"PGTAIL_CONFIG": str(file)})
+    assert (result.status, result.stdout) == (2, b"")
+    assert result.stderr.startswith("pgtail: error: " + ("" if "where" in text else f"{file}: "))
+    assert words in result.stderr
+    assert command("decode", "--help", environment={"PGTAIL_CONFIG": str(file)}).status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("PGTAIL_MAX_ROWS", "ten", "PGTAIL_MAX_ROWS: expected a number from 0 on"),
+        ("PGTAIL_REDACT_HASH", "perhaps", "PGTAIL_REDACT_HASH: expected 1 or 0"),
+        ("PGTAIL_OUTPUT", "xml", "PGTAIL_OUTPUT: 'xml' is not one of"),
+        ("PGTAIL_CONFIG", "/no/such", "PGTAIL_CONFIG: there is no file /no/such"),
+    ],
+)
+def test_a_wrong_variable(name: str, value: str, words: str) -> None:
+    result = command("decode", RECV, environment={name: value})
+    assert (result.status, result.stdout) == (2, b"")
+    assert f"pgtail: error: {words}" in result.stderr
+
+
+def test_a_file_that_is_no_text(file: Path) -> None:
+    file.write_bytes(b"slot = '\xff'")
+    result = command("decode", RECV, environment={"PGTAIL_CONFIG": str(file)})
+    assert result.status == 2
+    assert f"pgtail: error: {file}: 'utf-8' codec" in result.stderr
+
+
+# -- pgtail config -----------------------------------------------------------------------------------------------------
+
+
+def test_config_shows_what_is_in_force_and_where_it_comes_from(file: Path) -> None:
+    file.write_text('slot = "audit"\nmax-rows = 3\nredact = ["v"]\nwhere = ["v = ada", "id > 3"]\n')
+    shown = json.loads(config("-o", "json", PGTAIL_SLOT="other", PGTAIL_REDACT="w").stdout)
+    assert shown["file"] == str(file)
+    assert shown["settings"] == {
+        "slot": {"value": "other", "from": "PGTAIL_SLOT"},
+        "where": {"value": ["v = ...", "id > 3"], "from": str(file)},
+        "redact": {"value": ["v", "w"], "from": f"{file}, PGTAIL_REDACT"},
+        "max-rows": {"value": 3, "from": str(file)},
+    }
+    lines = config(PGTAIL_SLOT="other").stdout.splitlines()
+    assert lines[0] == f"config file  {file}"
+    assert 'slot             "other"   from PGTAIL_SLOT' in lines
+    assert f"max-rows         3   from {file}" in lines
+    assert "publication      -" in lines
+    assert "ada" not in "".join(lines)
+    assert [line.split()[0] for line in lines[1:]] == list(SETTINGS)
+    assert "nothing is called PGTAIL_SLOTT" in config(PGTAIL_SLOTT="x").stderr
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=h password=hunter2 user=u",
+        "host=h password='hunter2 ' sslpassword = hunter2",
+        "postgresql://u:hunter2@h/shop",
+        "postgresql://u@h/shop?password=hunter2&sslmode=require",
+        "postgres://u:hunter2@h:x:y/",
+        "host=h passwort=hunter2",
+    ],
+)
+def test_config_never_shows_a_password(file: Path, dsn: str) -> None:
+    file.write_text(f'dsn = "{dsn}"\n')
+    for arguments in ((), ("-o", "json")):
+        result = config(*arguments)
+        assert "hunter2" not in result.output
+        assert "host=h" in result.stdout or "cannot read it" in result.stdout
+
+
+def test_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PGTAIL_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert f"config file  none (looked for {tmp_path}/pgtail/config.toml)" in config().stdout
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")  # is to be ignored, says the specification
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"{tmp_path}/.config/pgtail/config.toml" in config().stdout
+
+
+def test_an_environment_without_settings() -> None:
+    names = [variable(key) for key in SETTINGS]
+    assert unset({"PGHOST": "h", "PGTAIL_PURE": "1", **dict.fromkeys(names, "x")}) == {
+        "PGHOST": "h",
+        "PGTAIL_PURE": "1",
+        "PGTAIL_CONFIG": "",
+    }
+
+
+# -- a server ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_slot_read_as_the_file_says(newest_database: Database, file: Path) -> None:
+    """No argument at all: where to, which slot, and what is masked stand in the file, in every format."""
+    newest_database.execute(
+        "CREATE TABLE people (id int PRIMARY KEY, mail text)", "CREATE PUBLICATION p FOR ALL TABLES"
+    )
+    newest_database.execute("CREATE PUBLICATION other FOR TABLE people WHERE (id > 1)")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute("INSERT INTO people VALUES (1, 'ada@x.org'), (2, 'bob@x.org'), (3, NULL)")
+    file.write_text(
+        f'dsn = "{newest_database.conninfo()}"\nslot = "s"\npublication = ["other"]\nredact = ["people.mail"]\n'
+    )
+    for output in set(OUTPUTS) - {"sql"}:
+        ran = subprocess.run(
+            [sys.executable, *COMMAND[1:], "--until", "now", "-v", "-o", output],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "@x.org" not in ran.stdout + ran.stderr
+        assert ran.stdout.count(MASK) == 1
+        assert f"settings: dsn, slot, publication, redact from {file}" in ran.stderr

@@ -1,0 +1,128 @@
+"""--format-string: every sequence, and that a change is one line whatever the server sends."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgtail.outputs.escape import hides
+from pgtail.outputs.template import SEQUENCES
+from tests.corpus import Capture, captures
+from tests.decoding import decode
+from tests.encode import (
+    STREAM_STOP,
+    UNCHANGED,
+    begin,
+    begin_prepare,
+    commit,
+    commit_prepared,
+    delete,
+    insert,
+    lengths,
+    message,
+    origin,
+    prepare,
+    relation,
+    stream_abort,
+    stream_start,
+    truncate,
+    update,
+)
+
+DUMP = lengths(
+    relation(),
+    relation(oid=200, name="full", identity="f", key=(0, 1)),
+    *[begin(xid=9, time=1), origin("node_b"), insert("1", "it's\n\x1b[31m"), update(("2", UNCHANGED), ("1", None))],
+    *[delete("2", None), insert("3", None, oid=200), update(("3", ""), ("3", "x"), "O", oid=200)],
+    *[truncate(100), message(b"hi\tthere", "pre\x07fix"), commit()],
+    *[begin_prepare(5, "g 1"), insert("7", "p"), prepare(5, "g 1"), commit_prepared(5, "g 1", time=2)],
+    lsn=0x90,
+)
+UNSET = lengths(relation(), stream_start(7), insert("1", "x", xid=7), STREAM_STOP, stream_abort(7, 7))
+
+
+def lines(format_: str, *options: str, data: bytes = DUMP) -> list[str]:
+    result = decode("--format-string", format_, *options, input=data)
+    assert result.status == 0, result.stderr
+    return [line.decode() for line in result.lines]
+
+
+@pytest.mark.parametrize(
+    ("format_", "expected"),
+    [
+        ("%o", "insert update delete insert update truncate message insert commit_prepared"),
+        ("%t", "public.t public.t public.t public.full public.full public.t pre\\x07fix public.t "),
+        ("%S|%T", "public|t public|t public|t public|full public|full public|t | public|t |"),
+        ("%k", "id=1 id=2 id=2     id=7 "),
+        ("%x", "9 9 9 9 9 9 9 5 5"),
+        ("%q", "1 2 3 4 5 6  1 "),
+        ("%l", "0/90 0/90 0/90 0/90 0/90 0/90 0/90 0/90 "),
+        ("%c", "0/100 0/100 0/100 0/100 0/100 0/100 0/100 0/100 0/200"),
+        ("%r", "node_b node_b node_b node_b node_b node_b node_b  "),
+        ("%g|%a", "| | | | | | | g 1|prepared g 1|"),
+        ("%m", "      hi\\tthere  "),
+        ("%{v}", "it's\\n\\x1b[31m       p "),
+        ("%{id}", "1 2 2 3 3   7 "),
+        ("%{nosuch}%%", "% % % % % % % % %"),
+    ],
+)
+def test_sequences(format_: str, expected: str) -> None:
+    assert " ".join(lines(format_)) == expected
+
+
+def test_rows_are_written_as_in_tables() -> None:
+    found = [line.split("|") for line in lines("%v|%O")]
+    assert found == [
+        [r"id=1 v=E'it''s\n\x1b[31m'", ""],
+        ["id=2 v=(unchanged)", "id=1"],
+        ["id=2", "id=2"],
+        ["id=3 v=NULL", ""],
+        ["id=3 v=''", "id=3 v='x'"],
+        ["", ""],
+        ["", ""],
+        ["id=7 v='p'", ""],
+        ["", ""],
+    ]
+
+
+def test_times_and_escapes() -> None:
+    first = lines(r"%d\t%o\\n\n%x")
+    assert first[:2] == ["2000-01-01T00:00:00.000001Z\tinsert\\n", "9"]
+    assert lines("%d")[-1] == "2000-01-01T00:00:00.000002Z"
+
+
+def test_what_was_not_committed_is_told_apart() -> None:
+    shown = lines("%a %{id}", "--show-aborted", "--show-uncommitted", data=UNSET)
+    assert shown == ["open 1", "aborted 1"]
+    result = decode("--format-string", "%o", "--show-aborted", input=UNSET)
+    assert (result.status, "it needs %a" in result.stderr) == (2, True)
+
+
+def test_masked_values_stay_masked() -> None:
+    shown = "".join(lines("".join(f"%{letter}" for letter in SEQUENCES if letter != "m") + "%{v}", "--redact", "v"))
+    assert "it's" not in shown
+    assert "it''s" not in shown
+    assert "(redacted)" in shown
+
+
+@pytest.mark.parametrize("format_", ["%z", "%", "%{v", "\\q", "%-3o"])
+def test_a_sequence_that_there_is_not(format_: str) -> None:
+    result = decode("--format-string", format_, input=DUMP)
+    assert (result.status, result.stdout) == (2, b"")
+    assert "--format-string: " in result.stderr
+    assert "is none of %o, %t" in result.stderr
+
+
+def test_it_stands_in_place_of_an_output() -> None:
+    result = decode("--format-string", "%o", "-o", "json", input=DUMP)
+    assert (result.status, "give one of them" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("one", [one for one in captures() if one.scenario.version == "pg16"], ids=str)
+def test_every_change_of_a_capture_is_one_line_that_drives_nothing(one: Capture) -> None:
+    path = one.forms["walsender.bin"]
+    encoding = ("--encoding", "latin1" if one.encoding == "LATIN1" else "utf-8")
+    changes = decode(*encoding, path)
+    text = "".join(f"%{letter} " for letter in SEQUENCES)
+    shown = decode("--format-string", text, *encoding, path)
+    assert (shown.status, len(shown.lines)) == (0, len(changes.stdout.split(b"\n")) - 1)
+    assert not any(hides(line) for line in shown.stdout.decode().removesuffix("\n").split("\n"))
