@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "record": "pgtail.cli.record",
     "spark": "pgtail.cli.spark",
     "inspect": "pgtail.cli.inspect",
+    "slot": "pgtail.cli.slot",
     "demo": "pgtail.cli.demo",
     "completion": "pgtail.cli.completion",
 }

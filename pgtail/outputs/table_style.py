@@ -41,6 +41,8 @@ class Palette:
     new: Style = _NONE
     note: Style = _NONE
     dim: Style = _NONE
+    good: Style = _NONE
+    warning: Style = _NONE
     bad: Style = _NONE
 
 
@@ -63,6 +65,8 @@ COLORED: Final = Palette(
     new=Style.parse("green"),
     note=Style.parse("dim italic"),
     dim=Style.parse("dim"),
+    good=Style.parse("green"),
+    warning=Style.parse("yellow"),
     bad=Style.parse("bold red"),
 )
 
