@@ -6,7 +6,11 @@ copy_replication_slot). A temporary slot ends with its session, in whatever way 
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+import psycopg
+from psycopg.errors import Diagnostic
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.server import facts, publications, slots
@@ -17,6 +21,17 @@ from pgtail.server.session import Session
 from pgtail.wire.scalars import lsn_text, parse_lsn
 
 _SINCE: Final = 12
+_PATIENCE: Final = 5
+"""Seconds that the server may look for the first change, before anything is shown."""
+_COPY: Final = "SELECT pg_copy_logical_replication_slot(%s, %s, true, %s)"
+_PEEK: Final = """
+SELECT count(*) FROM pg_logical_slot_peek_binary_changes(
+    %s, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
+    1, 'proto_version', '1', 'publication_names', %s)
+"""
+_SKIPPED: Final = "55000"
+"""SQLSTATE of the warning that a publication is left out (src/backend/replication/pgoutput/pgoutput.c)."""
+_QUOTED: Final = re.compile(r'"(.+)"')
 
 
 def find(connection: Connection, name: str, server: ServerFacts, wanted: Wanted) -> Slot:
@@ -44,27 +59,60 @@ def check_any_older(connection: Connection, slot: Slot) -> None:
         )
 
 
-def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -> None:
-    """Whether the publications are as old as the slot's position. Raises ServerError where none is known to be.
+def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -> list[str]:
+    """Whether the publications are as old as what the slot holds. Returns warnings where that was not to be found out.
 
-    Up to 17 the server fails at the first change of any table where one is not, from 18 on it sends nothing of it.
+    The server reads the catalog as it was when a transaction made its changes. Where a publication is not in it, the
+    server fails up to 17, and from 18 on warns and sends nothing of it. Raises ServerError where it would.
     """
     older = publications.older(connection, slot)
-    younger = [one.name for one in chosen if one.name not in older]
-    if not younger:
-        return
-    cures = [f"If you know that it is older, try it: --from {_stands(slot)}"]
-    if older:
-        cures.insert(0, f"Known to be older: {', '.join(map(identifier, older))}")
-    else:
-        cures.insert(0, "To see what is committed from now on: --from now")
-    raise ServerError(
-        f"publication {' and '.join(map(identifier, younger))}: not known to be as old as what slot {slot.name} holds,"
-        f" from {_stands(slot)} on. It was created or altered by a transaction that may be missing in the catalog as"
-        " the slot sees it (catalog_xmin). There the server fails at the first change (up to 17), or sends nothing of"
-        " the publication without a word (from 18 on).",
-        cure="\n".join(cures),
-    )
+    unsure = [one.name for one in chosen if one.name not in older]
+    if not unsure:
+        return []
+    try:
+        missing = _missing(connection, slot, unsure)
+    except psycopg.errors.QueryCanceled:
+        names = " and ".join(map(identifier, unsure))
+        unknown = (
+            f"publication {names} may be younger than what slot {slot.name} holds; that could not be found out within"
+            f" {_PATIENCE} s. The stream ends at the first change where it is"
+        )
+        return [unknown]
+    if missing:
+        cures = ["To see what is committed from now on: --from now"]
+        if older:
+            cures.append(f"As old as the slot: {', '.join(map(identifier, older))}")
+        raise ServerError(
+            f"publication {identifier(missing)} is younger than what slot {slot.name} holds, from {_stands(slot)} on:"
+            " it is not in the catalog as it was at the first change, and nothing can be seen through it there.",
+            cure="\n".join(cures),
+        )
+    return []
+
+
+def _missing(connection: Connection, slot: Slot, names: list[str]) -> str | None:
+    """The publication that is not in the catalog at the first change that the slot holds, None where all are.
+
+    Found out by decoding a temporary copy up to the first transaction. Raises QueryCanceled where that takes too long.
+    """
+    skipped: list[str] = []
+
+    def heard(said: Diagnostic) -> None:
+        skipped.extend(_QUOTED.findall(said.message_primary or "") if said.sqlstate == _SKIPPED else [])
+
+    copy_name = slots.temporary_name()
+    connection.add_notice_handler(heard)
+    connection.execute(f"SET statement_timeout TO '{_PATIENCE}s'".encode())
+    try:
+        connection.execute(_COPY, (slot.name, copy_name, slots.PLUGIN))
+        connection.execute(_PEEK, (copy_name, ",".join(map(identifier, names))))
+        connection.execute("SELECT pg_drop_replication_slot(%s)", (copy_name,))
+    except psycopg.errors.UndefinedObject as error:
+        return next(iter(_QUOTED.findall(error.diag.message_primary or "")), names[0])
+    finally:
+        connection.remove_notice_handler(heard)
+        connection.execute("RESET statement_timeout")
+    return skipped[0] if skipped else None
 
 
 def copy(session: Session, source: str, name: str) -> int:

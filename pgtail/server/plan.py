@@ -79,9 +79,9 @@ def prepare(request: Request, connection: Connection) -> Plan:
     chosen = publications.choose(
         connection, request.publications, server, allow_missing=request.allow_missing_publication
     )
-    if fork is not None and request.start is None:
-        forks.check_older(connection, fork, chosen)
     warnings = publications.warnings(connection, chosen, request.tables)
+    if fork is not None and request.start is None:
+        warnings += forks.check_older(connection, fork, chosen)
     start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
     until = server.position if request.until == "now" else request.until
     return Plan(
