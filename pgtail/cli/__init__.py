@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "spark": "pgtail.cli.spark",
     "inspect": "pgtail.cli.inspect",
     "slot": "pgtail.cli.slot",
+    "doctor": "pgtail.cli.doctor",
     "demo": "pgtail.cli.demo",
     "completion": "pgtail.cli.completion",
 }
