@@ -22,8 +22,8 @@ def command() -> None:
     """List, create, drop, advance and copy replication slots.
 
     \b
-    pgtail slot list shop                  who reads which slot, how far behind, what it holds back
-    pgtail slot create audit shop          says which transaction it waits for
+    pgtail slot list shop           who reads which slot, what it holds back
+    pgtail slot create audit shop   says which transaction it waits for
     pgtail slot copy audit audit_test shop
     pgtail slot drop audit_test shop
     """

@@ -43,7 +43,7 @@ def command(**options: Any) -> None:
     \b
     pgtail stream shop                      database shop from now on
     pgtail stream shop -S cdc --until now   what slot cdc still holds
-    pgtail stream shop --fork cdc           the same while another program reads it
+    pgtail stream shop --fork cdc           the same while it is in use
     pgtail stream shop -t orders | jq .new  one table, as JSON
     """
     from pgtail.cli.common import exit_statuses

@@ -14,7 +14,7 @@ from psycopg.errors import Diagnostic
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.server import facts, publications, slots
-from pgtail.server.connection import Connection
+from pgtail.server.connection import Connection, is_direct
 from pgtail.server.facts import Publication, ServerFacts, Slot
 from pgtail.server.options import Wanted, identifier, literal
 from pgtail.server.session import Session
@@ -69,15 +69,16 @@ def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -
     unsure = [one.name for one in chosen if one.name not in older]
     if not unsure:
         return []
+    names = " and ".join(map(identifier, unsure))
+    unknown = (
+        f"publication {names} may be younger than what slot {slot.name} holds: the stream then ends at the first change"
+    )
+    if not is_direct(connection):
+        return [unknown]  # a temporary slot would stay in the pooler's session
     try:
         missing = _missing(connection, slot, unsure)
     except psycopg.errors.QueryCanceled:
-        names = " and ".join(map(identifier, unsure))
-        unknown = (
-            f"publication {names} may be younger than what slot {slot.name} holds; that could not be found out within"
-            f" {_PATIENCE} s. The stream ends at the first change where it is"
-        )
-        return [unknown]
+        return [f"{unknown} (not found out within {_PATIENCE} s)"]
     if missing:
         cures = ["To see what is committed from now on: --from now"]
         if older:

@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 
 from pgtail.server import facts
-from pgtail.server.connection import Connection, Connector
+from pgtail.server.connection import Connector, set_if_direct
 from pgtail.server.cures import server_error
 from pgtail.server.doctor import access, publications, server, slots, tables
 from pgtail.server.doctor.base import Check, Finding, Patient, Severity, warning
@@ -55,7 +55,7 @@ def examine(connector: Connector) -> Report:
     """Make all checks. Raises ServerError where the server cannot be reached, or goes away."""
     with connector.ordinary() as connection:
         for name, value in _PATIENCE.items():
-            connection.execute(f"SET {name} TO '{value}'".encode())
+            set_if_direct(connection, name, value)
         provider = recognise(connection)
         settings = dict(connection.execute("SELECT name, setting FROM pg_settings").fetchall())
         patient = Patient(connection, connector, facts.server_facts(connection), settings)
@@ -88,4 +88,4 @@ def _hinted(finding: Finding, provider: Provider | None) -> Finding:
     return finding if hint is None else replace(finding, cure=(*finding.cure, f"On {provider.name}: {hint}"))
 
 
-__all__ = ["FAMILIES", "Connection", "Finding", "Report", "Severity", "examine"]
+__all__ = ["FAMILIES", "Finding", "Report", "Severity", "examine"]

@@ -9,6 +9,7 @@ from typing import Final
 import psycopg
 
 from pgtail.errors import ServerError
+from pgtail.server.connection import is_direct
 from pgtail.server.doctor.base import Check, Finding, Patient, ok, problem, warning
 from pgtail.server.options import identifier
 
@@ -56,8 +57,7 @@ def replication_connection(patient: Patient) -> Iterator[Finding]:
 
 def pooler(patient: Patient) -> Iterator[Finding]:
     """Whether somebody stands between: poolers make up the process id that they give at the start."""
-    told, real = patient.connection.info.backend_pid, patient.value("SELECT pg_backend_pid()")
-    if told == real:
+    if is_direct(patient.connection):
         yield ok("pooler", "nothing stands between pgtail and the server")
     else:
         text = (

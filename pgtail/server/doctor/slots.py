@@ -122,21 +122,23 @@ def _vacuum(report: SlotReport, patient: Patient) -> Iterator[Finding]:
 def ages(patient: Patient) -> Iterator[Finding]:
     """Slots whose position may be older than a publication, which then cannot be read through them."""
     names = [name for (name,) in patient.rows("SELECT pubname::text FROM pg_publication ORDER BY pubname")]
+    found: dict[str, list[str]] = {}
     for report in reports(patient.connection, patient.server.major):
         slot = report.slot
         if slot.plugin != PLUGIN or slot.database != patient.server.database or slot.temporary or slot.invalid:
             continue
         older = publications.older(patient.connection, slot)
-        young = [name for name in names if name not in older]
+        young = ", ".join([identifier(name) for name in names if name not in older])
         if young:
-            quoted = ", ".join(map(identifier, young))
-            yield warning(
-                "publication_age",
-                f"slot {slot.name} may be older than publication {quoted}: up to PostgreSQL 17 reading it fails at the"
-                " first change from before the publication, from 18 on nothing of it is sent",
-                f"If its consumer gets stuck there: {_drop(report)} and create it anew.",
-                subjects=[slot.name],
-            )
+            found.setdefault(young, []).append(slot.name)
+    fails = patient.server.major < 18
+    what = "reading them fails at the first change from before it" if fails else "of it nothing is sent up to there"
+    for young, slots_ in found.items():
+        text = f"slots may be older than publication {young}: {what}"
+        cure = [f"SELECT pg_drop_replication_slot('{name}');" for name in slots_]
+        yield warning(
+            "publication_age", text, "If a consumer gets stuck, create its slot anew:", *cure, subjects=slots_
+        )
 
 
 def transactions(patient: Patient) -> Iterator[Finding]:
