@@ -28,23 +28,25 @@ def create(name: str, options: dict[str, Any]) -> None:
     creation = slotwork.Creation(
         connector, name, temporary=temporary, two_phase=options["two_phase"], failover=options["failover"]
     )
-    try:
-        with Interrupt() as interrupt:
+    with Interrupt() as interrupt:
+        try:
             with interrupt.raising():
                 server = creation.prepare()
             session, point = creation.create(interrupt, server, lambda text: say(escape(text)))
-            try:
-                click.echo(lsn_text(point))
-                if temporary:
-                    say(f"temporary slot {name} lives until Ctrl-C, and holds WAL as long")
-                    slotwork.hold(session, interrupt)
-                else:
-                    say(f"slot {name} was created: it stays, and holds WAL, until pgtail slot drop {name}")
-            finally:
-                session.close()
-    except KeyboardInterrupt:
-        say(f"stopped: slot {name} was not created")
-        raise SystemExit(1) from None
+        except KeyboardInterrupt:
+            # The server may have been quicker than the request to stop.
+            made = slotwork.exists(connector, name)
+            say(f"stopped: slot {name} exists, and stays" if made else f"stopped: slot {name} was not created")
+            raise SystemExit(1) from None
+        try:
+            click.echo(lsn_text(point))
+            if temporary:
+                say(f"temporary slot {name} lives until Ctrl-C, and holds WAL as long")
+                slotwork.hold(session, interrupt)
+            else:
+                say(f"slot {name} was created: it stays, and holds WAL, until pgtail slot drop {name}")
+        finally:
+            session.close()
 
 
 def drop(name: str, options: dict[str, Any]) -> None:

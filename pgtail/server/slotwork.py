@@ -5,6 +5,7 @@ Functions: src/backend/replication/slotfuncs.c.
 
 from __future__ import annotations
 
+import contextlib
 import select
 from collections.abc import Callable
 from typing import Literal
@@ -78,6 +79,12 @@ class Creation:
         return session, point
 
 
+def exists(connector: Connector, name: str) -> bool:
+    """Whether there is a slot of this name. Raises ServerError."""
+    with connector.without_asking().ordinary() as connection:
+        return facts.slot(connection, name) is not None
+
+
 def hold(session: Session, interrupt: Interrupt) -> None:
     """Keep a session, and with it its temporary slots, until a request to stop. Raises Unreachable if it breaks."""
     poll = select.poll()
@@ -88,7 +95,8 @@ def hold(session: Session, interrupt: Interrupt) -> None:
             if fd == interrupt.fileno():
                 interrupt.clear()
             else:
-                session.query("IDENTIFY_SYSTEM")  # takes what came, or says why the connection ended
+                with contextlib.suppress(KeyboardInterrupt):
+                    session.query("IDENTIFY_SYSTEM")  # takes what came, or says why the connection ended
 
 
 def drop(connection: Connection, slot: Slot) -> None:

@@ -187,34 +187,38 @@ def test_create_copy_advance_and_drop(database: Database) -> None:
     out, words = pgtail("slot", "create", "made", conninfo)
     assert slots(database)["made"] == ["pgoutput", False, out.strip()]
     assert "it stays, and holds WAL, until pgtail slot drop made" in words
-    _, words = pgtail("slot", "create", "made", conninfo, status=3)
-    assert "slot made exists already" in words
-    _, words = pgtail("slot", "create", "Made", conninfo, status=2)
-    assert "lower case" in words
     database.execute("INSERT INTO t VALUES (1)")
     out, words = pgtail("slot", "copy", "made", "copied", conninfo)
     assert slots(database)["copied"] == slots(database)["made"] == ["pgoutput", False, out.strip()]
-    _, words = pgtail("slot", "copy", "made", "copied", conninfo, status=3)
-    assert "slot copied exists already" in words
-    _, words = pgtail("slot", "advance", "copied", "now", conninfo, status=2)
-    assert "--yes does it" in words
-    _, words = pgtail("slot", "advance", "copied", "0/1", conninfo, "--yes", status=2)
-    assert "it cannot go back" in words
-    _, words = pgtail("slot", "advance", "copied", "FFFFFFFF/0", conninfo, "--yes", status=2)
-    assert "beyond the server's position" in words
     before = database.value("SELECT pg_current_wal_flush_lsn()::text")
     out, _ = pgtail("slot", "advance", "copied", "now", conninfo, "--yes")
     assert slots(database)["copied"][2] == out.strip()
     assert database.value(f"SELECT '{out.strip()}'::pg_lsn >= '{before}'")
     assert slots(database)["made"][2] != out.strip()
-    _, words = pgtail("slot", "drop", "copied", conninfo, status=2)
-    assert "--yes does it" in words
     _, words = pgtail("slot", "drop", "copied", conninfo, "--yes")
     assert "slot copied was dropped" in words
     assert set(slots(database)) == {"made"}
-    _, words = pgtail("slot", "drop", "copied", conninfo, "--yes", status=3)
-    assert "there is no slot copied" in words
+
+
+def test_what_cannot_be_done_to_slots(newest_database: Database) -> None:
+    conninfo = newest_database.conninfo()
+    newest_database.query("SELECT pg_create_logical_replication_slot('made', 'pgoutput')")
+    before = slots(newest_database)
+
+    def refused(*arguments: str, status: int = 2) -> str:
+        return pgtail("slot", *arguments, conninfo, status=status)[1]
+
+    assert "slot made exists already" in refused("create", "made", status=3)
+    assert "slot made exists already" in refused("copy", "made", "made", status=3)
+    assert "lower case" in refused("create", "Made")
+    assert "--yes does it" in refused("drop", "made")
+    assert "--yes does it" in refused("advance", "made", "now")
+    assert "it cannot go back" in refused("advance", "made", "0/1", "--yes")
+    assert "beyond the server's position" in refused("advance", "made", "FFFFFFFF/0", "--yes")
+    words = refused("drop", "nosuch", "--yes", status=3)
+    assert "there is no slot nosuch" in words
     assert "made, pgoutput" in words
+    assert slots(newest_database) == before
 
 
 def test_a_slot_in_use_is_neither_dropped_nor_moved(newest_database: Database) -> None:

@@ -114,12 +114,51 @@ def server_version(database: Database) -> int:
     return int(database.value("SELECT current_setting('server_version_num')::int"))
 
 
+@pytest.mark.parametrize(
+    ("level", "effective", "version", "severity"),
+    [
+        ("minimal", None, 180000, Severity.PROBLEM),
+        ("replica", None, 180000, Severity.PROBLEM),
+        ("replica", "replica", 190000, Severity.OK),
+        ("replica", "logical", 190000, Severity.OK),
+        ("minimal", "minimal", 190000, Severity.PROBLEM),
+        ("logical", "logical", 190000, Severity.OK),
+    ],
+)
+def test_the_wal_level_of_any_version(
+    newest_database: Database, level: str, effective: str | None, version: int, severity: Severity
+) -> None:
+    settings = {} if effective is None else {"effective_wal_level": effective}
+    with patient_of(newest_database) as patient:
+        other = replace(patient.server, wal_level=level, version=version)
+        [finding] = server.wal_level(replace(patient, server=other, settings=settings))
+    assert finding.severity is severity
+
+
+@pytest.mark.parametrize(
+    ("version", "feedback", "severity"),
+    [(150000, "on", Severity.PROBLEM), (160000, "off", Severity.WARNING), (160000, "on", Severity.OK)],
+)
+def test_what_a_standby_needs(newest_database: Database, version: int, feedback: str, severity: Severity) -> None:
+    with patient_of(newest_database) as patient:
+        assert list(server.standby(patient)) == []
+        other = replace(patient.server, in_recovery=True, version=version)
+        [finding] = server.standby(replace(patient, server=other, settings={"hot_standby_feedback": feedback}))
+    assert finding.severity is severity
+
+
+@contextmanager
+def patient_of(database: Database) -> Iterator[Patient]:
+    """A real server, of which a test may say something else than it does itself."""
+    connector = Connector(parameters(database.conninfo()))
+    with connector.ordinary() as connection:
+        yield Patient(connection, connector, server_facts(connection), {})
+
+
 def test_a_list_of_output_plugins(newest_database: Database) -> None:
     assert server.allowed('pgoutput, "my lib",$libdir/x , "a""b"') == ["pgoutput", "my lib", "$libdir/x", 'a"b']
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    connector = Connector(parameters(newest_database.conninfo()))
-    with connector.ordinary() as connection:
-        patient = Patient(connection, connector, server_facts(connection), {})
+    with patient_of(newest_database) as patient:
         assert list(server.output_plugins(patient)) == [], "the server has no such list"
         listed = replace(patient, settings={"output_plugin_libraries": "pgoutput, test_decoding"})
         assert [finding.severity for finding in server.output_plugins(listed)] == [Severity.OK]
