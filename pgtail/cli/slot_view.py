@@ -10,8 +10,8 @@ from pgtail.outputs.table import counted
 from pgtail.outputs.table_layout import GAP, Item, padding, width_of, wrap
 from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
 from pgtail.server.facts import span_text
-from pgtail.server.pump import size_text
 from pgtail.server.slotlist import SlotReport
+from pgtail.server.words import size_text
 
 MUCH: Final = 1 << 30
 """Bytes of WAL that are too many for a slot that nobody reads."""

@@ -13,7 +13,7 @@ from pgtail.errors import OptionError
 from pgtail.outputs.escape import escape
 from pgtail.server import facts, slotlist, slotwork
 from pgtail.server.interrupt import Interrupt
-from pgtail.server.pump import size_text
+from pgtail.server.words import size_text
 from pgtail.wire.scalars import lsn_text
 
 if TYPE_CHECKING:

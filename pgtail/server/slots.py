@@ -44,9 +44,9 @@ def find(connection: Connection, name: str, server: ServerFacts) -> Slot:
     check_free(
         connection,
         slot,
-        cure=f"Only one client can read a slot. Look at it through a copy (--fork {name}), or stop that one (SELECT"
-        f" pg_terminate_backend({slot.active_pid}); it may come back at once), or leave --slot away: pgtail then uses a"
-        " temporary one.",
+        cure=f"Only one client can read a slot. Look at it through a copy (pgtail stream --fork {name}), or"
+        f" stop that one (SELECT pg_terminate_backend({slot.active_pid}); it may come back at once), or leave --slot"
+        " away: pgtail then uses a temporary one.",
     )
     return slot
 
@@ -82,8 +82,8 @@ def check(slot: Slot, server: ServerFacts) -> None:
     if slot.plugin != PLUGIN:
         raise ServerError(
             f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
-            cure=f"Look at it through a copy that uses {PLUGIN} (--fork {slot.name}), or leave --slot away: pgtail then"
-            " uses a temporary one.",
+            cure=f"Look at it through a copy that uses {PLUGIN} (pgtail stream --fork {slot.name}), or leave --slot"
+            " away: pgtail then uses a temporary one.",
         )
     if slot.synced:
         raise ServerError(

@@ -9,9 +9,9 @@ from pgtail.server import publications
 from pgtail.server.doctor.base import RELOAD, Check, Finding, Patient, ok, problem, setting, warning
 from pgtail.server.facts import span_text
 from pgtail.server.options import identifier
-from pgtail.server.pump import size_text
 from pgtail.server.slotlist import SlotReport, reports
 from pgtail.server.slots import PLUGIN
+from pgtail.server.words import size_text
 
 MUCH_WAL: Final = 1 << 30
 """Bytes of WAL that are worth a word."""
