@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
@@ -58,7 +59,7 @@ def _write(sink: FileSink, text: str) -> None:
 
 
 def _json(reports: list[SlotReport]) -> str:
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return "".join([orjson.dumps({"at": now, **report.facts}).decode() + "\n" for report in reports])
 
 
