@@ -16,6 +16,8 @@ COMMANDS: Final = {
     "record": "pgtail.cli.record",
     "spark": "pgtail.cli.spark",
     "inspect": "pgtail.cli.inspect",
+    "slot": "pgtail.cli.slot",
+    "doctor": "pgtail.cli.doctor",
     "demo": "pgtail.cli.demo",
     "config": "pgtail.cli.config",
     "completion": "pgtail.cli.completion",

@@ -122,6 +122,11 @@ def settings(ctx: click.Context) -> dict[str, Setting]:
     return found
 
 
+def given(name: str) -> bool:
+    """Whether a parameter of the running command stands on its command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def usual_dsn() -> str | None:
     """Where to connect, for a command whose argument may also be something else."""
     found = settings(click.get_current_context()).get("dsn")

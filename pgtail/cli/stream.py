@@ -43,9 +43,14 @@ def command(**options: Any) -> None:
     \b
     pgtail stream shop                      database shop from now on
     pgtail stream shop -S cdc --until now   what slot cdc still holds
+    pgtail stream shop --fork cdc           the same while it is in use
     pgtail stream shop -t orders | jq .new  one table, as JSON
     """
     from pgtail.cli.common import exit_statuses
+    from pgtail.cli.settings import given
+
+    if options["fork"] is not None and not given("slot"):
+        options["slot"] = None  # of the configuration
 
     with exit_statuses():
         raise SystemExit(1 if Stream(options).run() else 0)
@@ -170,9 +175,12 @@ class Stream:
         options = self._options
         if options["create_slot"] and options["slot"] is None:
             raise OptionError("--create-slot needs a name for the slot: --slot NAME")
+        if options["fork"] is not None and options["slot"] is not None:
+            raise OptionError("--fork reads a temporary copy, --slot the slot itself: give one of them")
         return Request(
             slot=options["slot"],
             create_slot=options["create_slot"],
+            fork=options["fork"],
             publications=options["publications"],
             wanted=Wanted(
                 proto_version=options["proto_version"],

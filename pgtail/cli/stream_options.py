@@ -80,6 +80,11 @@ def slot_options(function: F) -> F:
     return in_order(
         [
             configured("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one."),
+            click.option(
+                "--fork",
+                metavar="SLOT",
+                help="Look at what SLOT holds, whatever its plugin and whoever reads it, through a temporary copy.",
+            ),
             click.option("--create-slot", is_flag=True, help="Create the slot first."),
             publication_options,
             click.option(

@@ -48,6 +48,8 @@ class Palette:
     new: Style = _NONE
     note: Style = _NONE
     dim: Style = _NONE
+    good: Style = _NONE
+    warning: Style = _NONE
     bad: Style = _NONE
     aborted: Style = _NONE
     match: Style = _NONE
@@ -73,6 +75,8 @@ COLORED: Final = Palette(
     new=Style.parse("green"),
     note=Style.parse("dim italic"),
     dim=Style.parse("dim"),
+    good=Style.parse("green"),
+    warning=Style.parse("yellow"),
     bad=Style.parse("bold red"),
     aborted=Style.parse("dim strike"),
     match=Style.parse("bold reverse"),

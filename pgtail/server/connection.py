@@ -40,6 +40,10 @@ PINNED: Final[Mapping[str, str]] = {
 """What the text of values depends on. SET after connecting: the connection's `options` are the user's own."""
 
 _SECRETS: Final = frozenset(("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"))
+_SET_IF_DIRECT: Final = """
+SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catalog.int4
+    THEN pg_catalog.set_config(%s, %s, false) END
+"""
 
 _QUOTED = re.compile(r'"[^"]*"')
 _URI = re.compile(r"postgres(?:ql)?://([^?]*)")
@@ -92,6 +96,18 @@ def without_secrets(dsn: str) -> str:
     return make_conninfo("", **{name: "********" if name in _SECRETS else value for name, value in found.items()})
 
 
+def is_direct(connection: Connection) -> bool:
+    """Whether the session is the server's own: a pooler makes up the process id that it tells at the start."""
+    row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+    return row == (connection.info.backend_pid,)
+
+
+def set_if_direct(connection: Connection, name: str, value: str) -> None:
+    """Set something for the session, but not in a pooler's: there it would stay for somebody else's."""
+    pid = connection.info.backend_pid
+    connection.execute(_SET_IF_DIRECT, (pid, name, value))
+
+
 class Connector:
     """Opens connections to one server: `ordinary` ones for SQL, and `replication` ones, which are pinned.
 
@@ -118,7 +134,7 @@ class Connector:
         more = {} if patience is None else {"connect_timeout": str(patience)}
         connection = self._connect(client_encoding="UTF8", **more)
         try:
-            connection.execute("SET search_path TO ''")
+            set_if_direct(connection, "search_path", "")
             yield connection
         except psycopg.Error as error:
             text = error.diag.message_primary or str(error).strip()

@@ -92,6 +92,7 @@ class Slot:
     two_phase: bool
     invalid: str | None
     """Why it cannot be read any more, or None."""
+    failover: bool
     synced: bool
 
     @classmethod
@@ -112,6 +113,7 @@ class Slot:
             confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
             two_phase=bool(row.get("two_phase")),
             invalid=invalid,
+            failover=bool(row.get("failover")),
             synced=bool(row.get("synced")),
         )
 
@@ -192,11 +194,11 @@ def holder(connection: Connection, pid: int) -> Holder | None:
 def blockers(connection: Connection, pid: int) -> list[str]:
     """The transactions for which a session waits, in words, the oldest first."""
     found = [
-        f"pid {other}, user {user}, {application or 'no application name'}, {state}, running for {_span(age)}"
+        f"pid {other}, user {user}, {application or 'no application name'}, {state}, running for {span_text(age)}"
         for other, user, application, state, age in connection.execute(_BLOCKERS, (pid,)).fetchall()
     ]
     found += [
-        f"the prepared transaction {gid!r}, user {owner}, prepared {_span(age)} ago"
+        f"the prepared transaction {gid!r}, user {owner}, prepared {span_text(age)} ago"
         for gid, owner, age in connection.execute(_PREPARED_BLOCKERS, (pid,)).fetchall()
     ]
     return found
@@ -215,7 +217,7 @@ def _lsn(text: str | None) -> int | None:
     return None if text is None else parse_lsn(text)
 
 
-def _span(seconds: int) -> str:
+def span_text(seconds: int) -> str:
     """A span of time as people say it."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

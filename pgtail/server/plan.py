@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pgtail.errors import OptionError, ServerError
-from pgtail.server import facts, publications, slots
+from pgtail.server import facts, forks, publications, slots
 from pgtail.server.connection import Connection
 from pgtail.server.facts import Publication, ServerFacts, Slot
 from pgtail.server.options import Options, Wanted, check_two_phase, resolve
@@ -27,6 +27,8 @@ class Request:
 
     slot: str | None = None
     create_slot: bool = False
+    fork: str | None = None
+    """The slot of which a temporary copy is read."""
     publications: tuple[str, ...] = ()
     wanted: Wanted = field(default_factory=Wanted)
     ack: Ack | None = None
@@ -47,6 +49,8 @@ class Plan:
     slot: Slot | None
     slot_name: str
     temporary: bool
+    fork: Slot | None
+    """The slot that is copied to the temporary one, None where that one is made anew."""
     publications: list[Publication]
     options: Options
     ack: Ack
@@ -63,23 +67,29 @@ class Plan:
 def prepare(request: Request, connection: Connection) -> Plan:
     """Look at the server and decide. Raises OptionError and ServerError."""
     server = facts.server_facts(connection)
-    _check_decoding(server)
+    check_decoding(server)
+    fork = None if request.fork is None else forks.find(connection, request.fork, server, request.wanted)
     slot, name = _slot(request, connection, server)
     temporary = request.slot is None
     ack: Ack = request.ack or ("none" if slot is not None else "commit")
     if ack != "none":
         check_synchronous(connection, server)
+    if fork is not None and request.start is None:
+        forks.check_any_older(connection, fork)
     chosen = publications.choose(
         connection, request.publications, server, allow_missing=request.allow_missing_publication
     )
     warnings = publications.warnings(connection, chosen, request.tables)
-    start, remarks = _start(request, server, slot, acknowledging=ack != "none")
+    if fork is not None and request.start is None:
+        warnings += forks.check_older(connection, fork, chosen)
+    start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
     until = server.position if request.until == "now" else request.until
     return Plan(
         server=server,
         slot=slot,
         slot_name=name,
         temporary=temporary,
+        fork=fork,
         publications=chosen,
         options=resolve(request.wanted, server.major, [publication.name for publication in chosen]),
         ack=ack,
@@ -113,7 +123,7 @@ def _slot(request: Request, connection: Connection, server: ServerFacts) -> tupl
     return None, request.slot or slots.temporary_name()
 
 
-def _check_decoding(server: ServerFacts) -> None:
+def check_decoding(server: ServerFacts) -> None:
     """Whether the server can decode at all. Raises ServerError."""
     if server.in_recovery and server.major < 16:
         raise ServerError(

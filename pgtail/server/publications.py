@@ -5,12 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from pgtail.errors import ServerError
 from pgtail.server import facts
 from pgtail.server.connection import Connection
-from pgtail.server.facts import Publication, ServerFacts
+from pgtail.server.facts import Publication, ServerFacts, Slot
 from pgtail.server.options import identifier
+
+_OLDER: Final = """
+SELECT p.pubname::text FROM pg_publication p, pg_replication_slots s
+WHERE s.slot_name = %s AND (age(p.xmin) > age(s.catalog_xmin) OR age(p.xmin) < 0)
+ORDER BY p.pubname
+"""
+"""A number that seems to lie ahead is one of a row that was frozen two thousand million transactions ago."""
 
 
 def choose(
@@ -25,6 +33,15 @@ def choose(
     if missing and not (allow_missing and server.major >= 18):
         raise _missing(missing, found, server, allow_missing=allow_missing)
     return [by_name.get(name, Publication(name, 0)) for name in dict.fromkeys(names)]
+
+
+def older(connection: Connection, slot: Slot) -> list[str]:
+    """The publications that are in every snapshot of the catalog that the slot reads with.
+
+    Their rows come from transactions before the slot's catalog_xmin. Of the others nobody knows: they may be younger
+    than the slot's position, or were altered since, or the slot's catalog_xmin lags behind its position.
+    """
+    return [name for (name,) in connection.execute(_OLDER, (slot.name,)).fetchall()]
 
 
 def warnings(connection: Connection, chosen: Sequence[Publication], tables: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import psycopg
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.server import facts
-from pgtail.server.connection import Connector
+from pgtail.server.connection import Connection, Connector
 from pgtail.server.cures import Unreachable
 from pgtail.server.facts import ServerFacts, Slot
 from pgtail.server.options import identifier
@@ -33,31 +33,71 @@ def temporary_name() -> str:
 def check_name(name: str) -> None:
     """Whether a slot of this name can be created. Raises OptionError."""
     if _NAME.fullmatch(name) is None:
-        raise OptionError(f"--slot {name}: a slot's name has at most 63 lower case letters, digits and underscores")
+        raise OptionError(f"slot {name}: a slot's name has at most 63 lower case letters, digits and underscores")
 
 
-def find(connection: psycopg.Connection[tuple[object, ...]], name: str, server: ServerFacts) -> Slot:
+def find(connection: Connection, name: str, server: ServerFacts) -> Slot:
     """The slot of this name, checked. Raises ServerError for one that is not there or cannot be read."""
-    slot = facts.slot(connection, name)
-    if slot is None:
-        raise _missing(connection, name)
+    cure = f"--slot {name} --create-slot creates it; without --slot pgtail uses a temporary one."
+    slot = existing(connection, name, cure=cure)
     check(slot, server)
-    if slot.active_pid is not None:
-        raise _active(slot, facts.holder(connection, slot.active_pid))
+    check_free(
+        connection,
+        slot,
+        cure=f"Only one client can read a slot. Look at it through a copy (pgtail stream --fork {name}), or"
+        f" stop that one (SELECT pg_terminate_backend({slot.active_pid}); it may come back at once), or leave --slot"
+        " away: pgtail then uses a temporary one.",
+    )
     return slot
+
+
+def existing(connection: Connection, name: str, *, cure: str | None = None) -> Slot:
+    """The slot of this name. Raises ServerError, with those there are, where there is none."""
+    slot = facts.slot(connection, name)
+    if slot is not None:
+        return slot
+    others = [_described(other) for other in facts.slots(connection)]
+    if others:
+        reason = f"there is no slot {name}. The server has:\n" + "\n".join([f"  {other}" for other in others])
+    else:
+        reason = f"there is no slot {name}; the server has none at all."
+    raise ServerError(reason, cure=cure)
+
+
+def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
+    """Whether nobody reads the slot at the moment. Raises Active, which says who does."""
+    if slot.active_pid is None:
+        return
+    holder = facts.holder(connection, slot.active_pid)
+    who = f"pid {slot.active_pid}"
+    if holder is not None:
+        names = [f"user {holder.user}" if holder.user else "", holder.application, holder.client]
+        who = ", ".join([who, *filter(None, names)])
+    raise Active(f"slot {slot.name} is in use by {who}.", cure=cure)
 
 
 def check(slot: Slot, server: ServerFacts) -> None:
     """Whether pgoutput messages can be read from it here. Raises ServerError."""
+    check_decodable(slot, server)
+    if slot.plugin != PLUGIN:
+        raise ServerError(
+            f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
+            cure=f"Look at it through a copy that uses {PLUGIN} (pgtail stream --fork {slot.name}), or leave --slot"
+            " away: pgtail then uses a temporary one.",
+        )
+    if slot.synced:
+        raise ServerError(
+            f"slot {slot.name} is a copy that this standby keeps in step with its primary: it cannot be read here.",
+            cure="Read it on the primary, or leave --slot away: pgtail then uses a temporary one.",
+        )
+
+
+def check_decodable(slot: Slot, server: ServerFacts) -> None:
+    """Whether the slot holds changes of this database, whatever its plugin. Raises ServerError."""
     if slot.physical:
         raise ServerError(
             f"slot {slot.name} is a physical slot: it sends WAL, no messages.",
             cure="Name a logical slot, or leave --slot away: pgtail then uses a temporary one.",
-        )
-    if slot.plugin != PLUGIN:
-        raise ServerError(
-            f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
-            cure="Name a slot of pgoutput, or leave --slot away: pgtail then uses a temporary one.",
         )
     if slot.database != server.database:
         raise ServerError(
@@ -69,11 +109,6 @@ def check(slot: Slot, server: ServerFacts) -> None:
             f"slot {slot.name} is invalidated ({slot.invalid}): what it should send is gone.",
             cure="Drop it and create it anew; its consumer needs a fresh copy of the tables.",
         )
-    if slot.synced:
-        raise ServerError(
-            f"slot {slot.name} is a copy that this standby keeps in step with its primary: it cannot be read here.",
-            cure="Read it on the primary, or leave --slot away: pgtail then uses a temporary one.",
-        )
 
 
 def create(
@@ -84,9 +119,13 @@ def create(
     *,
     temporary: bool,
     two_phase: bool,
+    failover: bool = False,
     tell: Callable[[str], None],
 ) -> int:
-    """Create a slot; returns its consistent point. Says after a second what it waits for. Raises ServerError."""
+    """Create a slot; returns its consistent point. Says after a second what it waits for. Raises ServerError.
+
+    SNAPSHOT 'nothing': none is exported, so no transaction stays open behind it.
+    """
     explained: set[str] = set()
 
     def explain() -> None:
@@ -97,7 +136,8 @@ def create(
 
     words = [f"CREATE_REPLICATION_SLOT {identifier(name)}", *(["TEMPORARY"] if temporary else []), f"LOGICAL {PLUGIN}"]
     if server.major >= 15:
-        words.append("(SNAPSHOT 'nothing'" + (", TWO_PHASE" if two_phase else "") + ")")
+        options = ["SNAPSHOT 'nothing'", *(["TWO_PHASE"] if two_phase else []), *(["FAILOVER"] if failover else [])]
+        words.append(f"({', '.join(options)})")
     else:
         words.append("NOEXPORT_SNAPSHOT")
     [(_, point, *_)] = session.query(
@@ -123,17 +163,6 @@ def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]
     return []
 
 
-def _missing(connection: psycopg.Connection[tuple[object, ...]], name: str) -> ServerError:
-    others = [_described(slot) for slot in facts.slots(connection)]
-    if others:
-        reason = f"there is no slot {name}. The server has:\n" + "\n".join([f"  {other}" for other in others])
-    else:
-        reason = f"there is no slot {name}; the server has none at all."
-    return ServerError(
-        reason, cure=f"--slot {name} --create-slot creates it; without --slot pgtail uses a temporary one."
-    )
-
-
 def _described(slot: Slot) -> str:
     words = [slot.name, "physical" if slot.physical else f"{slot.plugin}, database {slot.database}"]
     if slot.temporary:
@@ -142,18 +171,6 @@ def _described(slot: Slot) -> str:
     if slot.confirmed_flush_lsn is not None:
         words.append(f"confirmed {lsn_text(slot.confirmed_flush_lsn)}")
     return ", ".join(words)
-
-
-def _active(slot: Slot, holder: facts.Holder | None) -> ServerError:
-    who = f"pid {slot.active_pid}"
-    if holder is not None:
-        names = [f"user {holder.user}" if holder.user else "", holder.application, holder.client]
-        who = ", ".join([who, *filter(None, names)])
-    return Active(
-        f"slot {slot.name} is in use by {who}.",
-        cure=f"Only one client can read a slot. Stop that one (SELECT pg_terminate_backend({slot.active_pid}); it may"
-        " come back at once), or leave --slot away: pgtail then uses a temporary one.",
-    )
 
 
 class Active(Unreachable):

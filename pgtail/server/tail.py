@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pgtail.errors import ServerError
-from pgtail.server import facts, slots, trace
+from pgtail.server import facts, forks, slots, trace
 from pgtail.server.connection import Connection, Connector
 from pgtail.server.cures import Unreachable, server_error
 from pgtail.server.facts import Slot
@@ -170,13 +170,14 @@ class Tail:
         session = self._connect()
         try:
             self._identity = check_same(self._identity, session, resume, standby=standby)
-            position = self._create(session) if plan.temporary else resume
-            self._worker.restart(gap=plan.temporary, position=position)
-            self._start(session, position, told=_confirmed(slot, position))
+            made = self._create(session) if plan.temporary else resume
+            position = max(made, resume)  # a copy of a slot may begin before what was read
+            self._worker.restart(gap=position > resume, position=position)
+            self._start(session, position, told=made if plan.fork is not None else _confirmed(slot, position))
         except BaseException:
             session.close()
             raise
-        if plan.temporary:
+        if position > resume:
             self._voice.tell(
                 f"GAP: what was committed between {lsn_text(resume)} and {lsn_text(position)} was not seen"
             )
@@ -193,6 +194,8 @@ class Tail:
 
     def _create(self, session: Session) -> int:
         plan = self._plan
+        if plan.fork is not None:
+            return forks.copy(session, plan.fork.name, self._slot)
         position = slots.create(
             session,
             self._connector,
@@ -293,10 +296,13 @@ class Tail:
         kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
         say(f"PostgreSQL {server.version_text} at {server.address}, database {server.database}")
         say(f"{kind} {self._slot}, acknowledging: {plan.ack}")
+        if plan.fork is not None:
+            say(f"it is a copy of {forks.described(plan.fork)} and ends with pgtail; the original is not touched")
         say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
-        if plan.slot is not None and plan.slot.restart_lsn is not None:
-            size = max(0, start - plan.slot.restart_lsn)
-            say(f"{size_text(size)} of WAL are read before the first row, from {lsn_text(plan.slot.restart_lsn)} on")
+        read = plan.slot or plan.fork
+        if read is not None and read.restart_lsn is not None:
+            size = max(0, start - read.restart_lsn)
+            say(f"{size_text(size)} of WAL are read before the first row, from {lsn_text(read.restart_lsn)} on")
         say(f"publication {tables_in_words(plan.publications)}")
         if plan.slot is not None:
             say("the slot is in use meanwhile: nobody else can read it")

@@ -20,7 +20,17 @@ def _cpu(*arguments: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["decode", "--help"], ["stream", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["decode", "--help"],
+        ["stream", "--help"],
+        ["slot", "list", "--help"],
+        ["doctor", "--help"],
+        ["--version"],
+    ],
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     program = (
         "import sys\n"

@@ -1,0 +1,111 @@
+"""Floor 7, what the doctor found: for people by family, what is wrong in colour, and as lines of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+from pgtail.cli.common import open_sink, wants_color
+from pgtail.cli.connecting import connector_of
+from pgtail.outputs.escape import escape
+from pgtail.outputs.table import counted
+from pgtail.outputs.table_layout import padding, sentence, wrap
+from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.server.doctor import Finding, Report, Severity, examine
+
+_STYLES: Final = {Severity.OK: "good", Severity.WARNING: "warning", Severity.PROBLEM: "bad"}
+_WORD: Final = 9
+_MARGIN: Final = 2 + _WORD
+_MOST: Final = 5
+"""Subjects and lines of a cure that a person is shown."""
+
+
+def show(options: dict[str, Any]) -> int:
+    """Examine, write what was found, and return the exit status. Raises PgtailError, and ClosedPipe."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    report = examine(connector_of(options))
+    if (options["output"] or ("table" if terminal else "json")) == "json":
+        text = _json(report)
+    else:
+        color = wants_color(options["color"], terminal=terminal)
+        text = render(report, width=shutil.get_terminal_size((100, 24)).columns, color=color)
+    with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
+        sink.write(text.encode("utf-8", "backslashreplace"))
+        sink.flush()
+    return int(report.severity)
+
+
+def _json(report: Report) -> str:
+    lines = [
+        {
+            "family": family,
+            "check": finding.check,
+            "severity": finding.severity.word,
+            "text": finding.text,
+            "subjects": finding.subjects,
+            "cure": finding.cure,
+        }
+        for family, finding in report.all()
+    ]
+    return "".join([orjson.dumps(line).decode() + "\n" for line in lines])
+
+
+def render(report: Report, *, width: int, color: bool) -> str:
+    """The report as text of at most `width` cells a line, as far as names allow."""
+    painter = Painter(COLORED if color else PLAIN)
+    return "".join([painter.line(line) + "\n" for line in _lines(report, max(width, 40))])
+
+
+def _lines(report: Report, width: int) -> Iterator[list[Fragment]]:
+    server = report.server
+    words = f"PostgreSQL {server.version_text} at {server.address}, database {server.database}, role {server.role}"
+    if report.provider is not None:
+        words += f", {report.provider.name}"
+    yield from wrap([sentence(escape(words), "value", width)], width)
+    for family, findings in report.findings.items():
+        yield []
+        yield [(family, "table")]
+        for finding in findings:
+            yield from _finding(finding, width)
+    yield []
+    counts = {severity: sum(one.severity is severity for _, one in report.all()) for severity in Severity}
+    yield [
+        (f"{counts[Severity.OK]} ok, ", "plain"),
+        (counted(counts[Severity.WARNING], "warning"), "warning" if counts[Severity.WARNING] else "plain"),
+        (", ", "plain"),
+        (counted(counts[Severity.PROBLEM], "problem"), "bad" if counts[Severity.PROBLEM] else "plain"),
+    ]
+
+
+def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
+    style = _STYLES[finding.severity]
+    text_style = "dim" if finding.severity is Severity.OK else "value"
+    head: list[Fragment] = [("● ", style), (finding.severity.word.ljust(_WORD), style)]
+    for line in _wrapped(finding.text, text_style, width):
+        yield [*head, *line]
+        head = [padding(_MARGIN)]
+    if finding.severity is Severity.OK:
+        return
+    if len(finding.subjects) > 1 or any(name not in finding.text for name in finding.subjects):
+        for line in _wrapped(_cut(", ".join(finding.subjects[:_MOST]), len(finding.subjects)), "table", width):
+            yield [padding(_MARGIN), *line]
+    for cure in finding.cure[:_MOST]:
+        for line in _wrapped(cure, "lsn", width):
+            yield [padding(_MARGIN), *line]
+    if len(finding.cure) > _MOST:
+        yield [padding(_MARGIN), (_cut("", len(finding.cure)) + " (-o json has them all)", "note")]
+
+
+def _wrapped(text: str, style: str, width: int) -> Iterator[list[Fragment]]:
+    room = width - _MARGIN
+    yield from wrap([sentence(escape(text), style, room)], room)
+
+
+def _cut(text: str, number: int) -> str:
+    """The text, and how many more there are."""
+    return text if number <= _MOST else f"{text} … and {number - _MOST} more".strip()

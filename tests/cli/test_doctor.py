@@ -1,0 +1,83 @@
+"""`pgtail doctor` from the outside: its exit status, its JSON, and how it lays out what it found."""
+
+from __future__ import annotations
+
+import pytest
+from rich.text import Text
+
+from pgtail.cli import main
+from pgtail.server.doctor import server
+from tests.server.running import lines, pgtail
+from tests.servers import Database
+
+
+@pytest.fixture
+def shop(newest_database: Database) -> Database:
+    newest_database.execute("CREATE TABLE orders (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE orders")
+    return newest_database
+
+
+def without_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the release were the newest: every one that tests run on has some bug."""
+    monkeypatch.setattr(server, "BUGS", ())
+
+
+def status(*arguments: str) -> int:
+    """The exit status of a run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", *arguments], standalone_mode=False)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_the_exit_status_is_the_severity(
+    shop: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    without_bugs(monkeypatch)
+    assert status(shop.conninfo()) == 0
+    shop.execute("CREATE PUBLICATION empty")
+    assert status(shop.conninfo()) == 1
+    shop.execute("CREATE TABLE bare (id int)", "ALTER PUBLICATION p ADD TABLE bare")
+    assert status(shop.conninfo()) == 2
+    assert {line["severity"] for line in lines(capfd.readouterr().out)} == {"ok", "warning", "problem"}
+    _, words = pgtail("doctor", "host=127.0.0.1 port=1 dbname=x", status=3)
+    assert "Check that the server runs" in words
+
+
+def test_the_json_has_a_line_for_each_finding(shop: Database) -> None:
+    shop.execute("DROP PUBLICATION p")
+    out, _ = pgtail("doctor", shop.conninfo(), status=2)
+    found = {line["check"]: line for line in lines(out)}
+    assert found["publications"] == {
+        "family": "publications",
+        "check": "publications",
+        "severity": "problem",
+        "text": f"database {shop.name} has no publication: pgoutput sends nothing without one",
+        "subjects": [],
+        "cure": ["CREATE PUBLICATION some_name FOR TABLE some_table, another_table;"],
+    }
+    assert found["wal_level"]["severity"] == "ok"
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
+    shop.execute(*[f"CREATE TABLE bare_{number:02} (id int)" for number in range(12)])
+    shop.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", env={"COLUMNS": str(width)}, status=2)
+    assert max(map(len, out.splitlines())) <= width
+    assert "\x1b" not in out
+    words = " ".join(out.split())
+    assert "● problem UPDATE and DELETE fail: published, and no usable replica identity" in words
+    assert "public.bare_04 … and 7 more" in words
+    assert "(-o json has them all)" in words
+    assert out.splitlines()[-1].endswith("1 problem")
+    colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", "--color", "always", status=2)
+    assert Text.from_ansi(colored).plain.split() == out.split()
+    assert "\x1b[1;31m" in colored
+
+
+def test_names_never_drive_the_terminal(shop: Database) -> None:
+    shop.execute('CREATE TABLE "\x1b[31mred\u202e" (id int)', 'ALTER PUBLICATION p ADD TABLE "\x1b[31mred\u202e"')
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
+    assert r"\x1b[31mred\u202e" in out
+    assert "\x1b" not in out

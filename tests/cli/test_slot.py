@@ -1,0 +1,296 @@
+"""`pgtail slot` from the outside: what it shows of slots, and what it does to them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.server.running import PROGRAM, lines, pgtail
+from tests.server.tailing import PATIENCE, tailing, wait_for
+from tests.servers import Database, since
+
+
+def publish(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+
+
+def slots(database: Database) -> dict[str, list[object]]:
+    rows = database.query(
+        "SELECT slot_name, plugin, temporary, confirmed_flush_lsn::text FROM pg_replication_slots"
+        " WHERE database = current_database()"
+    )
+    return {str(name): rest for name, *rest in rows}
+
+
+def own(database: Database, text: str) -> dict[str, dict[str, object]]:
+    """What was listed of the slots of one database, by name: other tests' may be there as well."""
+    return {str(one["slot_name"]): one for one in lines(text) if one["database"] == database.name}
+
+
+# -- list ------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_says_what_the_server_knows(database: Database) -> None:
+    publish(database)
+    database.query("SELECT pg_create_logical_replication_slot('held', 'pgoutput')")
+    database.query("SELECT pg_create_logical_replication_slot('read', 'pgoutput')")
+    database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i")
+    with tailing(database, "-S", "read", env={"PGAPPNAME": "my reader"}) as running:
+        running.wait_for_slot(database, "read")
+        running.wait_for_lines(10000)
+        pid = database.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'read'")
+        out, _ = pgtail("slot", "list", database.conninfo())
+        running.stop()
+    found = own(database, out)
+    held, read = found["held"], found["read"]
+    assert (read["active"], read["active_pid"], read["user"]) == (True, pid, "postgres")
+    assert (read["application_name"], read["client"]) == ("my reader", "local")
+    assert (held["active"], held["active_pid"], held["plugin"], held["slot_type"]) == (
+        False,
+        None,
+        "pgoutput",
+        "logical",
+    )
+    [(restart, confirmed, xmin, lag, size)] = database.query(
+        "SELECT restart_lsn::text, confirmed_flush_lsn::text, catalog_xmin::text::bigint,"
+        " pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint,"
+        " pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint"
+        " FROM pg_replication_slots WHERE slot_name = 'held'"
+    )
+    assert (held["restart_lsn"], held["confirmed_flush_lsn"], held["catalog_xmin"]) == (restart, confirmed, xmin)
+    assert 1_000_000 < int(str(held["lag_bytes"])) <= lag
+    assert 1_000_000 < int(str(held["wal_held_bytes"])) <= size
+    assert int(str(held["catalog_xmin_age"])) >= 1
+    assert held["wal_status"] == "reserved"
+    assert ("total_bytes" in read) == ("two_phase" in read) == (database.version >= 14)
+    assert ("failover" in read) == ("inactive_since" in read) == (database.version >= 17)
+    if database.version >= 17:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", str(held["inactive_since"]))
+
+
+def test_a_table_stays_within_the_width_and_says_the_same(newest_database: Database) -> None:
+    database = newest_database
+    publish(database)
+    database.query("SELECT pg_create_logical_replication_slot('audit', 'pgoutput', false, true)")
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    database.query("SELECT pg_create_physical_replication_slot('phys', true)")
+    try:
+        for width in (80, 160):
+            out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", env={"COLUMNS": str(width)})
+            assert max(map(len, out.splitlines())) <= width
+            words = " ".join(out.split())
+            assert f"● audit pgoutput {database.name}" in words
+            assert "inactive for" in words
+            assert "two_phase" in words
+            assert "● phys physical" in words
+            assert "\x1b" not in out
+        color, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", "--color", "always")
+        assert "\x1b[1maudit" in color
+    finally:
+        database.query("SELECT pg_drop_replication_slot('phys')")
+
+
+def test_an_invalid_slot_and_a_server_without_slots(start_server: StartServer) -> None:
+    server = start_server(max_slot_wal_keep_size="1MB")
+    database = Database(server, "postgres")
+    out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table")
+    assert "the server has no replication slots" in out
+    database.query("SELECT pg_create_logical_replication_slot('lost', 'pgoutput')")
+    database.execute("CREATE TABLE big (id int)")
+    for _ in range(3):
+        database.execute("SELECT pg_switch_wal()", "INSERT INTO big SELECT generate_series(1, 100000)", "CHECKPOINT")
+    out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table")
+    assert "INVALID: wal_removed" in out
+    [slot] = lines(pgtail("slot", "list", database.conninfo())[0])
+    assert slot["wal_status"] == "lost"
+    _, words = pgtail("stream", database.conninfo(), "--fork", "lost", status=3)
+    assert "slot lost is invalidated" in words
+
+
+def test_who_reads_is_hidden_from_an_ordinary_role(newest_database: Database) -> None:
+    database = newest_database
+    publish(database)
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    database.execute("CREATE ROLE nosy LOGIN")
+    try:
+        with tailing(database, "-S", "s") as running:
+            running.wait_for_slot(database, "s")
+            conninfo = database.conninfo(user="nosy")
+            out, _ = pgtail("slot", "list", conninfo, "-o", "table", env={"COLUMNS": "160"})
+            assert "client (hidden from this role: it needs pg_read_all_stats)" in out
+            running.stop()
+    finally:
+        database.execute("DROP ROLE nosy")
+
+
+def test_watch_goes_on_until_ctrl_c(newest_database: Database) -> None:
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    command = [*PROGRAM, "slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(3):
+            assert b'"slot_name":"s"' in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert errors == b""
+
+
+def on_terminal(*arguments: str, until: bytes, answer: bytes) -> tuple[int, str]:
+    """Run pgtail on a terminal of its own and type something once it shows `until`; gives status and what it showed."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(PROGRAM[0], [*PROGRAM, *arguments])
+    shown, answered, deadline = b"", False, time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if not select.select([terminal], [], [], 1)[0]:
+            continue
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:
+            break
+        shown += part
+        if not answered and until in shown:
+            os.write(terminal, answer)
+            answered = True
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+
+
+def test_watch_uses_the_second_screen_of_a_terminal(newest_database: Database) -> None:
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    status, shown = on_terminal(
+        "slot", "list", newest_database.conninfo(), "--watch", until=b"inactive", answer=b"\x03"
+    )
+    assert status == 0
+    assert shown.startswith("\x1b[?1049h")
+    assert shown.rstrip().endswith("\x1b[?1049l\x1b[?25h")
+    assert "Ctrl-C ends it" in shown
+
+
+# -- create, copy, advance, drop -------------------------------------------------------------------------------
+
+
+def test_create_copy_advance_and_drop(database: Database) -> None:
+    publish(database)
+    conninfo = database.conninfo()
+    out, words = pgtail("slot", "create", "made", conninfo)
+    assert slots(database)["made"] == ["pgoutput", False, out.strip()]
+    assert "it stays, and holds WAL, until pgtail slot drop made" in words
+    database.execute("INSERT INTO t VALUES (1)")
+    out, words = pgtail("slot", "copy", "made", "copied", conninfo)
+    assert slots(database)["copied"] == slots(database)["made"] == ["pgoutput", False, out.strip()]
+    before = database.value("SELECT pg_current_wal_flush_lsn()::text")
+    out, _ = pgtail("slot", "advance", "copied", "now", conninfo, "--yes")
+    assert slots(database)["copied"][2] == out.strip()
+    assert database.value(f"SELECT '{out.strip()}'::pg_lsn >= '{before}'")
+    assert slots(database)["made"][2] != out.strip()
+    _, words = pgtail("slot", "drop", "copied", conninfo, "--yes")
+    assert "slot copied was dropped" in words
+    assert set(slots(database)) == {"made"}
+
+
+def test_what_cannot_be_done_to_slots(newest_database: Database) -> None:
+    conninfo = newest_database.conninfo()
+    newest_database.query("SELECT pg_create_logical_replication_slot('made', 'pgoutput')")
+    before = slots(newest_database)
+
+    def refused(*arguments: str, status: int = 2) -> str:
+        return pgtail("slot", *arguments, conninfo, status=status)[1]
+
+    assert "slot made exists already" in refused("create", "made", status=3)
+    assert "slot made exists already" in refused("copy", "made", "made", status=3)
+    assert "lower case" in refused("create", "Made")
+    assert "--yes does it" in refused("drop", "made")
+    assert "--yes does it" in refused("advance", "made", "now")
+    assert "it cannot go back" in refused("advance", "made", "0/1", "--yes")
+    assert "beyond the server's position" in refused("advance", "made", "FFFFFFFF/0", "--yes")
+    words = refused("drop", "nosuch", "--yes", status=3)
+    assert "there is no slot nosuch" in words
+    assert "made, pgoutput" in words
+    assert slots(newest_database) == before
+
+
+def test_a_slot_in_use_is_neither_dropped_nor_moved(newest_database: Database) -> None:
+    publish(newest_database)
+    pgtail("slot", "create", "s", newest_database.conninfo())
+    with tailing(newest_database, "-S", "s") as running:
+        running.wait_for_slot(newest_database, "s")
+        for arguments in (["drop", "s"], ["advance", "s", "now"]):
+            _, words = pgtail("slot", *arguments, newest_database.conninfo(), "--yes", status=3)
+            assert "slot s is in use by pid" in words
+        running.stop()
+
+
+def test_drop_asks(newest_database: Database) -> None:
+    pgtail("slot", "create", "s", newest_database.conninfo())
+    arguments = ("slot", "drop", "s", newest_database.conninfo())
+    status, shown = on_terminal(*arguments, until=b"[y/N]", answer=b"n\n")
+    assert status == 1
+    assert f"slot s, pgoutput, database {newest_database.name}, stands at" in " ".join(shown.split())
+    assert "nothing was done" in shown
+    assert set(slots(newest_database)) == {"s"}
+    status, shown = on_terminal(*arguments, until=b"[y/N]", answer=b"y\n")
+    assert status == 0, shown
+    assert slots(newest_database) == {}
+
+
+@since(17)
+def test_two_phase_and_failover(database: Database) -> None:
+    conninfo = database.conninfo()
+    pgtail("slot", "create", "s", conninfo, "--two-phase", "--failover")
+    assert database.query("SELECT two_phase, failover FROM pg_replication_slots") == [(True, True)]
+    _, words = pgtail("slot", "copy", "s", "c", conninfo)
+    assert "slot s has two_phase, its copy does not" in words
+    assert "slot s has failover, its copy does not" in words
+    rows = database.query("SELECT two_phase, failover FROM pg_replication_slots WHERE slot_name = 'c'")
+    assert rows == [(False, False)]
+    _, words = pgtail("slot", "create", "x", conninfo, "--temporary", "--failover", status=2)
+    assert "no standby can take it over" in words
+
+
+@since(10, before=17)
+def test_failover_needs_17(database: Database) -> None:
+    _, words = pgtail("slot", "create", "s", database.conninfo(), "--failover", status=2)
+    assert "--failover needs PostgreSQL 17" in words
+
+
+def test_create_waits_for_transactions_and_names_them(database: Database) -> None:
+    publish(database)
+    with database.connect() as session:
+        session.execute("SET application_name TO 'long runner'")
+        session.execute("BEGIN")
+        session.execute("INSERT INTO t VALUES (7)")
+        command = [*PROGRAM, "slot", "create", "s", database.conninfo()]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            said = process.stderr.readline().decode()
+            assert "waits for a transaction to end" in said
+            assert f"pid {session.info.backend_pid}, user postgres, long runner" in said
+            session.execute("COMMIT")
+            out, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        assert slots(database)["s"] == ["pgoutput", False, out.decode().strip()]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_a_temporary_slot_lives_as_long_as_the_command(newest_database: Database, ending: signal.Signals) -> None:
+    command = [*PROGRAM, "slot", "create", "s", newest_database.conninfo(), "--temporary"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        point = process.stdout.readline().decode().strip()
+        assert slots(newest_database)["s"] == ["pgoutput", True, point]
+        process.send_signal(ending)
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == (0 if ending is signal.SIGINT else -ending)
+    wait_for("end of the slot", lambda: not slots(newest_database))
