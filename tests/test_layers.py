@@ -28,6 +28,7 @@ FLOORS = {
     "streams": 3,
     "assembler": 3,
     "filters": 3,
+    "expectation": 3,
     "inputs": 4,
     "captures": 4,
     "outputs": 4,

@@ -1,4 +1,4 @@
-"""Floor 7, the options of `pgtail stream` alone, in groups; imports click and nothing heavier."""
+"""Floor 7, the options of commands that read a slot, in groups; imports click and nothing heavier."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from pgtail.cli.options import F, in_order
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def position(text: str) -> int:
@@ -53,6 +54,19 @@ def server_options(function: F) -> F:
     )(function)
 
 
+def duration(text: str) -> float:
+    """Seconds, with a unit or without: 30s, 500ms, 2m. Raises BadParameter."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no time such as 30s, 500ms or 2m")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def slot_option(function: F) -> F:
+    """`slot`."""
+    return click.option("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one.")(function)
+
+
 def publication_options(function: F) -> F:
     """What is published."""
     return in_order(
@@ -78,7 +92,7 @@ def slot_options(function: F) -> F:
     """What is read, and what becomes of the slot."""
     return in_order(
         [
-            click.option("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one."),
+            slot_option,
             click.option("--create-slot", is_flag=True, help="Create the slot first."),
             publication_options,
             click.option(
