@@ -29,6 +29,7 @@ FLOORS = {
     "assembler": 3,
     "filters": 3,
     "expectation": 3,
+    "stats": 4,
     "inputs": 4,
     "captures": 4,
     "outputs": 4,
