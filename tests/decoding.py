@@ -36,15 +36,22 @@ class Result:
         return [orjson.loads(line) for line in self.lines]
 
 
-def decode(*arguments: str | Path, input: bytes | None = None) -> Result:  # noqa: A002 -- as subprocess.run calls it
-    """Run the command's code here. It writes with -f, for the runner's standard output is no file."""
+def decode(
+    *arguments: str | Path,
+    input: bytes | None = None,  # noqa: A002 -- as subprocess.run calls it
+    name: str = "decode",
+) -> Result:
+    """Run the command's code here, or that of another one with the same options.
+
+    It writes with -f, for the runner's standard output is no file.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         if input is not None:
             given = Path(folder, "input")
             given.write_bytes(input)
             arguments = (*arguments, given)
-        command = ["decode", "-o", "json", "-f", str(out), *map(str, arguments)]
+        command = [name, "-o", "json", "-f", str(out), *map(str, arguments)]
         result = CliRunner().invoke(main, command, catch_exceptions=False)
         return Result(result.exit_code, out.read_bytes() if out.exists() else b"", result.stderr)
 

@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "record": "pgtail.cli.record",
     "spark": "pgtail.cli.spark",
     "inspect": "pgtail.cli.inspect",
+    "stats": "pgtail.cli.stats",
     "expect": "pgtail.cli.expect",
     "demo": "pgtail.cli.demo",
     "completion": "pgtail.cli.completion",

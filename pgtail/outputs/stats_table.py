@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pgtail.outputs.amounts import counted, grouped, size_text, span_text
+from pgtail.outputs.escape import quoted
 from pgtail.outputs.plot import bar, plot
 from pgtail.outputs.table_layout import GAP, Item, fitting, item_width, padding, sentence, width_of, wrap
 from pgtail.outputs.table_rows import Rows
 from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
-from pgtail.outputs.table_values import ValueStyle, name, quoted
+from pgtail.outputs.table_values import ValueStyle, name
 from pgtail.stats.gather import HotKey, Statistics, TableCount
 from pgtail.stats.spread import Spread
 from pgtail.stats.transactions import KEPT, Size
@@ -22,18 +23,25 @@ MOST_TABLES: Final = 30
 _MOST_KEYS: Final = 10
 _MOST_COLUMNS: Final = 3
 _LONGEST: Final = 3
-_NARROWEST: Final = 40
+_NARROWEST: Final = 80
+"""Cells: narrower terminals are written for as if they had so many."""
+_ROOMY: Final = 90
+"""Cells from which on there is room for dates."""
 _MARGIN: Final = 2
 _BAR: Final = 20
 _PLOT_HEIGHT: Final = 4
 _MOST_STEPS: Final = 100
-_NAME_SHARE: Final = 0.4
+_SHORTEST_NAME: Final = 12
+_SHORT: Final = 1000
+"""Microseconds below which it is said no more exactly how long something took."""
+_FINE: Final = 1_000_000
+"""Microseconds of a column below which its place is told to the millisecond."""
 
 Line = list[Fragment]
 
 
 def stats_table(stats: Statistics, width: int, *, color: bool) -> bytes:
-    """The whole report, no line wider than so many cells (40 at least)."""
+    """The whole report, no line wider than so many cells (80 at least)."""
     painter = Painter(COLORED if color else PLAIN)
     view = _View(stats, max(width, _NARROWEST))
     return "".join([f"{painter.line(line)}\n" for line in view.lines()]).encode()
@@ -137,7 +145,8 @@ class _View:
         yield from self._indented(wrap([sentence(title, "dim", self._inner)], self._inner))
         for line in plot(series.rows, _PLOT_HEIGHT):
             yield [padding(_MARGIN), (line, "lsn")]
-        start, end = _time(series.start), _time(series.start + len(series.rows) * series.width)
+        stop = series.start + len(series.rows) * series.width
+        start, end = (_time(time, digits=3 if series.width < _FINE else 0) for time in (series.start, stop))
         gap = len(series.rows) - len(start) - len(end)
         shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
         yield [padding(_MARGIN), (shown, "dim")]
@@ -157,7 +166,8 @@ class _View:
             )
 
     def _keys(self) -> Iterator[Line]:
-        keys, found = self._stats.hot_keys, self._stats.hottest(_MOST_KEYS)
+        stats, keys = self._stats, self._stats.hot_keys
+        found = stats.hottest(_MOST_KEYS)
         if not found:
             return
         heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
@@ -169,6 +179,8 @@ class _View:
             yield from self._words(
                 f"more keys than are counted at a time: each may have come {grouped(keys.error)} times more"
             )
+        if any(table.relation.identity == "full" and table.rows > table.inserts for table in stats.tables.values()):
+            yield from self._words("without tables of REPLICA IDENTITY FULL: the server does not tell their key")
 
     def _schema(self) -> Iterator[Line]:
         changes = self._stats.schema_changes
@@ -185,9 +197,10 @@ class _View:
     def _sizes(self, title: str, sizes: Sequence[Size]) -> Iterator[Line]:
         heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim"), ("took", "dim")]
         rows: list[list[Item]] = []
+        widest = max([len(_xid(size)) for size in sizes])
         for size in sizes:
             amounts: list[Item] = [((grouped(size.rows), "plain"),), ((size_text(size.bytes), "plain"),)]
-            rows.append([_who(size.transaction, short=self._width < 80), *amounts, ((_took(size), "plain"),)])
+            rows.append([_who(size, widest, dated=self._width >= _ROOMY), *amounts, ((_took(size), "plain"),)])
         yield from self._columns(heads, rows)
 
     def _columns(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[Line]:
@@ -195,7 +208,7 @@ class _View:
         table = [[(head,) for head in heads], *rows]
         widths = [max([item_width(row[column]) for row in table]) for column in range(len(heads))]
         others = sum(widths[1:]) + GAP * (len(heads) - 1)
-        widths[0] = min(widths[0], max(self._inner - others, int(self._width * _NAME_SHARE)))
+        widths[0] = min(widths[0], max(self._inner - others, _SHORTEST_NAME))
         for row in table:
             first = _cut(row[0], widths[0])
             line: Line = [padding(_MARGIN), *first, padding(widths[0] - item_width(first))]
@@ -263,22 +276,30 @@ def _unsent(table: TableCount) -> Item:
     return (f"{grouped(table.unsent)} ", "plain"), (f"({', '.join(columns)}{more})", "dim")
 
 
-def _who(transaction: Transaction, *, short: bool) -> Item:
-    found: list[Fragment] = [(f"xid {'unknown' if transaction.xid is None else transaction.xid}", "xid")]
+def _xid(size: Size) -> str:
+    return f"xid {'unknown' if size.transaction.xid is None else size.transaction.xid}"
+
+
+def _who(size: Size, widest: int, *, dated: bool) -> Item:
+    transaction = size.transaction
+    found: list[Fragment] = [(_xid(size).ljust(widest), "xid")]
     if transaction.lsn is not None:
         found.append((f"  {lsn_text(transaction.lsn)}", "lsn"))
-    if transaction.time is not None and not short:
-        found.append((f"  {_time(transaction.time)}", "plain"))
+    if transaction.time is not None:
+        when = _time(transaction.time)
+        found.append((f"  {when if dated else when.partition(' ')[2]}", "plain"))
     if transaction.gid is not None:
         found.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
     return tuple(found)
 
 
 def _took(size: Size) -> str:
-    if size.at_least is None:
-        return "?" if size.at_most is None else f"< {span_text(size.at_most)}"
+    """The bounds of its time, the lower one rounded down and the upper one up."""
+    most = None if size.at_most is None else span_text(size.at_most + 999)
+    if size.at_least is None or size.at_least < _SHORT:
+        return "?" if most is None else f"< {most}"
     least = span_text(size.at_least)
-    return f"> {least}" if size.at_most is None else f"{least} to {span_text(size.at_most)}"
+    return f"> {least}" if most is None else f"{least} to {most}"
 
 
 def _key_item(rows: Rows, key: HotKey) -> Item:
@@ -302,10 +323,10 @@ def _span_of(first: Transaction, last: Transaction) -> list[Item]:
     return items
 
 
-def _time(time: int) -> str:
-    """A time to the second."""
-    text = time_text(time)
-    return text.replace("T", " ").partition(".")[0] + (" BC" if text.endswith("BC") else "")
+def _time(time: int, *, digits: int = 0) -> str:
+    """A time to the second, or to so many digits behind it."""
+    whole, _, rest = time_text(time).replace("T", " ").partition(".")
+    return whole + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
 
 
 def _step(micros: int) -> str:

@@ -31,21 +31,36 @@ class Size:
 
 
 class Commits:
-    """When the log stood where, by the commits that were seen: (position, microseconds since 2000)."""
+    """When the log stood where, by the commits that were seen: (position, microseconds since 2000).
+
+    The last ones are all kept, of the older ones every so many.
+    """
 
     def __init__(self) -> None:
-        self._lsns: list[int] = []
-        self._times: list[int] = []
+        self._points: list[tuple[int, int]] = []
+        self._old = 0
+        """How many of the points are of the older ones."""
+        self._stride = 1
 
     def add(self, lsn: int, time: int) -> None:
         """A commit; they come in the order of the log, unless another stream begins."""
-        if self._lsns and lsn < self._lsns[-1]:
-            self._lsns.clear()
-            self._times.clear()
-        self._lsns.append(lsn)
-        self._times.append(time)
-        if len(self._lsns) > _MOST_COMMITS:
-            del self._lsns[1:-1:2], self._times[1:-1:2]
+        points = self._points
+        if points and lsn < points[-1][0]:
+            points.clear()
+            self._old, self._stride = 0, 1
+        points.append((lsn, time))
+        if len(points) - self._old > 2 * _MOST_COMMITS:
+            self._thin()
+
+    def _thin(self) -> None:
+        points, old = self._points, self._old
+        aging = points[old : old + _MOST_COMMITS : self._stride]
+        points[old : old + _MOST_COMMITS] = aging
+        self._old += len(aging)
+        if self._old > _MOST_COMMITS:
+            points[: self._old] = points[: self._old : 2]
+            self._old = -(-self._old // 2)
+            self._stride *= 2
 
     def since(self, lsn: int, time: int) -> tuple[int | None, int | None]:
         """How long before `time` the log stood at `lsn`: at least, and at most.
@@ -53,9 +68,10 @@ class Commits:
         pgoutput tells no time but that of the commit. The first commit behind `lsn` came after it was written, the
         last one before it earlier.
         """
-        place = bisect.bisect_right(self._lsns, lsn)
-        after, before = self._times[place : place + 1], self._times[place - 1 : place] if place else []
-        return (max(0, time - after[0]) if after else None), (max(0, time - before[0]) if before else None)
+        points = self._points
+        place = bisect.bisect_left(points, (lsn + 1,))
+        after = None if place == len(points) else max(0, time - points[place][1])
+        return after, max(0, time - points[place - 1][1]) if place else None
 
 
 class Largest:
