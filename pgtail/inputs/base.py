@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from pgtail.errors import DecodeError, InputError
-from pgtail.inputs.source import Source
+from pgtail.inputs.supply import Supply
 from pgtail.inputs.window import Window
 from pgtail.wire.cursor import Buffer
 from pgtail.wire.decoder import Decoded, Decoder
@@ -26,7 +26,7 @@ class Input(ABC):
         self._decoder = decoder
 
     @property
-    def source(self) -> Source:
+    def source(self) -> Supply:
         """Where the bytes come from."""
         return self._window.source
 
