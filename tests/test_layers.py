@@ -48,6 +48,7 @@ PRIVILEGES = {
     "rich": {"outputs", "cli"},
     "pyspark": {"spark"},
     "pyarrow": {"spark"},
+    "dpkt": {"inputs"},
 }
 """The libraries that belong to some parts of the tower, and to which."""
 

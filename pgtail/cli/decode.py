@@ -140,7 +140,10 @@ class Decode:
             input_ = open_input(source, decoder, format=self._options["input_format"])
             if self._options["verbose"]:
                 self._tell(f"{source.name}: {input_.name}")
-            with progress(source, pipeline) if wanted(self._options["file"]) else contextlib.nullcontext():
+            with (
+                contextlib.closing(input_),
+                progress(source, pipeline) if wanted(self._options["file"]) else contextlib.nullcontext(),
+            ):
                 return self._whole(input_, pipeline)
 
     def _whole(self, input_: Input, pipeline: Pipeline) -> bool:

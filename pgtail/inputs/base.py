@@ -68,6 +68,9 @@ class Input(ABC):
         self.skipped = self.position - start
         return self.skipped if found else None
 
+    def close(self) -> None:  # noqa: B027 -- most forms keep nothing
+        """Give back what was kept aside; the source stays open."""
+
     @abstractmethod
     def _seek(self) -> bool:
         """Move the window to where messages decode again, at least one byte on; to the end if they do not."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from pgtail.errors import Malformed
 from pgtail.inputs.framed import MOST, NOTHING, Framed, Place
-from pgtail.wire.decoder import COPY_DATA
+from pgtail.wire.decoder import COPY_DATA, Decoder
 
 _length: Final = Struct(">i").unpack_from
 _HEAD: Final = 5
@@ -26,6 +26,10 @@ _MOST_PASSED_OVER: Final = {
 
 _PARAMETER_STATUS: Final = ord("S")
 _FIRST_PRINTABLE: Final = 0x20
+
+_KEEPALIVE: Final = b"d\0\0\0\x16k"
+_KEEPALIVE_SIZE: Final = 23
+_DATA: Final = re.compile(rb"(?=d[\0-\x3f].{3}w)", re.DOTALL)
 
 
 class CopyDataFrames(Framed):
@@ -46,6 +50,26 @@ class CopyDataFrames(Framed):
         if not _HEAD <= size <= MOST:
             raise Malformed(f"a message of {size} bytes", offset=pos + 1, field="length")
         return start, pos + 1 + size, None
+
+    @classmethod
+    def place(cls, buf: bytes, pos: int, end: int) -> Place:
+        """The message that starts at `pos`, as _place()."""
+        return cls._place(buf, pos, end)
+
+    @classmethod
+    def after_keepalives(cls, buf: bytes, pos: int) -> int:
+        """Where the first message starts from `pos` on that is no whole keepalive."""
+        while buf.startswith(_KEEPALIVE, pos) and pos + _KEEPALIVE_SIZE <= len(buf):
+            pos += _KEEPALIVE_SIZE
+        return pos
+
+    @classmethod
+    def first_data(cls, head: bytes, decoder: Decoder, *, final: bool) -> int | None:
+        """Where the first data of pgoutput stands from which several messages decode; None where there is none."""
+        for match in _DATA.finditer(head):
+            if cls._best_run(head, decoder, match.start())[0].credible(final=final):
+                return match.start()
+        return None
 
     @classmethod
     def _other(cls, buf: bytes, pos: int, end: int) -> Place:
