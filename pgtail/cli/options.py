@@ -158,8 +158,10 @@ def dump_options(function: F) -> F:
             click.option(
                 "--input-format",
                 type=click.Choice(
-                    ["recvlogical", "raw", "copydata", "lengths", "pgcap", "psql", "csv", "hex", "copytext"]
-                    + ["pgcopy", "pcap"]
+                    [
+                        *("recvlogical", "raw", "copydata", "lengths", "pgcap"),
+                        *("psql", "csv", "hex", "copytext", "pgcopy", "pcap"),
+                    ]
                 ),
                 help="What the files are, where pgtail does not see it by itself.",
             ),

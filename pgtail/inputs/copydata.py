@@ -27,8 +27,6 @@ _MOST_PASSED_OVER: Final = {
 _PARAMETER_STATUS: Final = ord("S")
 _FIRST_PRINTABLE: Final = 0x20
 
-_KEEPALIVE: Final = b"d\0\0\0\x16k"
-_KEEPALIVE_SIZE: Final = 23
 _DATA: Final = re.compile(rb"(?=d[\0-\x3f].{3}w)", re.DOTALL)
 
 
@@ -57,11 +55,22 @@ class CopyDataFrames(Framed):
         return cls._place(buf, pos, end)
 
     @classmethod
-    def after_keepalives(cls, buf: bytes, pos: int) -> int:
-        """Where the first message starts from `pos` on that is no whole keepalive."""
-        while buf.startswith(_KEEPALIVE, pos) and pos + _KEEPALIVE_SIZE <= len(buf):
-            pos += _KEEPALIVE_SIZE
-        return pos
+    def is_pgoutput(cls, head: bytes, pos: int, decoder: Decoder) -> tuple[bool | None, int]:
+        """Whether the first data of a replication stream, looked for from `pos` on, is a message of pgoutput.
+
+        None: it is not there yet. Also returns how far there is no data.
+        """
+        while True:
+            try:
+                start, stop, _ = cls._place(head, pos, len(head))
+            except (IndexError, Malformed):
+                return (None if pos == len(head) else False), pos
+            if stop > len(head):
+                return None, pos
+            if start != NOTHING and head[start : start + 1] != b"k":
+                found, _ = cls._best_run(head[pos:stop], decoder, 0)
+                return found.messages == 1, pos
+            pos = stop
 
     @classmethod
     def first_data(cls, head: bytes, decoder: Decoder, *, final: bool) -> int | None:

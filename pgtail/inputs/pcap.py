@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 from pgtail.errors import InputError
 from pgtail.inputs.base import Input
 from pgtail.inputs.copydata import CopyDataFrames
 from pgtail.inputs.packets import FIN, RST, SYN, Packets, Segment, address_text, is_capture
 from pgtail.inputs.talks import OTHER_PLUGIN, TLS, Direction, Talk
-from pgtail.inputs.tcp import Flow
 from pgtail.inputs.window import Window
 from pgtail.wire.cursor import Buffer
 from pgtail.wire.decoder import Decoded, Decoder
+
+_MOST_ENDED: Final = 10_000
+"""Directions that have ended and are kept in mind."""
+
+Key: TypeAlias = tuple[tuple[bytes, int], tuple[bytes, int]]
+"""Where from and where to, each with its port."""
 
 
 class Connections:
@@ -29,7 +34,8 @@ class Connections:
         self._segments = packets.segments()
         self._name = name
         self._decoder = decoder
-        self._directions: dict[tuple[tuple[bytes, int], tuple[bytes, int]], Direction] = {}
+        self._directions: dict[Key, Direction] = {}
+        self._ended: deque[Key] = deque()
         self.ready: deque[Talk] = deque()
         self.others: dict[str, Counter[str]] = {}
         self._pairs: set[frozenset[tuple[bytes, int]]] = set()
@@ -45,8 +51,11 @@ class Connections:
             if segment is not None:
                 self._take(segment)
             return True
-        for key in [*self._directions]:
-            self._end(key)
+        for key, direction in [*self._directions.items()]:
+            if not direction.over:
+                self._end(key)
+                if direction.talk is not None:
+                    direction.talk.broken = self._packets.damage
         return False
 
     def close(self) -> None:
@@ -57,12 +66,14 @@ class Connections:
 
     def _take(self, segment: Segment) -> None:
         key = segment.source, segment.target
+        opens = bool(segment.flags & SYN)
+        number = segment.number + opens
         direction = self._directions.get(key)
-        number = segment.number + bool(segment.flags & SYN)
-        if segment.flags & SYN or direction is None:
-            if direction is not None:
-                self._end(key)
+        if direction is None or (opens and number != direction.first):
+            self._end(key)
             direction = self._directions[key] = self._begin(segment, number)
+        if direction.over:
+            return  # a late copy of what was seen
         for piece in direction.flow.segment(number, segment.data, last=bool(segment.flags & FIN)):
             direction.take(piece)
         if direction.flow.over or segment.flags & RST:
@@ -77,15 +88,21 @@ class Connections:
             self.ready.append(talk)
             return talk
 
-        return Direction(Flow(number), make, self._decoder, whole=bool(segment.flags & SYN))
+        return Direction(number, make, self._decoder, whole=bool(segment.flags & SYN))
 
-    def _end(self, key: tuple[tuple[bytes, int], tuple[bytes, int]]) -> None:
-        direction = self._directions.pop(key)
-        for piece in direction.flow.end():
-            direction.take(piece)
+    def _end(self, key: Key) -> None:
+        """Nothing more comes in this direction, but late copies; those of the last ones that ended are known."""
+        direction = self._directions.get(key)
+        if direction is None or direction.over:
+            return
         direction.end()
         if direction.other is not None:
             self.others.setdefault(direction.other, Counter())[address_text(key[0])] += 1
+        self._ended.append(key)
+        while len(self._ended) > _MOST_ENDED:
+            oldest = self._ended.popleft()
+            if oldest in self._directions and self._directions[oldest].over:
+                del self._directions[oldest]
 
 
 class Pcap(Input):

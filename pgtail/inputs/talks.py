@@ -39,6 +39,8 @@ class Talk(Supply):
         """Whether it is there from its first message on."""
         self.over = False
         """Whether no more will come."""
+        self.broken: InputError | None = None
+        """Why that is so, where the capture broke off."""
         self._pull = pull
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, prefix="pgtail-")  # noqa: SIM115 - see close()
         self._read = self._written = 0
@@ -69,7 +71,7 @@ class Talk(Supply):
     @property
     def damage(self) -> InputError | None:
         if self._gap is None:
-            return None
+            return self.broken if self.over and self._read == self._written else None
         return InputError(f"{self._gap} bytes are missing in the capture", source=self.name, offset=self.position)
 
     def skip_damage(self) -> bool:
@@ -83,8 +85,10 @@ class Talk(Supply):
                 return self._next(min(limit, up_to - self._read))
             if self._gaps:
                 self._gap = self._gaps.popleft()[1]
-            elif self.over or not self._pull():
+            elif self.over:
                 break
+            elif not self._pull():
+                self.over = True  # and what waited for other packets has come now
         return b""
 
     def _next(self, size: int) -> bytes:
@@ -104,8 +108,10 @@ class Direction:
     `talk` is what is to be read of it, once that is known; `other` says why nothing is.
     """
 
-    def __init__(self, flow: Flow, make: Callable[[bool], Talk], decoder: Decoder, *, whole: bool) -> None:
-        self.flow = flow
+    def __init__(self, first: int, make: Callable[[bool], Talk], decoder: Decoder, *, whole: bool) -> None:
+        self.first = first
+        self.flow = Flow(first)
+        self.over = False
         self.talk: Talk | None = None
         self.other: str | None = None
         self._make = make
@@ -129,6 +135,9 @@ class Direction:
 
     def end(self) -> None:
         """No more will come."""
+        self.over = True
+        for piece in self.flow.end():
+            self.take(piece)
         if self.talk is None and self.other is None and self._look == self._middle:
             self._search(final=True)
         if self.talk is not None:
@@ -180,13 +189,9 @@ class Direction:
         self._head = self._head[pos:]
 
     def _probe(self) -> None:
-        """The beginning of replication: keepalives tell nothing, the first data tells whether it is pgoutput's."""
-        head = self._head
-        self._at = CopyDataFrames.after_keepalives(head, self._at)
-        if len(head) == self._at:
-            return
-        verdict = CopyDataFrames.sniff(head[self._at :], self._decoder, final=False)
-        if verdict or len(head) > LARGE:
+        """The beginning of replication: the first data tells whether it is pgoutput's."""
+        verdict, self._at = CopyDataFrames.is_pgoutput(self._head, self._at, self._decoder)
+        if verdict or len(self._head) > LARGE:
             self._reads_from(0)
         elif verdict is False:
             self._is(OTHER_PLUGIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Packet:
 
 def address(text: str) -> bytes:
     if ":" in text:
-        return bytes(dpkt.utils.inet_pton(10, text))
+        return socket.inet_pton(socket.AF_INET6, text)
     return bytes(map(int, text.split(".")))
 
 
