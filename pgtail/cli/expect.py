@@ -46,7 +46,7 @@ def command(**options: Any) -> None:
     still holds counts too; nothing of it is consumed.
 
     \b
-    pgtail expect shop -t orders --op update --where 'status = paid' --within 30s
+    pgtail expect shop -t orders --op update --where 'status = paid'
     pgtail expect shop -t 'audit.*' --count 3 -o table
     """
     from pgtail.cli.common import ClosedPipe, exit_statuses

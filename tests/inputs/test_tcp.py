@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgtail.inputs.tcp import MOST_WAITING, Flow, Missing, Piece
@@ -19,6 +19,7 @@ def taken(flow: Flow, segments: list[tuple[int, bytes]], *, last: int | None = N
     return [*pieces, *flow.end()]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(0, (1 << 32) - 1), st.integers(1, 900))
 def test_every_order_and_every_cut_gives_the_same_bytes(data: st.DataObject, first: int, most: int) -> None:
     """Segments in any order, twice, and cut anew with overlaps."""

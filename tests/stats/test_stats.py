@@ -6,7 +6,7 @@ import json
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pgtail.outputs.table_layout import width_of
 from tests.corpus import Capture, capture, captures
 from tests.decoding import decode
 from tests.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
+from tests.tools import make_man
 
 ALL = captures()
 WHOLE = [one for one in ALL if not any(message.in_stream for message in one.messages())]
@@ -235,3 +236,22 @@ def test_of_many_tables_the_largest_are_shown(page: Callable[..., str]) -> None:
     assert "public.t99 " in text
     assert "public.t69 " not in text
     assert "and 70 tables more: 70 rows, " in text
+
+
+def test_every_key_of_the_report_is_documented() -> None:
+    def keys(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, below in value.items():
+                if key not in ("unsent_toast", "key"):
+                    yield from keys(below)
+                yield key
+        elif isinstance(value, list):
+            for one in value:
+                yield from keys(one)
+
+    page = re.sub(r"\\f[BIP]", "", (make_man.MAN / "pgtail-stats.1").read_text())
+    reports = [stats(*arguments_of(capture(name, "p3_2pc"))) for name in ("D_twophase",)]
+    reports += [stats(*arguments_of(capture(name, "p1"))) for name in ("A_dml", "A_ddl", "Z_small")]
+    found = set(keys(reports))
+    assert {"gid", "longest", "differences", "changes"} <= found
+    assert {key for key in found if not re.search(rf"\b{key}\b", page)} == set()
