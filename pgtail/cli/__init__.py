@@ -23,6 +23,18 @@ COMMANDS: Final = {
 }
 """Name -> module, which holds the command as `command`: loaded when it is needed."""
 
+SUMMARIES: Final = {
+    "stream": "Tail a replication slot, as tables or JSON.",
+    "decode": "Decode dumps of pgoutput messages.",
+    "record": "Keep a lossless capture of a slot in a directory.",
+    "inspect": "Show a dump byte by byte.",
+    "stats": "Tell who writes what: by table, transaction, time and key.",
+    "expect": "Wait for changes, for tests and CI.",
+    "demo": "Show what pgtail does, on an embedded server.",
+    "completion": "Print the completion script of a shell.",
+}
+"""Their first sentences once more, so that --help need not load them all; a test compares."""
+
 
 class Commands(click.Group):
     """A group that imports a command's module when the command is used; `modules` has them by name."""
@@ -30,6 +42,14 @@ class Commands(click.Group):
     def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._modules = modules
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES.get(name) or self._summary(ctx, name)) for name in COMMANDS])
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(200)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._modules)

@@ -6,7 +6,10 @@ import resource
 import subprocess
 import sys
 
+import click
 import pytest
+
+from pgtail.cli import COMMANDS, SUMMARIES, main
 
 HEAVY = {"rich", "psycopg", "orjson", "pyspark"}
 ROUNDS = 9
@@ -30,6 +33,14 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not HEAVY & set(run.stderr.split())
+
+
+def test_the_summaries_are_the_commands_own() -> None:
+    context = click.Context(main)
+    for name in COMMANDS:
+        command = main.get_command(context, name)
+        assert command is not None
+        assert SUMMARIES[name] == command.get_short_help_str(200)
 
 
 def test_help_takes_at_most_half_as_long_again_as_click() -> None:
