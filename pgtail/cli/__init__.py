@@ -24,16 +24,17 @@ COMMANDS: Final = {
 """Name -> module, which holds the command as `command`: loaded when it is needed."""
 
 SUMMARIES: Final = {
-    "stream": "Tail a replication slot, as tables or JSON.",
-    "decode": "Decode dumps of pgoutput messages.",
-    "record": "Keep a lossless capture of a slot in a directory.",
-    "inspect": "Show a dump byte by byte.",
-    "stats": "Tell who writes what: by table, transaction, time and key.",
-    "expect": "Wait for changes, for tests and CI.",
-    "demo": "Show what pgtail does, on an embedded server.",
-    "completion": "Print the completion script of a shell.",
+    "pgtail.cli.stream": "Tail a replication slot, as tables or JSON.",
+    "pgtail.cli.decode": "Decode dumps of pgoutput messages.",
+    "pgtail.cli.record": "Keep a lossless capture of a slot in a directory.",
+    "pgtail.cli.spark": "Turn captures into tables, on Spark.",
+    "pgtail.cli.inspect": "Show a dump byte by byte.",
+    "pgtail.cli.stats": "Tell who writes what: by table, transaction, time and key.",
+    "pgtail.cli.expect": "Wait for changes, for tests and CI.",
+    "pgtail.cli.demo": "Show what pgtail does, on an embedded server.",
+    "pgtail.cli.completion": "Print the completion script of a shell.",
 }
-"""Their first sentences once more, so that --help need not load them all; a test compares."""
+"""Module -> its first sentence once more, so that --help need not load it; a test compares."""
 
 
 class Commands(click.Group):
@@ -45,7 +46,9 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES.get(name) or self._summary(ctx, name)) for name in COMMANDS])
+            formatter.write_dl(
+                [(name, SUMMARIES.get(module) or self._summary(ctx, name)) for name, module in self._modules.items()]
+            )
 
     def _summary(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
