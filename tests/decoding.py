@@ -36,8 +36,15 @@ class Result:
         return [orjson.loads(line) for line in self.lines]
 
 
-def decode(*arguments: str | Path, input: bytes | None = None) -> Result:  # noqa: A002 -- as subprocess.run calls it
-    """Run the command's code here. It writes with -f, for the runner's standard output is no file."""
+def decode(
+    *arguments: str | Path,
+    input: bytes | None = None,  # noqa: A002 -- as subprocess.run calls it
+    name: str = "decode",
+) -> Result:
+    """Run the command's code here, or that of another one with the same options.
+
+    It writes with -f, for the runner's standard output is no file.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         if input is not None:
@@ -45,7 +52,7 @@ def decode(*arguments: str | Path, input: bytes | None = None) -> Result:  # noq
             given.write_bytes(input)
             arguments = (*arguments, given)
         output = [] if "--format-string" in arguments else ["-o", "json"]
-        command = ["decode", *output, "-f", str(out), *map(str, arguments)]
+        command = [name, *output, "-f", str(out), *map(str, arguments)]
         result = CliRunner().invoke(main, command, catch_exceptions=False)
         return Result(result.exit_code, out.read_bytes() if out.exists() else b"", result.stderr)
 

@@ -30,6 +30,8 @@ FLOORS = {
     "assembler": 3,
     "filters": 3,
     "redaction": 3,
+    "expectation": 3,
+    "stats": 4,
     "inputs": 4,
     "captures": 4,
     "outputs": 4,
@@ -48,6 +50,7 @@ PRIVILEGES = {
     "rich": {"outputs", "cli"},
     "pyspark": {"spark"},
     "pyarrow": {"spark"},
+    "dpkt": {"inputs"},
 }
 """The libraries that belong to some parts of the tower, and to which."""
 

@@ -18,11 +18,26 @@ COMMANDS: Final = {
     "inspect": "pgtail.cli.inspect",
     "slot": "pgtail.cli.slot",
     "doctor": "pgtail.cli.doctor",
+    "stats": "pgtail.cli.stats",
+    "expect": "pgtail.cli.expect",
     "demo": "pgtail.cli.demo",
     "config": "pgtail.cli.config",
     "completion": "pgtail.cli.completion",
 }
 """Name -> module, which holds the command as `command`: loaded when it is needed."""
+
+SUMMARIES: Final = {
+    "pgtail.cli.stream": "Tail a replication slot, as tables or JSON.",
+    "pgtail.cli.decode": "Decode dumps of pgoutput messages.",
+    "pgtail.cli.record": "Keep a lossless capture of a slot in a directory.",
+    "pgtail.cli.spark": "Turn captures into tables, on Spark.",
+    "pgtail.cli.inspect": "Show a dump byte by byte.",
+    "pgtail.cli.stats": "Tell who writes what: by table, transaction, time and key.",
+    "pgtail.cli.expect": "Wait for changes, for tests and CI.",
+    "pgtail.cli.demo": "Show what pgtail does, on an embedded server.",
+    "pgtail.cli.completion": "Print the completion script of a shell.",
+}
+"""Module -> its first sentence once more, so that --help need not load it; a test compares."""
 
 
 class Commands(click.Group):
@@ -31,6 +46,16 @@ class Commands(click.Group):
     def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._modules = modules
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, SUMMARIES.get(module) or self._summary(ctx, name)) for name, module in self._modules.items()]
+            )
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(200)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._modules)

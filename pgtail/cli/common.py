@@ -222,20 +222,21 @@ def _output_options(options: dict[str, Any], terminal: bool) -> OutputOptions:
 
 def build_filter(options: dict[str, Any]) -> Filter:
     """The filter that the filter options ask for. Raises OptionError."""
-    from pgtail.filters import OPS, Filter
+    from pgtail.filters import Filter
+
+    return Filter(**filter_arguments(options))
+
+
+def filter_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """What the filter options say, as a Filter takes it. Raises OptionError."""
+    from pgtail.filters import OPS
 
     ops = [op.strip() for text in options["ops"] for op in text.split(",") if op.strip()]
     for op in ops:
         if op not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
-    return Filter(
-        tables=options["tables"],
-        exclude=options["exclude"],
-        ops=ops,
-        xids=options["xids"],
-        where=options["where"],
-        redaction=redaction_of(options),
-    )
+    names = ("tables", "exclude", "xids", "where")
+    return {"ops": ops, "redaction": redaction_of(options), **{name: options[name] for name in names}}
 
 
 def redaction_of(options: dict[str, Any]) -> Redaction | None:

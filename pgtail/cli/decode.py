@@ -16,6 +16,7 @@ from pgtail.errors import AssemblyError, InputError
 if TYPE_CHECKING:
     from pgtail.cli.formats import Target
     from pgtail.inputs import Input
+    from pgtail.outputs.base import Output
     from pgtail.pipeline import Pipeline
     from pgtail.transaction import Note
     from pgtail.wire.decoder import Decoder
@@ -54,17 +55,17 @@ def command(files: tuple[str, ...], **options: Any) -> None:
 
 
 class Decode:
-    """One run over several files: one stream, one output."""
+    """One run over several files: one stream, one output; options that another command lacks have their defaults."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self._options = options
+        self._options = {**command.make_context("decode", ["-"]).params, **options}
         self._source: str | None = None
         self._damaged = False
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import build_filter, build_output, build_types, say, show_of, tell_filter
+        from pgtail.cli.common import build_filter, build_types, say, show_of, tell_filter
         from pgtail.cli.formats import open_target
         from pgtail.cli.settings import words
         from pgtail.compiled import compiled
@@ -84,7 +85,7 @@ class Decode:
         decoder = Decoder(assume=assume, encoding=options["encoding"])
         assembler = Assembler(types, strict=options["strict"], show=show_of(options))
         with open_target(options["file"]) as sink:
-            output = build_output(options, sink)
+            output = self._output(sink)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options["limit"])
             pipeline.shorten(decoder)
             try:
@@ -94,6 +95,11 @@ class Decode:
                 assembler.close()
         tell_filter(filter_)
         return self._damaged or pipeline.damaged
+
+    def _output(self, sink: Target) -> Output:
+        from pgtail.cli.common import build_output
+
+        return build_output(self._options, sink)
 
     def _files(self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: Target) -> None:
         try:
@@ -138,7 +144,10 @@ class Decode:
             input_ = open_input(source, decoder, format=self._options["input_format"])
             if self._options["verbose"]:
                 self._tell(f"{source.name}: {input_.name}")
-            with progress(source, pipeline) if wanted(self._options["file"]) else contextlib.nullcontext():
+            with (
+                contextlib.closing(input_),
+                progress(source, pipeline) if wanted(self._options["file"]) else contextlib.nullcontext(),
+            ):
                 return self._whole(input_, pipeline)
 
     def _whole(self, input_: Input, pipeline: Pipeline) -> bool:

@@ -12,8 +12,8 @@ import orjson
 
 from pgtail.cli.common import open_sink, wants_color
 from pgtail.cli.connecting import connector_of
+from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape
-from pgtail.outputs.table import counted
 from pgtail.outputs.table_layout import padding, sentence, wrap
 from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
 from pgtail.server.doctor import Finding, Report, Severity, examine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -178,23 +179,29 @@ class Inspect:
 
     def _file(self, name: str, sink: FileSink) -> bool:
         """Show one file; returns whether there is reason to read the next one."""
-        from pgtail.cli.common import no_quotes
-        from pgtail.errors import InputError
         from pgtail.inputs import open_input
         from pgtail.inputs.source import Source
 
         with Source(name, on_wait=sink.flush) as source:
             input_ = open_input(source, self._decoder, format=self._options["input_format"])
-            while True:
-                try:
-                    with no_quotes(self._options):
-                        return self._messages(input_)
-                except InputError as error:
-                    self._damage(input_, error)
-                    if not self._options["resync"]:
-                        raise
-                    if not self._goes_on(input_, error):
-                        return True
+            with contextlib.closing(input_):
+                return self._whole(input_)
+
+    def _whole(self, input_: Input) -> bool:
+        """The same for an input that is open."""
+        from pgtail.cli.common import no_quotes
+        from pgtail.errors import InputError
+
+        while True:
+            try:
+                with no_quotes(self._options):
+                    return self._messages(input_)
+            except InputError as error:
+                self._damage(input_, error)
+                if not self._options["resync"]:
+                    raise
+                if not self._goes_on(input_, error):
+                    return True
 
     def _messages(self, input_: Input) -> bool:
         """Every message that is left; returns False where all that was asked for has been shown."""

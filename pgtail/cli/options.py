@@ -232,7 +232,10 @@ def dump_options(function: F) -> F:
             click.option(
                 "--input-format",
                 type=click.Choice(
-                    ["recvlogical", "raw", "copydata", "lengths", "pgcap", "psql", "csv", "hex", "copytext", "pgcopy"]
+                    [
+                        *("recvlogical", "raw", "copydata", "lengths", "pgcap"),
+                        *("psql", "csv", "hex", "copytext", "pgcopy", "pcap"),
+                    ]
                 ),
                 help="What the files are, where pgtail does not see it by itself.",
             ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape
-from pgtail.outputs.table import counted
 from pgtail.outputs.table_layout import GAP, Item, padding, width_of, wrap
 from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
 from pgtail.server.facts import span_text

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pgtail.cli.directory import DirectorySink
     from pgtail.cli.voice import StreamSink, Voice
     from pgtail.filters import Filter
+    from pgtail.outputs.base import Output
     from pgtail.pipeline import Pipeline
     from pgtail.server.connection import Connector
     from pgtail.server.identity import Identity
@@ -57,10 +58,10 @@ def command(**options: Any) -> None:
 
 
 class Stream:
-    """One run of the command."""
+    """One run of the command, or of another one that reads a slot; options that this one lacks have their defaults."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self._options = options
+        self._options = {**command.make_context("stream", []).params, **options}
 
     def run(self) -> bool:
         """Tail until the end; returns whether something of the stream could not be shown.
@@ -69,7 +70,7 @@ class Stream:
         """
         import os
 
-        from pgtail.cli.common import build_filter, build_types
+        from pgtail.cli.common import build_types
         from pgtail.cli.connecting import connector_of
         from pgtail.cli.directory import DirectorySink
         from pgtail.cli.formats import open_target
@@ -79,7 +80,7 @@ class Stream:
 
         options = self._options
         types = build_types(encoding=options["encoding"] or "utf-8", numbers=options["numbers"], declared=())
-        filter_ = build_filter(options)
+        filter_ = self._filter()
         request, connector = self._request(), connector_of(options)
         voice = Voice(options["verbose"])
         if settings := words():
@@ -110,7 +111,7 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import ClosedPipe, build_output, no_quotes, show_of, tell_note
+        from pgtail.cli.common import ClosedPipe, no_quotes, show_of, tell_note
         from pgtail.cli.formats import check_acknowledged
         from pgtail.pipeline import Pipeline
         from pgtail.server.pump import Ending
@@ -124,7 +125,7 @@ class Stream:
         assembler = Assembler(types, show=show_of(self._options))
         pipeline = Pipeline(
             assembler,
-            build_output(self._options, sink, tell=voice.tell, database=plan.server.database),
+            self._output(sink, voice, plan),
             filter_=filter_,
             note=lambda note: tell_note(note, tell=voice.tell),
             limit=self._options["limit"],
@@ -138,6 +139,7 @@ class Stream:
             self._limits(),
             self._make_taker(plan, pipeline, sink, interrupt),
             reconnect=self._options["reconnect"],
+            ready=lambda position: self._ready(position, voice),
         )
         try:
             with no_quotes(self._options):
@@ -151,6 +153,24 @@ class Stream:
             assembler.close()
         self._last_words(tail, pipeline, filter_, voice)
         return pipeline.damaged
+
+    def _filter(self) -> Filter:
+        from pgtail.cli.common import build_filter
+
+        return build_filter(self._options)
+
+    def _output(self, sink: StreamSink | DirectorySink, voice: Voice, plan: Plan) -> Output:
+        from pgtail.cli.common import build_output
+
+        return build_output(self._options, sink, tell=voice.tell, database=plan.server.database)
+
+    def _ready(self, position: int, voice: Voice) -> None:
+        """From this position on everything will be seen."""
+
+    def _enough(self, pipeline: Pipeline) -> bool:
+        """Whether what was asked for has come; looked at between transactions."""
+        limit = self._options["limit"]
+        return limit is not None and pipeline.shown >= limit
 
     def _last_words(
         self, tail: Tail, pipeline: Pipeline, filter_: Filter, voice: Voice, *, written: bool = True
@@ -245,7 +265,7 @@ class Stream:
                 position=position,
                 durable=options["file"] not in (None, "-") and plan.ack != "none",
                 until=plan.until,
-                limit=options["limit"],
+                enough=lambda: self._enough(pipeline),
             )
 
         return make

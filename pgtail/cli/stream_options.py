@@ -1,4 +1,4 @@
-"""Floor 7, the options of `pgtail stream` alone, in groups; imports click and nothing heavier."""
+"""Floor 7, the options of commands that read a slot, in groups; imports click and nothing heavier."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pgtail.cli.options import F, configured, in_order
 from pgtail.cli.settings import ConfiguredArgument
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SLOT_HELP: Final = "The slot to read; without it a temporary one."
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def position(text: str) -> int:
@@ -54,6 +56,19 @@ def server_options(function: F) -> F:
     )(function)
 
 
+def duration(text: str) -> float:
+    """Seconds, with a unit or without: 30s, 500ms, 2m. Raises BadParameter."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no time such as 30s, 500ms or 2m")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def slot_option(function: F) -> F:
+    """`slot`, where a configured one must not turn dumps into a slot."""
+    return click.option("-S", "--slot", metavar="NAME", help=_SLOT_HELP)(function)
+
+
 def publication_options(function: F) -> F:
     """What is published."""
     return in_order(
@@ -79,7 +94,7 @@ def slot_options(function: F) -> F:
     """What is read, and what becomes of the slot."""
     return in_order(
         [
-            configured("-S", "--slot", metavar="NAME", help="The slot to read; without it a temporary one."),
+            configured("-S", "--slot", metavar="NAME", help=_SLOT_HELP),
             click.option(
                 "--fork",
                 metavar="SLOT",

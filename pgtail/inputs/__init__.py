@@ -14,6 +14,7 @@ from pgtail.inputs.copytext import CopyText
 from pgtail.inputs.csv import Csv
 from pgtail.inputs.hexlines import HexLines
 from pgtail.inputs.lengths import Lengths
+from pgtail.inputs.pcap import Pcap
 from pgtail.inputs.pgcap import Segments
 from pgtail.inputs.pgcopy import PgCopy
 from pgtail.inputs.psql import Psql
@@ -28,6 +29,7 @@ __all__ = ["INPUTS", "Input", "Source", "open_input"]
 INPUTS: Final[dict[str, type[Input]]] = {
     "pgcopy": PgCopy,
     "pgcap": Segments,
+    "pcap": Pcap,
     "copydata": CopyDataFrames,
     "lengths": Lengths,
     "recvlogical": Recvlogical,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from pgtail.errors import DecodeError, InputError
-from pgtail.inputs.source import Source
+from pgtail.inputs.supply import Supply
 from pgtail.inputs.window import Window
 from pgtail.wire.cursor import Buffer
 from pgtail.wire.decoder import Decoded, Decoder
@@ -26,7 +26,7 @@ class Input(ABC):
         self._decoder = decoder
 
     @property
-    def source(self) -> Source:
+    def source(self) -> Supply:
         """Where the bytes come from."""
         return self._window.source
 
@@ -67,6 +67,9 @@ class Input(ABC):
         found = self._seek()
         self.skipped = self.position - start
         return self.skipped if found else None
+
+    def close(self) -> None:  # noqa: B027 -- most forms keep nothing
+        """Give back what was kept aside; the source stays open."""
 
     @abstractmethod
     def _seek(self) -> bool:

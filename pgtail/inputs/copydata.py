@@ -11,7 +11,7 @@ from typing import Final
 
 from pgtail.errors import Malformed
 from pgtail.inputs.framed import MOST, NOTHING, Framed, Place
-from pgtail.wire.decoder import COPY_DATA
+from pgtail.wire.decoder import COPY_DATA, Decoder
 
 _length: Final = Struct(">i").unpack_from
 _HEAD: Final = 5
@@ -26,6 +26,8 @@ _MOST_PASSED_OVER: Final = {
 
 _PARAMETER_STATUS: Final = ord("S")
 _FIRST_PRINTABLE: Final = 0x20
+
+_DATA: Final = re.compile(rb"(?=d[\0-\x3f].{3}w)", re.DOTALL)
 
 
 class CopyDataFrames(Framed):
@@ -46,6 +48,37 @@ class CopyDataFrames(Framed):
         if not _HEAD <= size <= MOST:
             raise Malformed(f"a message of {size} bytes", offset=pos + 1, field="length")
         return start, pos + 1 + size, None
+
+    @classmethod
+    def place(cls, buf: bytes, pos: int, end: int) -> Place:
+        """The message that starts at `pos`, as _place()."""
+        return cls._place(buf, pos, end)
+
+    @classmethod
+    def is_pgoutput(cls, head: bytes, pos: int, decoder: Decoder) -> tuple[bool | None, int]:
+        """Whether the first data of a replication stream, looked for from `pos` on, is a message of pgoutput.
+
+        None: it is not there yet. Also returns how far there is no data.
+        """
+        while True:
+            try:
+                start, stop, _ = cls._place(head, pos, len(head))
+            except (IndexError, Malformed):
+                return (None if pos == len(head) else False), pos
+            if stop > len(head):
+                return None, pos
+            if start != NOTHING and head[start : start + 1] != b"k":
+                found, _ = cls._best_run(head[pos:stop], decoder, 0)
+                return found.messages == 1, pos
+            pos = stop
+
+    @classmethod
+    def first_data(cls, head: bytes, decoder: Decoder, *, final: bool) -> int | None:
+        """Where the first data of pgoutput stands from which several messages decode; None where there is none."""
+        for match in _DATA.finditer(head):
+            if cls._best_run(head, decoder, match.start())[0].credible(final=final):
+                return match.start()
+        return None
 
     @classmethod
     def _other(cls, buf: bytes, pos: int, end: int) -> Place:

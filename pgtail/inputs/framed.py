@@ -179,20 +179,23 @@ class Framed(Input):
     def _seek(self) -> bool:
         window = self._window
         window.hold(2 * _HORIZON)
-        if self._next_frame():
+        if window.pos < len(window.buf) and self._next_frame():
             return True
+        step = 1
         while True:
             limit = len(window.buf) if window.final else len(window.buf) - _HORIZON
-            for match in self._start.finditer(window.buf, window.pos + 1, limit):
+            for match in self._start.finditer(window.buf, window.pos + step, limit):
                 found, inside = self._best_run(window.buf, self._decoder, match.start())
                 if found.credible(final=window.final):
                     window.pos, self._decoder.in_stream = match.start(), inside
                     return True
+            step = 1
             if window.final:
                 window.pos = len(window.buf)
                 if not self.source.skip_damage():
                     return False
                 window.restart()
+                step = 0
             else:
                 window.pos = max(limit - _START_SIZE, window.pos)
             window.hold(2 * _HORIZON)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgtail.inputs.source import Source
+from pgtail.inputs.supply import Supply
 
 LARGE: Final = 4 << 20
 """What is longer than this is looked over where it lies, and held only if all of it is there."""
@@ -15,7 +15,7 @@ class Window:
 
     __slots__ = ("base", "buf", "final", "pos", "source")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Supply) -> None:
         self.source = source
         self.buf = b""
         self.pos = 0

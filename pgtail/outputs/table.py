@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from pgtail.outputs.amounts import counted, grouped, span_text
 from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.escape import quoted
 from pgtail.outputs.table_layout import GAP, Item, item_width, padding, sentence, wrap
@@ -45,8 +46,6 @@ _OPERATIONS: Final = 7
 _LEFT: Final = _MARGIN + _OPERATIONS + GAP
 _TABLE_SHARE, _KEY_SHARE = 0.4, 0.25
 _VALUES_SHARE, _FEWEST_VALUES = 0.35, 28
-
-_UNITS: Final = ((31_557_600, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def clock() -> int:
@@ -310,30 +309,8 @@ def _common(widths: list[int], most: int) -> int:
     return max([width for width in widths if width <= most], default=0)
 
 
-def grouped(number: int) -> str:
-    """A count for people: 500 002."""
-    return f"{number:,}".replace(",", " ")
-
-
-def counted(number: int, noun: str) -> str:
-    """A count and what is counted: 1 change, 2 changes."""
-    return f"{grouped(number)} {noun}{'s'[: number != 1]}"
-
-
 def age(micros: int) -> str:
     """How long ago something was."""
     if micros < 0:
-        return f"{_span(-micros)} ahead of this clock"
-    return f"{_span(micros)} ago"
-
-
-def _span(micros: int) -> str:
-    seconds = micros / 1_000_000
-    if seconds < 1:
-        return f"{micros // 1000} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"
+        return f"{span_text(-micros)} ahead of this clock"
+    return f"{span_text(micros)} ago"

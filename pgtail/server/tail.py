@@ -40,6 +40,7 @@ class Tail:
     """One run over as many sessions as it takes. `reconnect` None: only where nothing is lost by it.
 
     `known` is the identity that the server must have, where an earlier run is gone on with.
+    `ready` is told from which position on everything will be seen, as soon as that is so.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Tail:
         *,
         reconnect: bool | None = None,
         known: Identity | None = None,
+        ready: Callable[[int], None] | None = None,
     ) -> None:
         self._plan = plan
         self._connector = connector
@@ -60,6 +62,7 @@ class Tail:
         self._voice = voice
         self._limits = limits
         self._make_taker = make_taker
+        self._ready = ready
         self._reconnect = not plan.temporary if reconnect is None else reconnect
         self._spool = Spool(limits.spill)
         self._lag = LagProbe(connector)
@@ -108,6 +111,8 @@ class Tail:
             self._pump = Pump(self._spool, self._worker, self._interrupt, self._voice, self._lag, self._limits)
             self._first_words(start)
             self._start(session, plan.start, told=position)
+            if self._ready is not None:
+                self._ready(start)
         except BaseException:
             session.close()
             raise

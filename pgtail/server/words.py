@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
+from pgtail.outputs.amounts import size_text
 
-def size_text(size: int) -> str:
-    """A number of bytes as people say it."""
-    value, units = float(size), ["bytes", "kB", "MB", "GB", "TB"]
-    while value >= 1000 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{size} bytes" if units[0] == "bytes" else f"{value:.1f} {units[0]}"
+__all__ = ["count_text", "size_text"]
 
 
 def count_text(count: int, what: str) -> str:

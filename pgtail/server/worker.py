@@ -64,7 +64,8 @@ class Sink(Protocol):
 
 
 class Worker(Taker):
-    """Feeds the consumer, up to `until` or `limit`; what is delivered was flushed, where `durable` to the disk."""
+    """Feeds the consumer, up to `until` or until `enough` says so; what is delivered was flushed, where `durable` to
+    the disk."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Worker(Taker):
         position: int,
         durable: bool,
         until: int | None = None,
-        limit: int | None = None,
+        enough: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(spool, wake, position=position)
         self._consumer = consumer
@@ -87,7 +88,7 @@ class Worker(Taker):
         consumer.shorten(self._decoder)
         self._durable = durable
         self._until = until
-        self._limit = limit
+        self._enough = enough
         self._inside = False
         self._synced = 0.0
         self._ending = threading.Lock()
@@ -151,8 +152,8 @@ class Worker(Taker):
         if isinstance(message, Commit | Prepare):
             self._inside = False
         self._advance(message)
-        if self._limit is not None and self._consumer.shown >= self._limit:
-            self.reached = "limit"
+        if self._enough is not None and self._enough():
+            self.reached = "enough"
         elif self._until is not None and self.position >= self._until:
             self.reached = "until"
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from importlib import import_module
 
+import click
 import pytest
+
+from pgtail.cli import SUMMARIES
 
 HEAVY = {"rich", "psycopg", "orjson", "pyspark"}
 ROUNDS = 9
@@ -40,6 +44,12 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not HEAVY & set(run.stderr.split())
+
+
+@pytest.mark.parametrize("module", SUMMARIES)
+def test_the_summaries_are_the_commands_own(module: str) -> None:
+    command: click.Command = import_module(module).command
+    assert command.get_short_help_str(200) == SUMMARIES[module]
 
 
 def test_help_takes_at_most_half_as_long_again_as_click() -> None:

@@ -16,6 +16,7 @@ from pgtail.errors import InputError
 from pgtail.inputs import Input, Source, open_input
 from pgtail.wire.decoder import AnyFrame, Decoded, Decoder
 from tests.corpus import Capture
+from tests.inputs.pcaps import pcapng, segments
 
 
 def messages_of(capture: Capture) -> list[tuple[int, bytes]]:
@@ -81,6 +82,10 @@ def pgcap(capture: Capture) -> bytes:
     return data + server_message("S", end.encode())
 
 
+def pcap(capture: Capture) -> bytes:
+    return pcapng(segments(copydata(capture)))
+
+
 FORMS: dict[str, Callable[[Capture], bytes]] = {
     "recvlogical": recvlogical,
     "raw": raw,
@@ -92,6 +97,7 @@ FORMS: dict[str, Callable[[Capture], bytes]] = {
     "psql": unaligned,
     "csv": csv,
     "copytext": copytext,
+    "pcap": pcap,
 }
 """One writer for each form, by the name of the form."""
 
@@ -129,15 +135,16 @@ def read_path(
             reading.error = error
             return reading
         reading.form = input_.name
-        while True:
-            try:
-                for decoded in input_.messages():
-                    reading.decoded.append(decoded)
-                return reading
-            except InputError as error:
-                reading.error = reading.error or error
-                if not resync or not _resync(reading, input_):
+        with contextlib.closing(input_):
+            while True:
+                try:
+                    for decoded in input_.messages():
+                        reading.decoded.append(decoded)
                     return reading
+                except InputError as error:
+                    reading.error = reading.error or error
+                    if not resync or not _resync(reading, input_):
+                        return reading
 
 
 def _resync(reading: Reading, input_: Input) -> bool:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pgtail.filters import Filter
+from pgtail.outputs.amounts import counted
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.table import age, counted
+from pgtail.outputs.table import age
 from pgtail.outputs.table_values import ValueStyle
 from pgtail.values import UNKNOWN, Types
 from pgtail.wire.cells import UNCHANGED, Binary, Cell

@@ -1,4 +1,4 @@
-"""Running `pgtail stream` as its users do, in a process of its own, and what its lines make of a table."""
+"""Running `pgtail stream` and its like as their users do, in processes of their own; what lines make of a table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE)
 
 
 class Tailing:
-    """A running `pgtail stream`. Its two outputs are read all the time, unless `stdout` is somewhere else.
+    """A running `pgtail stream`, or another `command`. Its two outputs are read all the time, unless `stdout` is
+    somewhere else.
 
     `pace` makes a slow reader: seconds of pause after every hundred lines.
     """
@@ -41,7 +42,7 @@ class Tailing:
         environment = {**os.environ, **options.pop("env", {})}
         self._pace: float = options.pop("pace", 0.0)
         self.process = subprocess.Popen(
-            [*COMMAND, conninfo, *arguments],
+            [*COMMAND[:-1], options.pop("command", COMMAND[-1]), conninfo, *arguments],
             stdout=stdout,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

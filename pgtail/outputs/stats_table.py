@@ -1,0 +1,333 @@
+"""Floor 4, what `pgtail stats` tells as tables for people; counts nothing itself, knows no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pgtail.outputs.amounts import counted, grouped, size_text, span_text
+from pgtail.outputs.escape import quoted
+from pgtail.outputs.plot import bar, plot
+from pgtail.outputs.table_layout import GAP, Item, fitting, item_width, padding, sentence, width_of, wrap
+from pgtail.outputs.table_rows import Rows
+from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_values import ValueStyle, name
+from pgtail.stats.gather import HotKey, Statistics, TableCount
+from pgtail.stats.spread import Spread
+from pgtail.stats.transactions import KEPT, Size
+from pgtail.transaction import RowChange, Transaction
+from pgtail.wire.scalars import lsn_text, time_text
+
+MOST_TABLES: Final = 30
+"""Tables that are shown, those with the most bytes."""
+_MOST_KEYS: Final = 10
+_MOST_COLUMNS: Final = 3
+_LONGEST: Final = 3
+_NARROWEST: Final = 80
+"""Cells: narrower terminals are written for as if they had so many."""
+_ROOMY: Final = 90
+"""Cells from which on there is room for dates."""
+_MARGIN: Final = 2
+_BAR: Final = 20
+_PLOT_HEIGHT: Final = 4
+_MOST_STEPS: Final = 100
+_SHORTEST_NAME: Final = 12
+_SHORT: Final = 1000
+"""Microseconds below which it is said no more exactly how long something took."""
+_FINE: Final = 1_000_000
+"""Microseconds of a column below which its place is told to the millisecond."""
+
+Line = list[Fragment]
+
+
+def stats_table(stats: Statistics, width: int, *, color: bool) -> bytes:
+    """The whole report, no line wider than so many cells (80 at least)."""
+    painter = Painter(COLORED if color else PLAIN)
+    view = _View(stats, max(width, _NARROWEST))
+    return "".join([f"{painter.line(line)}\n" for line in view.lines()]).encode()
+
+
+class _View:
+    """The report in sections, with an empty line between two of them."""
+
+    def __init__(self, stats: Statistics, width: int) -> None:
+        self._stats = stats
+        self._width = width
+        self._inner = width - _MARGIN
+
+    def lines(self) -> Iterator[Line]:
+        """All of it."""
+        yield from self._head()
+        for section in (
+            self._tables(),
+            self._spreads(),
+            self._largest(),
+            self._rate(),
+            self._updates(),
+            self._keys(),
+            self._schema(),
+        ):
+            lines = list(section)
+            if lines:
+                yield []
+                yield from lines
+
+    # -- sections ----------------------------------------------------------------------------------------------
+
+    def _head(self) -> Iterator[Line]:
+        stats, found = self._stats, self._stats.transactions
+        items: list[Item] = [((counted(found.count, "transaction"), "xid"),)]
+        items.append(((counted(sum([table.rows for table in stats.tables.values()]), "row"), "xid"),))
+        items.append(((size_text(stats.bytes), "xid"),))
+        if stats.messages:
+            items.append(((f"{counted(stats.messages, 'message')}, {size_text(stats.message_bytes)}", "message"),))
+        if found.empty:
+            items.append(((f"{counted(found.empty, 'transaction')} without changes", "dim"),))
+        if found.cut:
+            items.append(((f"{counted(found.cut, 'transaction')} broken off", "bad"),))
+        lines = wrap(items, self._inner)
+        yield [("● ", "dot"), *next(lines)]
+        yield from self._indented(lines)
+        if found.first is not None and found.last is not None:
+            yield from self._indented(wrap(_span_of(found.first, found.last), self._inner))
+
+    def _tables(self) -> Iterator[Line]:
+        tables, total = self._stats.by_bytes(), self._stats.bytes
+        if not tables:
+            return
+        shown = tables[:MOST_TABLES]
+        truncates = any(table.truncates for table in tables)
+        heads: list[Fragment] = [("table", "dim"), ("inserts", "insert"), ("updates", "update"), ("deletes", "delete")]
+        heads += [("truncates", "truncate")] if truncates else []
+        heads += [("bytes", "dim"), ("share", "dim")]
+        rows = [_table_row(table, total, truncates=truncates) for table in shown]
+        lines = list(self._columns(heads, rows))
+        room = self._width - max(map(item_width, lines)) - GAP
+        yield lines[0]
+        for table, line in zip(shown, lines[1:], strict=True):
+            drawn = bar(table.bytes / total, min(room, _BAR)) if total and room > 0 else ""
+            yield [*line, padding(GAP), (drawn, "lsn")] if drawn else line
+        rest = tables[MOST_TABLES:]
+        if rest:
+            rows_of_rest = sum([table.rows for table in rest])
+            text = f"and {counted(len(rest), 'table')} more: {counted(rows_of_rest, 'row')}"
+            yield from self._words(f"{text}, {size_text(sum([table.bytes for table in rest]))}")
+
+    def _spreads(self) -> Iterator[Line]:
+        found = self._stats.transactions
+        if found.count < 2:
+            return
+        heads: list[Fragment] = [(text, "dim") for text in ("a transaction has", "half", "95 %", "99 %", "the largest")]
+        yield from self._columns(
+            heads, [_spread_row("rows up to", found.rows, grouped), _spread_row("bytes up to", found.bytes, size_text)]
+        )
+
+    def _largest(self) -> Iterator[Line]:
+        found = self._stats.transactions
+        if not found.count:
+            return
+        sizes = found.by_bytes.sizes()
+        title = f"{KEPT} largest transactions" if found.count > KEPT else "largest transactions first"
+        yield from self._sizes(title, sizes)
+        longest = found.by_time.sizes()[:_LONGEST]
+        if longest and found.count > KEPT:
+            yield []
+            yield from self._sizes("longest transactions", longest)
+        if any(size.at_least is not None for size in sizes):
+            yield from self._words("took: from the first change to the commit, as far as other commits tell the time")
+
+    def _rate(self) -> Iterator[Line]:
+        series = self._stats.rate.series(min(self._inner, _MOST_STEPS))
+        if series is None or len(series.rows) < 2:
+            return
+        most = max(series.rows)
+        title = f"rows by time of commit; a column is {_step(series.width)}, the highest {counted(most, 'row')}"
+        yield from self._indented(wrap([sentence(title, "dim", self._inner)], self._inner))
+        for line in plot(series.rows, _PLOT_HEIGHT):
+            yield [padding(_MARGIN), (line, "lsn")]
+        stop = series.start + len(series.rows) * series.width
+        start, end = (_time(time, digits=3 if series.width < _FINE else 0) for time in (series.start, stop))
+        gap = len(series.rows) - len(start) - len(end)
+        shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
+        yield [padding(_MARGIN), (shown, "dim")]
+
+    def _updates(self) -> Iterator[Line]:
+        tables = [table for table in self._stats.by_bytes() if table.updates][:MOST_TABLES]
+        if not tables:
+            return
+        heads: list[Fragment] = [
+            *(("updates of", "dim"), ("all", "update"), ("of the key", "dim"), ("changed nothing", "dim")),
+            ("TOAST not sent", "dim"),
+        ]
+        yield from self._columns(heads, [_update_row(table) for table in tables])
+        if any(not table.compared for table in tables):
+            yield from self._words(
+                "?: only REPLICA IDENTITY FULL sends the old row, which tells what an update changed"
+            )
+
+    def _keys(self) -> Iterator[Line]:
+        stats, keys = self._stats, self._stats.hot_keys
+        found = stats.hottest(_MOST_KEYS)
+        if not found:
+            return
+        heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
+        rows = Rows(ValueStyle(self._width // 3), fill_unchanged=False)
+        yield from self._columns(
+            heads, [[_key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found]
+        )
+        if keys.error:
+            yield from self._words(
+                f"more keys than are counted at a time: each may have come {grouped(keys.error)} times more"
+            )
+        if any(table.relation.identity == "full" and table.rows > table.inserts for table in stats.tables.values()):
+            yield from self._words("without tables of REPLICA IDENTITY FULL: the server does not tell their key")
+
+    def _schema(self) -> Iterator[Line]:
+        changes = self._stats.schema_changes
+        for number, (relation, found) in enumerate(changes):
+            if not number:
+                yield [padding(_MARGIN), ("schema changes", "dim")]
+            items: list[Item] = [((name(relation.qualified), "table"),), *[((name(text), "plain"),) for text in found]]
+            yield from self._indented(wrap(items, self._inner))
+        if self._stats.more_schema_changes:
+            yield from self._words(f"and {grouped(self._stats.more_schema_changes)} more")
+
+    # -- layout ------------------------------------------------------------------------------------------------
+
+    def _sizes(self, title: str, sizes: Sequence[Size]) -> Iterator[Line]:
+        heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim"), ("took", "dim")]
+        rows: list[list[Item]] = []
+        widest = max([len(_xid(size)) for size in sizes])
+        for size in sizes:
+            amounts: list[Item] = [((grouped(size.rows), "plain"),), ((size_text(size.bytes), "plain"),)]
+            rows.append([_who(size, widest, dated=self._width >= _ROOMY), *amounts, ((_took(size), "plain"),)])
+        yield from self._columns(heads, rows)
+
+    def _columns(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[Line]:
+        """A head and rows: the first column to the left and as wide as there is room, all others to the right."""
+        table = [[(head,) for head in heads], *rows]
+        widths = [max([item_width(row[column]) for row in table]) for column in range(len(heads))]
+        others = sum(widths[1:]) + GAP * (len(heads) - 1)
+        widths[0] = min(widths[0], max(self._inner - others, _SHORTEST_NAME))
+        for row in table:
+            first = _cut(row[0], widths[0])
+            line: Line = [padding(_MARGIN), *first, padding(widths[0] - item_width(first))]
+            for item, width in zip(row[1:], widths[1:], strict=True):
+                line += [padding(GAP + width - item_width(item)), *item]
+            yield line
+
+    def _words(self, text: str) -> Iterator[Line]:
+        yield from self._indented(wrap([sentence(text, "note", self._inner)], self._inner))
+
+    def _indented(self, lines: Iterable[Line]) -> Iterator[Line]:
+        for line in lines:
+            yield [padding(_MARGIN), *line]
+
+
+def _cut(item: Item, width: int) -> Item:
+    """As much of an item as fits, with an ellipsis where it was cut."""
+    if item_width(item) <= width:
+        return item
+    found: list[Fragment] = []
+    left = width - 1
+    for text, style in item:
+        end = fitting(text, 0, left)
+        found.append((text[:end], style))
+        left -= width_of(text[:end])
+        if end < len(text):
+            break
+    return (*found, ("…", "dim"))
+
+
+def _table_row(table: TableCount, total: int, *, truncates: bool) -> list[Item]:
+    counts = [table.inserts, table.updates, table.deletes, *([table.truncates] if truncates else [])]
+    share = f"{100 * table.bytes / total:.1f} %" if total else ""
+    return [
+        ((name(table.relation.qualified), "table"),),
+        *[((grouped(count), "plain" if count else "dim"),) for count in counts],
+        ((size_text(table.bytes), "plain"),),
+        ((share, "plain"),),
+    ]
+
+
+def _spread_row(title: str, spread: Spread, text: object) -> list[Item]:
+    assert callable(text)
+    numbers = [spread.below(50), spread.below(95), spread.below(99), spread.most]
+    return [((title, "plain"),), *[((str(text(number)), "plain"),) for number in numbers]]
+
+
+def _update_row(table: TableCount) -> list[Item]:
+    same = f"{grouped(table.same)} of {grouped(table.compared)}" if table.compared else "?"
+    return [
+        ((name(table.relation.qualified), "table"),),
+        ((grouped(table.updates), "plain"),),
+        ((grouped(table.moved), "plain" if table.moved else "dim"),),
+        ((same, "plain" if table.same else "dim"),),
+        _unsent(table),
+    ]
+
+
+def _unsent(table: TableCount) -> Item:
+    """How many updates lack a TOASTed value, and of which columns."""
+    if not table.unsent:
+        return (("0", "dim"),)
+    columns = [name(column) for column, _ in table.unsent_columns.most_common(_MOST_COLUMNS)]
+    more = "" if len(table.unsent_columns) <= _MOST_COLUMNS else ", …"
+    return (f"{grouped(table.unsent)} ", "plain"), (f"({', '.join(columns)}{more})", "dim")
+
+
+def _xid(size: Size) -> str:
+    return f"xid {'unknown' if size.transaction.xid is None else size.transaction.xid}"
+
+
+def _who(size: Size, widest: int, *, dated: bool) -> Item:
+    transaction = size.transaction
+    found: list[Fragment] = [(_xid(size).ljust(widest), "xid")]
+    if transaction.lsn is not None:
+        found.append((f"  {lsn_text(transaction.lsn)}", "lsn"))
+    if transaction.time is not None:
+        when = _time(transaction.time)
+        found.append((f"  {when if dated else when.partition(' ')[2]}", "plain"))
+    if transaction.gid is not None:
+        found.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
+    return tuple(found)
+
+
+def _took(size: Size) -> str:
+    """The bounds of its time, the lower one rounded down and the upper one up."""
+    most = None if size.at_most is None else span_text(size.at_most + 999)
+    if size.at_least is None or size.at_least < _SHORT:
+        return "?" if most is None else f"< {most}"
+    least = span_text(size.at_least)
+    return f"> {least}" if most is None else f"{least} to {most}"
+
+
+def _key_item(rows: Rows, key: HotKey) -> Item:
+    change = RowChange("delete", Transaction(None), None, None, key.relation, "K", key.cells, None)
+    row = rows.change(change)
+    return *row.table, (" ", "plain"), *row.key
+
+
+def _times(key: HotKey, error: int) -> str:
+    return f"{grouped(key.count)} to {grouped(key.count + error)}" if error else grouped(key.count)
+
+
+def _span_of(first: Transaction, last: Transaction) -> list[Item]:
+    items: list[Item] = []
+    if first.time is not None and last.time is not None:
+        items.append(
+            ((f"{_time(first.time)} to {_time(last.time)}, {span_text(abs(last.time - first.time))}", "plain"),)
+        )
+    if first.lsn is not None and last.lsn is not None:
+        items.append(((f"{lsn_text(first.lsn)} to {lsn_text(last.lsn)}", "lsn"),))
+    return items
+
+
+def _time(time: int, *, digits: int = 0) -> str:
+    """A time to the second, or to so many digits behind it."""
+    whole, _, rest = time_text(time).replace("T", " ").partition(".")
+    return whole + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
+
+
+def _step(micros: int) -> str:
+    return f"{micros / 1_000_000:g} s" if micros < 60_000_000 else span_text(micros)

@@ -1,0 +1,221 @@
+"""Floor 4, the events of one stream -> what `pgtail stats` tells of it, in bounded memory; writes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pgtail.relations import Relation, differences
+from pgtail.stats.hotkeys import HotKeys
+from pgtail.stats.rate import Rate
+from pgtail.stats.transactions import Transactions
+from pgtail.transaction import Ended, Event, LogicalMessage, RowChange, SchemaChange, Started, TableTruncate
+from pgtail.wire.cells import UNCHANGED, Cell, TupleData
+
+_KEPT_SCHEMA_CHANGES: Final = 100
+_ROW_HEAD: Final = 5
+"""Bytes of a row message before its first tuple: the kind and the table."""
+
+
+@dataclass(slots=True)
+class TableCount:
+    """One table. `bytes` are those of its row messages (manual: logical replication message formats), without frames
+    and without the transaction's number that streamed ones carry.
+
+    `compared` are the updates whose old row was sent whole, `same` those of them that changed nothing, `moved` the
+    updates of the key; `unsent` the updates with a TOASTed value that was not sent, `unsent_columns` how often which.
+    """
+
+    relation: Relation
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    bytes: int = 0
+    compared: int = 0
+    same: int = 0
+    moved: int = 0
+    unsent: int = 0
+    unsent_columns: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        """Row changes of all kinds."""
+        return self.inserts + self.updates + self.deletes
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key whose row was updated or deleted `count` times, or up to HotKeys.error times more often.
+
+    `cells` has it at `places`, and nothing in other columns.
+    """
+
+    relation: Relation
+    cells: TupleData
+    places: Sequence[int]
+    count: int
+
+
+class Statistics:
+    """Counts; an Output for the pipeline, read when the stream has ended."""
+
+    def __init__(self) -> None:
+        self.tables: dict[tuple[int, str], TableCount] = {}
+        self.transactions = Transactions()
+        self.rate = Rate()
+        self.hot_keys = HotKeys()
+        self.messages = self.message_bytes = 0
+        self.schema_changes: list[tuple[Relation, list[str]]] = []
+        self.more_schema_changes = 0
+        self._by_version: dict[int, tuple[TableCount, Sequence[int]]] = {}
+        self._versions: dict[int, Relation] = {}
+        self._rows = self._bytes = 0
+        self._first_lsn: int | None = None
+        self._anything = False
+        self._take: dict[type, Callable[[Any], None]] = {
+            RowChange: self._row,
+            TableTruncate: self._truncate,
+            LogicalMessage: self._message,
+            Started: self._started,
+            Ended: self._ended,
+            SchemaChange: self._schema,
+        }
+
+    def event(self, event: Event) -> None:
+        take = self._take.get(type(event))
+        if take is not None:
+            take(event)
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all tables."""
+        return sum([table.bytes for table in self.tables.values()])
+
+    def by_bytes(self) -> list[TableCount]:
+        """The tables, those with the most bytes first."""
+        return sorted(self.tables.values(), key=lambda one: (-one.bytes, -one.rows, one.relation.qualified))
+
+    def hottest(self, most: int) -> list[HotKey]:
+        """The keys whose rows were updated or deleted most often."""
+        found = []
+        for (version, cells), count in self.hot_keys.top(most):
+            relation, places = self._versions[version], self._by_version[version][1]
+            row: list[Cell] = [None] * len(relation.columns)
+            for place, cell in zip(places, cells, strict=True):
+                row[place] = cell
+            found.append(HotKey(relation, tuple(row), places, count))
+        return found
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        self._rows = self._bytes = 0
+        self._first_lsn = None
+        self._anything = False
+
+    def _ended(self, event: Ended) -> None:
+        transaction = event.transaction
+        if transaction.time is not None and self._bytes:
+            self.rate.add(transaction.time, self._rows, self._bytes)
+        if not event.complete:
+            self.transactions.cut += 1
+        elif self._anything:
+            self.transactions.add(transaction, self._rows, self._bytes, self._first_lsn)
+        else:
+            self.transactions.empty += 1
+
+    def _row(self, change: RowChange) -> None:
+        known = self._by_version.get(change.relation.version)
+        table, key = self._known(change.relation) if known is None else known
+        new, old = change.new, change.old
+        size = _ROW_HEAD
+        if new is not None:
+            size += _tuple_size(new)
+        if old is not None:
+            size += _tuple_size(old)
+        if new is None:
+            table.deletes += 1
+        elif change.op == "update":
+            table.updates += 1
+            self._update(table, change, new)
+        else:
+            table.inserts += 1
+        if key and change.op != "insert":
+            self._touch(change.relation.version, key, old if change.old_kind == "K" else new)
+        table.bytes += size
+        self._bytes += size
+        self._rows += 1
+        self._anything = True
+        if self._first_lsn is None:
+            self._first_lsn = change.lsn
+
+    def _update(self, table: TableCount, change: RowChange, new: TupleData) -> None:
+        old = change.old
+        if change.old_kind == "O" and old is not None:
+            table.compared += 1
+            table.same += _same(old, new)
+        elif old is not None:
+            table.moved += 1
+        if UNCHANGED in new:
+            columns = change.relation.columns
+            table.unsent += 1
+            for index, cell in enumerate(new):
+                if cell is UNCHANGED:
+                    table.unsent_columns[columns[index].name if index < len(columns) else f"?{index + 1}"] += 1
+
+    def _touch(self, version: int, key: Sequence[int], cells: TupleData | None) -> None:
+        """A row of this key was changed."""
+        if cells is not None and key[-1] < len(cells):
+            self.hot_keys.add((version, tuple([cells[index] for index in key])))
+
+    def _truncate(self, change: TableTruncate) -> None:
+        self._known(change.relation)[0].truncates += 1
+        self._anything = True
+
+    def _message(self, message: LogicalMessage) -> None:
+        self.messages += 1
+        self.message_bytes += len(message.content)
+        self._anything = self._anything or message.transaction is not None
+
+    def _schema(self, event: SchemaChange) -> None:
+        found = [] if event.before is None else differences(event.before, event.now)
+        if not found:
+            return
+        if len(self.schema_changes) < _KEPT_SCHEMA_CHANGES:
+            self.schema_changes.append((event.now, found))
+        else:
+            self.more_schema_changes += 1
+
+    def _known(self, relation: Relation) -> tuple[TableCount, Sequence[int]]:
+        """The table of a version, and the places of its key's columns."""
+        known = self._by_version.get(relation.version)
+        if known is None:
+            table = self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation))
+            table.relation = relation
+            key = set(relation.key)
+            places = [index for index, column in enumerate(relation.columns) if column.name in key]
+            known = self._by_version[relation.version] = table, places
+            self._versions[relation.version] = relation
+        return known
+
+
+def _tuple_size(cells: TupleData) -> int:
+    """Bytes of a TupleData and the kind before it."""
+    size = 3 + len(cells)
+    for cell in cells:
+        if cell is not None and cell is not UNCHANGED:
+            size += 4 + len(cell)
+    return size
+
+
+def _same(old: TupleData, new: TupleData) -> bool:
+    """Whether an update changed nothing: a value that was not sent is the old one."""
+    return old == new or (
+        len(old) == len(new) and all(now is UNCHANGED or now == before for now, before in zip(new, old, strict=True))
+    )

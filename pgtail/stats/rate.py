@@ -1,0 +1,72 @@
+"""Floor 4, how much came when: rows and bytes by time, in bounded memory; knows no clock."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+_SECOND: Final = 1_000_000
+WIDTHS: Final = (
+    *(_SECOND // 1000, _SECOND // 100, _SECOND // 10, _SECOND, 10 * _SECOND, 60 * _SECOND, 600 * _SECOND),
+    *(3600 * _SECOND, 6 * 3600 * _SECOND, 86_400 * _SECOND, 10 * 86_400 * _SECOND, 100 * 86_400 * _SECOND),
+    *(1000 * 86_400 * _SECOND, 100_000 * 86_400 * _SECOND),
+)
+"""How long a bin may be, in microseconds; each a multiple of the one before."""
+_MOST: Final = 4096
+_STEPS: Final = (1, 2, 3, 5, 6, 10, 12, 15, 20, 30, 50, 100, 200, 500, 1000, 2000, 5000)
+"""How many bins may be shown as one."""
+
+
+class Series(NamedTuple):
+    """What came in equal steps of `width` microseconds from `start` on (microseconds since 2000)."""
+
+    start: int
+    width: int
+    rows: list[int]
+    bytes: list[int]
+
+
+class Rate:
+    """Counts by time of commit (microseconds since 2000), in bins that grow longer as more are needed."""
+
+    def __init__(self) -> None:
+        self._level = 0
+        self._bins: dict[int, tuple[int, int]] = {}
+
+    def add(self, time: int, rows: int, size: int) -> None:
+        """So many rows and bytes were committed then."""
+        bins, place = self._bins, time // WIDTHS[self._level]
+        before = bins.get(place)
+        bins[place] = (rows, size) if before is None else (before[0] + rows, before[1] + size)
+        while len(bins) > _MOST and self._level + 1 < len(WIDTHS):
+            self._level += 1
+            bins = self._bins = _grouped(bins, WIDTHS[self._level] // WIDTHS[self._level - 1])
+
+    def series(self, most: int) -> Series | None:
+        """All of it in at most `most` steps of a length that is easy to say; None where nothing came."""
+        if not self._bins:
+            return None
+        bins, level = self._bins, self._level
+        while True:
+            first, last = min(bins), max(bins)
+            for step in _STEPS:
+                if last // step - first // step < most:
+                    return _series(_grouped(bins, step), WIDTHS[level] * step)
+            level += 1
+            if level == len(WIDTHS):  # times from the beginning to the end of PostgreSQL's own
+                return _series(_grouped(bins, last - first + 1), WIDTHS[-1] * (last - first + 1))
+            bins = _grouped(bins, WIDTHS[level] // WIDTHS[level - 1])
+
+
+def _grouped(bins: dict[int, tuple[int, int]], by: int) -> dict[int, tuple[int, int]]:
+    """Bins that are so many times as long."""
+    found: dict[int, tuple[int, int]] = {}
+    for place, (rows, size) in bins.items():
+        before = found.get(place // by, (0, 0))
+        found[place // by] = (before[0] + rows, before[1] + size)
+    return found
+
+
+def _series(bins: dict[int, tuple[int, int]], width: int) -> Series:
+    first, last = min(bins), max(bins)
+    values = [bins.get(place, (0, 0)) for place in range(first, last + 1)]
+    return Series(first * width, width, [rows for rows, _ in values], [size for _, size in values])

@@ -1,0 +1,80 @@
+"""A direction of a connection is put together from whatever segments there are, and what is missing is told."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgtail.inputs.tcp import MOST_WAITING, Flow, Missing, Piece
+
+DATA = bytes(range(256)) * 40
+
+
+def taken(flow: Flow, segments: list[tuple[int, bytes]], *, last: int | None = None) -> list[Piece]:
+    pieces: list[Piece] = []
+    for number, data in segments:
+        pieces += flow.segment(number & 0xFFFFFFFF, data, last=last is not None and number + len(data) == last)
+    return [*pieces, *flow.end()]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(0, (1 << 32) - 1), st.integers(1, 900))
+def test_every_order_and_every_cut_gives_the_same_bytes(data: st.DataObject, first: int, most: int) -> None:
+    """Segments in any order, twice, and cut anew with overlaps."""
+    chance = random.Random(data.draw(st.integers()))
+    segments, start = [], 0
+    while start < len(DATA):
+        size = chance.randint(1, most)
+        back = chance.randint(0, min(start, size))
+        segments.append((first + start - back, DATA[start - back : start + size]))
+        start += size
+    segments += chance.sample(segments, len(segments) // 3)
+    # Near their places, as packets are that overtake each other; the first one stays, for it says where all begins.
+    segments[1:] = [segment for _, segment in sorted((i + chance.uniform(0, 8), s) for i, s in enumerate(segments[1:]))]
+    pieces = taken(Flow(first), segments)
+    assert all(isinstance(piece, bytes) for piece in pieces)
+    assert b"".join([piece for piece in pieces if isinstance(piece, bytes)]) == DATA
+
+
+@given(st.lists(st.booleans(), min_size=10, max_size=60), st.booleans())
+def test_what_was_not_captured_is_missing_in_its_place(there: list[bool], reordered: bool) -> None:
+    segments = [(7 + 100 * i, DATA[100 * i : 100 * i + 100]) for i, seen in enumerate(there) if seen]
+    if reordered:
+        segments.sort(key=lambda segment: segment[0] ^ 256)
+    end = 7 + 100 * len(there)
+    position, missing = 0, 0
+    for piece in taken(Flow(7), [*segments, (end, b"")], last=end):
+        if isinstance(piece, Missing):
+            assert not any(there[position // 100 : (position + piece.size) // 100])
+            position += piece.size
+            missing += piece.size
+        else:
+            assert piece == DATA[position : position + len(piece)]
+            position += len(piece)
+    assert position == 100 * len(there)
+    assert missing == 100 * there.count(False)
+
+
+def test_a_hole_is_given_up_when_too_much_waits_for_it() -> None:
+    flow, megabyte = Flow(0), bytes(1 << 20)
+    pieces: list[Piece] = []
+    number = 0
+    for number in range(1, 40):
+        pieces += flow.segment(number << 20, megabyte)
+        if pieces:
+            break
+    assert pieces[0] == Missing(1 << 20)
+    assert sum(len(piece) for piece in pieces[1:] if isinstance(piece, bytes)) > MOST_WAITING
+    assert [*flow.segment(number + 1 << 20, b"more")] == [b"more"]
+
+
+def test_the_end_is_where_fin_says() -> None:
+    flow = Flow(10)
+    assert [*flow.segment(13, b"de", last=True)] == []
+    assert [flow.over] == [False]
+    assert [*flow.segment(10, b"abc")] == [b"abc", b"de"]
+    assert [flow.over] == [True]
+    assert [*flow.segment(10, b"abcde")] == []
+    assert [*flow.segment(14, b"e")] == []  # a keepalive's byte

@@ -1,0 +1,151 @@
+"""The parts of the statistics that keep little of much: what they tell lies within what they promise."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgtail.stats.hotkeys import HotKeys
+from pgtail.stats.rate import WIDTHS, Rate
+from pgtail.stats.spread import Spread
+from pgtail.stats.transactions import KEPT, Commits, Transactions
+from pgtail.transaction import Transaction
+
+NUMBERS = st.integers(0, 30) | st.integers(0, 1 << 40)
+
+
+def keys_of(numbers: list[int]) -> list[tuple[int, tuple[bytes]]]:
+    return [(1, (b"%d" % number,)) for number in numbers]
+
+
+@given(st.lists(st.integers(0, 60) | st.integers(0, 5), max_size=400), st.integers(2, 40))
+def test_hot_keys_are_off_by_no_more_than_they_say(numbers: list[int], most: int) -> None:
+    keys = HotKeys(most)
+    for key in keys_of(numbers):
+        keys.add(key)
+    truth = Counter(keys_of(numbers))
+    found = dict(keys.top(1000, least=1))
+    assert keys.total == len(numbers)
+    assert len(found) <= most
+    for key, count in truth.items():
+        assert found.get(key, 0) <= count <= found.get(key, 0) + keys.error
+    assert keys.error <= 2 * len(numbers) // most
+
+
+def test_few_keys_are_counted_exactly() -> None:
+    keys = HotKeys(most=100)
+    numbers = [number for number in range(100) for _ in range(number)]
+    random.Random(5).shuffle(numbers)
+    for key in keys_of(numbers):
+        keys.add(key)
+    assert keys.error == 0
+    assert keys.top(3) == [((1, (b"99",)), 99), ((1, (b"98",)), 98), ((1, (b"97",)), 97)]
+
+
+def test_a_hot_key_is_found_among_very_many_cold_ones() -> None:
+    keys = HotKeys(most=1000)
+    for number in range(200_000):
+        keys.add((1, (b"%d" % number,)))
+        if number % 50 == 0:
+            keys.add((1, (b"hot",)))
+    [(key, count), *_] = keys.top(10)
+    assert key == (1, (b"hot",))
+    assert count <= 4000 <= count + keys.error
+    assert keys.error < 500
+
+
+def test_long_keys_take_no_more_room_than_they_may() -> None:
+    keys = HotKeys(most=1000, room=100_000)
+    for number in range(500):
+        keys.add((1, (b"%10d" % number * 300,)))
+    assert len(keys.top(1000, least=1)) <= 100_000 // 3000
+    assert keys.error > 0
+
+
+@given(st.lists(NUMBERS, min_size=1), st.sampled_from([1, 50, 95, 99, 100]))
+def test_a_spread_is_too_high_by_a_sixteenth_at_most(numbers: list[int], percent: int) -> None:
+    spread = Spread()
+    for number in numbers:
+        spread.add(number)
+    exact = sorted(numbers)[-(-len(numbers) * percent // 100) - 1]
+    assert exact <= spread.below(percent) <= exact + exact / 16
+    assert (spread.count, spread.total, spread.most) == (len(numbers), sum(numbers), max(numbers))
+    assert spread.below(100) == max(numbers)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(10**9), 10**9) | st.integers(-(1 << 62), 1 << 62), st.integers(0, 9)), min_size=1),
+    st.integers(2, 80),
+)
+def test_a_series_holds_everything_in_its_place(commits: list[tuple[int, int]], most: int) -> None:
+    rate = Rate()
+    for time, rows in commits:
+        rate.add(time, rows, 10 * rows)
+    series = rate.series(most)
+    assert series is not None
+    assert len(series.rows) == len(series.bytes) <= most
+    steps = [0] * len(series.rows)
+    for time, rows in commits:
+        steps[(time - series.start) // series.width] += rows
+    assert steps == series.rows
+    assert [10 * rows for rows in steps] == series.bytes
+
+
+def test_a_rate_of_many_moments_keeps_its_sum_in_few_bins() -> None:
+    rate = Rate()
+    for number in range(50_000):
+        rate.add(number * 7_000_003, 1, 1)
+    series = rate.series(60)
+    assert series is not None
+    assert sum(series.rows) == 50_000
+    assert max(series.rows[1:-1]) - min(series.rows[1:-1]) <= 2
+    assert all(after % before == 0 for before, after in itertools.pairwise(WIDTHS))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 90)), min_size=1, max_size=60),
+    st.integers(0, 3000),
+    st.integers(0, 100),
+)
+def test_how_long_ago_the_log_stood_somewhere_lies_between_the_bounds(
+    steps: list[tuple[int, int]], lsn: int, after: int
+) -> None:
+    commits, timeline, position, time = Commits(), [(0, 0)], 0, 0
+    for further, later in steps:
+        position, time = position + further, time + later
+        timeline.append((position, time))
+        commits.add(position, time)
+    lsn = min(lsn, position)
+    # The log reached `lsn` between the last commit at or before it, and the first one behind it.
+    earliest = max([when for where, when in timeline if where <= lsn])
+    least, most = commits.since(lsn, time + after)
+    behind = [when for where, when in timeline if where > lsn]
+    assert least == (time + after - behind[0] if behind else None)
+    assert most is None or most == time + after - earliest
+
+
+def test_thousands_of_commits_still_bound_the_time() -> None:
+    commits = Commits()
+    for number in range(100_000):
+        commits.add(number * 100, number)
+    for ago, off in ((90_000, 100), (50_000, 100), (1000, 1), (1, 1)):
+        least, most = commits.since((100_000 - ago) * 100 - 50, 100_000)
+        assert least is not None
+        assert most is not None
+        assert ago - off < least <= ago < most <= ago + off
+    assert len(commits._points) < 15_000
+    commits.add(10, 200_000)  # another stream
+    assert commits.since(5, 200_001) == (1, None)
+
+
+def test_the_largest_are_kept_in_order() -> None:
+    transactions = Transactions()
+    sizes = [(number * 7919) % 1000 for number in range(1000)]
+    for number, size in enumerate(sizes):
+        transactions.add(Transaction(number), 1, size, None)
+    assert [one.bytes for one in transactions.by_bytes.sizes()] == sorted(sizes, reverse=True)[:KEPT]
+    assert [one.transaction.xid for one in transactions.by_rows.sizes()] == list(range(KEPT))

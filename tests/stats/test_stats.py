@@ -1,0 +1,257 @@
+"""`pgtail stats` over what real servers sent: compared with the messages themselves, and with decode's lines."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.outputs.table_layout import width_of
+from tests.corpus import Capture, capture, captures
+from tests.decoding import decode
+from tests.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
+from tests.tools import make_man
+
+ALL = captures()
+WHOLE = [one for one in ALL if not any(message.in_stream for message in one.messages())]
+OPS = ("insert", "update", "delete")
+FULL: dict[str, Any] = {"identity": "f", "key": (0, 1)}
+
+
+def stats(*arguments: str | Path, data: bytes | None = None, status: int = 0) -> Any:
+    result = decode(*arguments, input=data, name="stats")
+    assert result.status == status, result.stderr
+    [report] = result.objects
+    return report
+
+
+def arguments_of(one: Capture) -> list[str | Path]:
+    assume = {"on": ["--assume", "streaming=on"], "parallel": ["--assume", "streaming=parallel"]}
+    return [one.forms["walsender.bin"], "--encoding", one.encoding, *assume.get(one.options.get("streaming", ""), [])]
+
+
+@pytest.mark.parametrize("one", ALL, ids=str)
+def test_the_counts_are_those_of_the_lines(one: Capture) -> None:
+    given = arguments_of(one)
+    lines = [json.loads(line) for line in decode(*given, "--transactions").lines]
+    report = stats(*given)
+    ops = Counter((line.get("schema"), line.get("table"), line["op"]) for line in lines)
+    for table in report["tables"]:
+        name = table.get("schema"), table.get("table")
+        same_name = [other for other in report["tables"] if (other.get("schema"), other.get("table")) == name]
+        for op in ("insert", "update", "delete", "truncate"):
+            assert sum(other[f"{op}s"] for other in same_name) == ops[*name, op]
+    rows = sum(count for (*_, op), count in ops.items() if op in ("insert", "update", "delete"))
+    found = report["transactions"]
+    assert found["rows"]["total"] == rows == sum(sum(table[f"{op}s"] for op in OPS) for table in report["tables"])
+    assert found["bytes"]["total"] == sum(table["bytes"] for table in report["tables"])
+    assert found["count"] + found["empty"] == sum(line["op"] in ("commit", "prepare") for line in lines)
+    assert report["messages"]["count"] == ops[None, None, "message"]
+    assert found["incomplete"] == 0
+    if report["rate"] is not None:
+        assert sum(report["rate"]["rows"]) == rows
+    assert sum(table["share"] for table in report["tables"]) == pytest.approx(1 if rows else 0, abs=1e-4)
+
+
+@pytest.mark.parametrize("one", WHOLE, ids=str)
+def test_bytes_are_those_of_the_row_messages(one: Capture) -> None:
+    sizes: Counter[int] = Counter()
+    for each in one.messages():
+        if each.data[:1] in b"IUD":
+            sizes[struct.unpack_from(">I", each.data, 1)[0]] += len(each.data)
+    report = stats(*arguments_of(one))
+    assert sum(sizes.values()) == sum(table["bytes"] for table in report["tables"])
+    found = sorted(table["bytes"] for table in report["tables"] if table["bytes"])
+    if len(found) == len(sizes):  # a table that was renamed is told under each of its names
+        assert found == sorted(sizes.values())
+
+
+def test_a_streamed_transaction_counts_as_the_same_one_that_came_whole() -> None:
+    whole, streamed = (stats(*arguments_of(capture("C_stream", name))) for name in ("p2_nostream", "p2_stream"))
+    assert whole["tables"] == streamed["tables"]
+    assert whole["transactions"]["rows"] == streamed["transactions"]["rows"]
+    assert whole["transactions"]["bytes"] == streamed["transactions"]["bytes"]
+    assert whole["hot_keys"] == streamed["hot_keys"]
+
+
+@pytest.mark.parametrize("form", ["recv.bin", "peek.csv", "peek.hex", "walsender.bin", "copy.bin"])
+def test_every_form_gives_the_same_numbers(form: str) -> None:
+    one = capture("A_dml", "p1")
+    report, reference = stats(one.forms[form]), stats(one.forms["walsender.bin"])
+    assert report["tables"] == reference["tables"]
+    assert report["hot_keys"] == reference["hot_keys"]
+    # Only a form with positions tells how long a transaction took.
+    took = [one["seconds_at_most"] for one in report["transactions"]["most_rows"]]
+    assert all(one is None for one in took) == (form == "recv.bin")
+
+
+def one_of(*changes: bytes, xid: int = 7) -> list[bytes]:
+    return [begin(xid), *changes, commit()]
+
+
+def test_updates_that_changed_nothing_are_told_where_the_old_row_is_known() -> None:
+    dump = lengths(
+        *[relation(**FULL), relation(200, "k")],
+        *one_of(
+            update(["1", "a"], ["1", "a"], "O"),
+            update(["1", UNCHANGED], ["1", "a"], "O"),
+            update(["1", "b"], ["1", "a"], "O"),
+            update([None, "a"], ["1", "a"], "O"),
+            update(["1", ""], ["1", None], "O"),
+            update(["1", "a"], oid=200),
+            update(["2", UNCHANGED], ["1", None], oid=200),
+        ),
+    )
+    full, key = stats(data=dump)["tables"]
+    assert (full["updates"], full["updates_compared"], full["updates_without_change"]) == (5, 5, 2)
+    assert (full["key_updates"], full["updates_with_unsent_toast"], full["unsent_toast"]) == (0, 1, {"v": 1})
+    assert (key["updates"], key["updates_compared"], key["updates_without_change"]) == (2, 0, 0)
+    assert (key["key_updates"], key["updates_with_unsent_toast"], key["unsent_toast"]) == (1, 1, {"v": 1})
+
+
+def test_hot_keys_are_those_of_updates_and_deletes() -> None:
+    dump = lengths(
+        relation(),
+        *one_of(*[insert("5", "x") for _ in range(9)], update(["5", "a"]), update(["6", "a"], ["5", None])),
+        *one_of(delete("5", None), delete("6", None), update(["7", "a"])),
+    )
+    found = stats(data=dump)["hot_keys"]
+    assert found == {
+        "counted": 5,
+        "error": 0,
+        "keys": [{"schema": "public", "table": "t", "key": {"id": 5}, "changes": 3}],
+    }
+
+
+def test_filters_say_what_is_counted() -> None:
+    one = capture("A_dml", "p1")
+    everything, report = stats(*arguments_of(one)), stats(*arguments_of(one), "-t", "t_d*", "--op", "insert")
+    [table] = report["tables"]
+    assert (table["table"], table["updates"], table["deletes"], table["share"]) == ("t_default", 0, 0, 1)
+    [before] = [other for other in everything["tables"] if other["table"] == "t_default"]
+    assert table["inserts"] == before["inserts"] == report["transactions"]["rows"]["total"]
+    assert report["transactions"]["count"] < everything["transactions"]["count"]
+
+
+def test_schema_changes_say_what_differs() -> None:
+    found = stats(*arguments_of(capture("A_ddl", "p1")))["schema_changes"]
+    assert {"schema": "public", "table": "d", "differences": ["column c added"]} in found
+    assert {"schema": "s2", "table": "d_renamed", "differences": ["renamed from public.d_renamed"]} in found
+    assert all(change["differences"] for change in found)
+
+
+def test_what_came_before_damage_is_told() -> None:
+    dump = lengths(relation(), *one_of(insert("1", "a")))
+    report = stats(data=dump + b"\0\0\0\x05wrong", status=1)
+    assert report["transactions"]["count"] == 1
+    report = stats(data=dump + lengths(begin(8), insert("2", "b")))
+    assert (report["transactions"]["count"], report["transactions"]["incomplete"]) == (1, 1)
+
+
+def test_an_empty_dump_is_a_report_of_nothing() -> None:
+    report = stats(data=b"")
+    assert report["transactions"]["count"] == 0
+    assert report["tables"] == []
+    assert report["rate"] is None
+
+
+def test_nothing_to_read_and_options_that_do_not_go_together() -> None:
+    for arguments, words in (
+        ([], "name FILEs, or a slot"),
+        (["--slot", "s", "a", "b"], "give one DSN"),
+        (["--slot", "s", "--input-format", "raw"], "--input-format is for dumps"),
+    ):
+        result = decode(*arguments, name="stats")
+        assert (result.status, result.stdout) == (2, b"")
+        assert words in result.stderr
+
+
+# -- tables for people -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    def show(*arguments: str | Path, data: bytes | None = None, width: int = 80) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        result = decode("-o", "table", *arguments, input=data, name="stats")
+        assert result.status == 0, result.stderr
+        return result.stdout.decode()
+
+    return show
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("name", ["A_dml", "A_ddl", "C_stream", "A_names", "D_twophase"])
+def test_no_line_is_wider_than_the_terminal(page: Callable[..., str], name: str, width: int) -> None:
+    one = next(one for one in ALL if one.scenario.name == name)
+    text = page(*arguments_of(one), width=width)
+    assert len(text.splitlines()) > 10
+    assert max(map(width_of, text.splitlines())) <= width
+    assert "\x1b" not in text
+    assert "\x1b[" in page(*arguments_of(one), "--color", "always", width=width)
+
+
+def test_what_is_shown(page: Callable[..., str]) -> None:
+    text = page(*arguments_of(capture("A_dml", "p1")))
+    for words in (
+        "● 62 transactions  692 rows  59.0 kB",
+        r"public.t_default +317 +12 +292 +0 +25.9 kB +43.9 %",
+        r"rows up to +1 +5 +300 +300",
+        r"xid 829  0/1996908  22:06:14 +300 +18.5 kB",
+        r"a column is 0.001 s, the highest 300 rows",
+        r"public.t_toast +6 +1 +\? +4 \(big\)",
+        r"public.t_full +2 +0 +0 of 2 +0",
+        r"public.t_toast id=1 +3",
+        "without tables of REPLICA IDENTITY FULL",
+    ):
+        assert re.search(words, text), text
+
+
+def test_names_and_keys_from_a_peer_do_not_drive_the_terminal(page: Callable[..., str]) -> None:
+    name = "evil\x1b[31m"
+    dump = lengths(
+        relation(100, name, [(name, 25)]),
+        relation(100, name, [(f"{name}2", 25), ("w", 25)]),
+        *one_of(
+            update(["a\x1b]0;x\x07", UNCHANGED]), update(["a\x1b]0;x\x07", UNCHANGED]), truncate(100), message(b"m")
+        ),
+    )
+    text = page(data=dump, width=160)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert text.count("evil\\x1b[31m") >= 4
+    assert "E'a\\x1b]0;x\\x07'" in text
+
+
+def test_of_many_tables_the_largest_are_shown(page: Callable[..., str]) -> None:
+    tables = [relation(100 + number, f"t{number}") for number in range(100)]
+    rows = [insert("1", "x" * number, oid=100 + number) for number in range(100)]
+    text = page(data=lengths(*tables, *one_of(*rows)))
+    assert "public.t99 " in text
+    assert "public.t69 " not in text
+    assert "and 70 tables more: 70 rows, " in text
+
+
+def test_every_key_of_the_report_is_documented() -> None:
+    def keys(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, below in value.items():
+                if key not in ("unsent_toast", "key"):
+                    yield from keys(below)
+                yield key
+        elif isinstance(value, list):
+            for one in value:
+                yield from keys(one)
+
+    page = re.sub(r"\\f[BIP]", "", (make_man.MAN / "pgtail-stats.1").read_text())
+    reports = [stats(*arguments_of(capture(name, "p3_2pc"))) for name in ("D_twophase",)]
+    reports += [stats(*arguments_of(capture(name, "p1"))) for name in ("A_dml", "A_ddl", "Z_small")]
+    found = set(keys(reports))
+    assert {"gid", "longest", "differences", "changes"} <= found
+    assert {key for key in found if not re.search(rf"\b{key}\b", page)} == set()
