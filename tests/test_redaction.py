@@ -59,7 +59,8 @@ def values(one: Capture) -> Iterator[str]:
 def inspect(*arguments: str | Path) -> Result:
     """`pgtail inspect`, in this process."""
     out = Path(str(arguments[0])) / "out"
-    ran = CliRunner().invoke(main, ["inspect", "-f", str(out), *map(str, arguments[1:])], catch_exceptions=False)
+    command = ["inspect", "-f", str(out), *map(str, arguments[1:])]
+    ran = CliRunner(env={"COLUMNS": "160"}).invoke(main, command, catch_exceptions=False)
     return Result(ran.exit_code, out.read_bytes(), ran.stderr)
 
 
