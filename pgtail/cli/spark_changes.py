@@ -43,7 +43,6 @@ def command(places: tuple[str, ...], **options: Any) -> None:
     \b
     pgtail spark changes captures/shop warehouse
     pgtail spark changes --watch --every 1m captures/shop warehouse
-    spark-sql -e "SELECT op, count(*) FROM parquet.\\`warehouse/changes\\` GROUP BY op"
     """
     from pgtail.cli.common import exit_statuses, say
 

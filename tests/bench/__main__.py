@@ -18,6 +18,7 @@ from tests.bench.contenders import Contender, contenders
 from tests.bench.latency import latency
 from tests.bench.live import Drain, live_server
 from tests.bench.measure import FLOOR, Cost, Failed, Run, run
+from tests.bench.on_spark import on_spark
 from tests.bench.workload import SIZES, WORK, Backlog, Size
 
 ROUNDS = 5
@@ -50,6 +51,7 @@ def main() -> None:
             console.print(_table(costs, backlog, output))
     finally:
         FILE.unlink(missing_ok=True)
+    on_spark(backlog, console)
     _live(backlog.size)
     console.print("\nCPU: user and system time; ratio: CPU time, as a multiple of the first line's.")
     console.print("framing (finding where frames end, nothing else) and cat show what limits there are.")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,24 @@ def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 1
     assert done.output.startswith(f"pgtail: error: file:{tmp_path}/capture/0000")
+
+
+def test_the_queries_in_the_readme_run_on_what_the_command_writes(spark: Any, tmp_path: Path) -> None:
+    readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
+    [block] = [found[1] for found in re.finditer(r"```sql\n(.*?)```", readme, re.DOTALL) if "warehouse" in found[1]]
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture")
+    Datasets(spark, str(tmp_path / "warehouse")).update([str(tmp_path / "capture")])
+    statements = block.replace("parquet.`warehouse", f"parquet.`{tmp_path}/warehouse").replace(
+        "'orders'", "'t_default'"
+    )
+    _, counted, history = [spark.sql(text).collect() for text in statements.split(";") if text.strip()]
+    rows = rows_of(paths)
+    counts = Counter((row["schema"], row["table"], row["op"]) for row in rows)
+    assert {(row.schema, row.table, row.op): row[3] for row in counted} == counts
+    ids = [{**(row["old"] or {}), **(row["new"] or {})}.get("id") for row in rows]
+    of_row = [row for row, id_ in zip(rows, ids, strict=True) if row["table"] == "t_default" and id_ == "1"]
+    assert [row.op for row in history] == [row["op"] for row in of_row]
+    assert len(history) > 1
 
 
 @pytest.mark.parametrize(

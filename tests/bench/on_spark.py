@@ -1,0 +1,205 @@
+"""`changes` beside the usual way, spark.read.json of wal2json's lines with a given schema, each written to Parquet.
+
+Both in one session that is warm, in turn; CPU time is that of the whole process tree. Only Linux tells it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from pgtail.captures.dumps import record_dumps
+from pgtail.captures.recorder import Rotation
+from pgtail.errors import OptionError
+from pgtail.spark.session import check_installed
+from tests.bench.workload import WORK, Backlog
+
+ROUNDS: Final = 5
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+_LINES: Final = (
+    "action string, xid bigint, lsn string, timestamp string, schema string, `table` string, "
+    "columns array<struct<name: string, type: string, value: string>>, "
+    "identity array<struct<name: string, type: string, value: string>>"
+)
+"""What wal2json's format-version 2 has, for a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one run: seconds, and the largest worker's megabytes."""
+
+    wall: float
+    cpu: float
+    worker: float
+
+
+def on_spark(backlog: Backlog, console: Console) -> None:
+    """Print the comparison, or why there is none."""
+    try:
+        check_installed()
+    except OptionError as error:
+        console.print(f"left out: Spark: {str(error).splitlines()[0]}", markup=False)
+        return
+    if not Path("/proc/self/stat").exists():
+        console.print("left out: Spark: only Linux tells the CPU time of a process tree")
+        return
+    from pgtail.spark.session import session
+
+    capture, lines = _capture(backlog), _lines(backlog)
+    began = time.monotonic(), _tree_cpu()
+    with session("local[2]") as spark:
+        spark.range(1).count()
+        start = Cost(time.monotonic() - began[0], _tree_cpu() - began[1], 0)
+        ways = _ways(spark, capture, lines)
+        runs: dict[str, list[Cost]] = {name: [] for name in ways}
+        for round_ in range(ROUNDS + 1):
+            for name, way in ways.items():
+                cost = _measured(way)
+                if round_:  # the first one warms up
+                    runs[name].append(cost)
+    console.print()
+    console.print(_table(runs, backlog, start))
+    with session("local[1]") as spark:
+        one = _decoding(spark, capture)
+    with session("local[2]") as spark:
+        two = _decoding(spark, capture)
+    console.print(f"decoding alone, rows per CPU-second: on two cores {one / two:.0%} of those on one", markup=False)
+
+
+def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None]]:
+    from pgtail.spark import changes
+    from pgtail.spark.update import Datasets
+
+    out = WORK / "on_spark"
+
+    def ours() -> None:
+        changes(spark, str(capture)).write.mode("overwrite").parquet(str(out / "changes"))
+
+    def usual() -> None:
+        spark.read.schema(_LINES).json(str(lines)).write.mode("overwrite").parquet(str(out / "usual"))
+
+    def whole() -> None:
+        shutil.rmtree(out / "datasets", ignore_errors=True)
+        Datasets(spark, str(out / "datasets")).update([str(capture)])
+
+    return {"read.json of wal2json": usual, "changes": ours, "pgtail spark changes (sorted, 3 datasets)": whole}
+
+
+def _decoding(spark: Any, capture: Path) -> float:
+    """CPU seconds of the decode stage alone, the least of three."""
+    from pgtail.spark import changes
+
+    def decode() -> None:
+        changes(spark, str(capture)).write.format("noop").mode("overwrite").save()
+
+    decode()
+    return min(_measured(decode).cpu for _ in range(3))
+
+
+def _measured(way: Callable[[], None]) -> Cost:
+    wall, cpu = time.monotonic(), _tree_cpu()
+    way()
+    return Cost(time.monotonic() - wall, _tree_cpu() - cpu, _largest_worker())
+
+
+def _tree() -> list[tuple[int, list[str]]]:
+    """This process and all below it: number, and the fields of its stat behind the name."""
+    found: dict[int, list[str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                found[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+    below = {os.getpid()}
+    while more := {pid for pid, fields in found.items() if int(fields[1]) in below} - below:
+        below |= more
+    return [(pid, found[pid]) for pid in below if pid in found]
+
+
+def _tree_cpu() -> float:
+    """Seconds that the tree has used, with its children that have ended and were waited for."""
+    return sum(sum(map(int, fields[11:15])) for _, fields in _tree()) / _TICK
+
+
+def _largest_worker() -> float:
+    """The most memory, in megabytes, that one of Spark's Python workers had so far."""
+    peaks = [0]
+    for pid, _ in _tree():
+        try:
+            if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                status = Path(f"/proc/{pid}/status").read_text()
+                peaks += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
+        except OSError:
+            continue
+    return max(peaks) / 1024
+
+
+def _capture(backlog: Backlog) -> Path:
+    """The backlog as a capture, in segments of 64 MiB."""
+    folder = WORK / f"{backlog.size.name}.capture"
+    if not folder.exists():
+        draft = folder.with_suffix(".draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        record_dumps(
+            [str(backlog.lengths)],
+            draft,
+            format="lengths",
+            assume=None,
+            encoding="utf-8",
+            rotation=Rotation(),
+            compress=True,
+            tell=lambda text: None,
+        )
+        draft.rename(folder)
+    return folder
+
+
+def _lines(backlog: Backlog) -> Path:
+    """The same changes as wal2json writes them."""
+    path = WORK / f"{backlog.size.name}.wal2json"
+    if not path.exists():
+        draft = path.with_suffix(".draft")
+        options = ["include-transaction=off", "include-xids", "include-lsn", "include-timestamp"]
+        command = [sys.executable, "-m", "pgtail", "decode", "-o", "wal2json", "-f", str(draft), str(backlog.lengths)]
+        subprocess.run([*command, *[f"--wal2json={option}" for option in options]], check=True)
+        draft.rename(path)
+    return path
+
+
+def _table(runs: dict[str, list[Cost]], backlog: Backlog, start: Cost) -> Table:
+    table = Table(
+        title=f"{backlog.size.changes:,} changes to Parquet on Spark, local[2], warm; medians of {ROUNDS} in turn;"
+        f" starting a session: {start.wall:.1f} s, {start.cpu:.1f} s CPU",
+        title_justify="left",
+        box=None,
+    )
+    table.add_column("way", no_wrap=True)
+    for heading in ("CPU s", "ratio", "wall s", "ratio", "worker MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    [usual, *_] = runs.values()
+    cpu, wall = [statistics.median(getattr(cost, name) for cost in usual) for name in ("cpu", "wall")]
+    for name, costs in runs.items():
+        own_cpu, own_wall = [statistics.median(getattr(cost, kind) for cost in costs) for kind in ("cpu", "wall")]
+        peak = max(cost.worker for cost in costs)
+        table.add_row(
+            name,
+            f"{own_cpu:.2f}",
+            f"{own_cpu / cpu:.2f}",
+            f"{own_wall:.2f}",
+            f"{own_wall / wall:.2f}",
+            f"{peak:.0f}" if peak else "-",
+        )
+    return table
