@@ -62,7 +62,8 @@ class Row:
     since: Moment
     undecoded: frozenset[str] = frozenset()
     until: Moment | None = None
-    relation: str = field(default="", compare=False)
+    unknown: list[str] = field(default_factory=list, compare=False)
+    """Of a row as it was: the columns of that time of which nothing is known."""
 
 
 class Fold:
@@ -97,6 +98,19 @@ class Fold:
         """The rows as they are now."""
         for rows in self._rows.values():
             yield from rows
+
+    def identifier(self, row: Row) -> list[str | None]:
+        """What tells a row from all others of the table: its key; all of it under identity full; else its change."""
+        version = self._version
+        if version is not None and version.key:
+            return [row.values.get(name) for name in version.key]
+        if version is not None and version.full:
+            return [part for pair in sorted(row.values.items()) for part in pair]
+        return [str(row.since.position), str(row.since.seq)]
+
+    def unknown(self, row: Row) -> list[str]:
+        """The columns of the table of which nothing is known in this row."""
+        return [] if self._version is None else [c.name for c in self._version.columns if c.name not in row.values]
 
     def take(self, changes: Iterable[Change]) -> Fold:
         """Apply changes, in order."""
@@ -212,4 +226,5 @@ class Fold:
         """The row is no more. One that only its own transaction has seen never was."""
         if self._history and row.since.position < moment.position:
             row.until = moment
+            row.unknown = self.unknown(row)
             self.closed.append(row)

@@ -1,6 +1,6 @@
 """Floor 7, the versions of a table and what a row becomes from one to the next; knows no Spark and no Arrow array.
 
-pgoutput tells a table's columns, not what ALTER TABLE did with the rows. What it does not tell is unknown, never guessed.
+pgoutput tells a table's columns, not what ALTER TABLE did with its rows. What that leaves open is unknown, not guessed.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-
-import pyarrow as pa
 
 from pgtail.spark.types import STRING, Declared, arrow_type, widest
 from pgtail.values.oids import BUILTIN
@@ -74,10 +72,15 @@ def kept(before: Version, now: Version) -> dict[str, str]:
     """The columns whose values stay known from one version to the next: name before -> name now.
 
     A column at the same place with another name and the same type counts as renamed, as long as the number of columns
-    is the same: the wire has no column numbers. What a USING expression of ALTER TABLE made of values, it does not tell.
+    is the same: the wire has no column numbers. It does not tell a USING expression of ALTER TABLE either. Where rows
+    are found by a column's text, that has to stay the same to the letter.
     """
     old, new = dict(before.columns), dict(now.columns)
-    found = {name: name for name, declared in old.items() if name in new and keeps_text(declared, new[name])}
+    found = {}
+    for name, declared in old.items():
+        stays = same_text if now.full or name in now.key else same_value
+        if name in new and stays(declared, new[name]):
+            found[name] = name
     if len(before.columns) == len(now.columns):
         for was, becomes in zip(before.columns, now.columns, strict=True):
             if was.name not in new and becomes.name not in old and was.declared == becomes.declared:
@@ -91,13 +94,15 @@ def same_key(before: Version, now: Version) -> bool:
     return tuple(columns.get(name) for name in before.key) == now.key
 
 
+_INTEGERS: Final = frozenset({"int2", "int4", "int8"})
+_EXACT: Final = _INTEGERS | {"numeric"}
 _TEXTS: Final = frozenset({"text", "varchar"})
 _SAME_AS_TEXT: Final = frozenset({"text", "varchar", "int2", "int4", "int8", "oid", "numeric", "uuid", "json", "name"})
 """The types whose cast to text gives their output, whatever the session's settings were."""
 
 
-def keeps_text(before: Declared, now: Declared) -> bool:
-    """Whether ALTER TABLE ... TYPE, without USING, leaves PostgreSQL's text of a value right, or its typed value."""
+def same_text(before: Declared, now: Declared) -> bool:
+    """Whether ALTER TABLE ... TYPE, without USING, leaves PostgreSQL's text of every value as it was."""
     if (before.oid, before.typmod) == (now.oid, now.typmod):
         return True
     if before.oid not in BUILTIN or now.oid not in BUILTIN:
@@ -105,18 +110,23 @@ def keeps_text(before: Declared, now: Declared) -> bool:
     was, becomes = BUILTIN[before.oid].name, BUILTIN[now.oid].name
     if becomes in _TEXTS and was in _SAME_AS_TEXT:
         return now.typmod < 0 or (was == becomes and 0 <= before.typmod <= now.typmod)
-    if was == becomes == "numeric" and now.typmod < 0:
-        return True
     if was == becomes and was in ("timestamp", "timestamptz"):
         return now.typmod in (-1, 6)
-    one, other = arrow_type(before), arrow_type(now)
-    numbers = other != STRING and (pa.types.is_integer(one) or pa.types.is_decimal(one))
-    return (numbers and widest((one, other)) == other) or (was in ("int2", "int4", "int8") and before_numeric(now))
+    if becomes == "numeric" and now.typmod < 0:
+        return was in _EXACT
+    return was in _INTEGERS and becomes in _INTEGERS and _holds(before, now)
 
 
-def before_numeric(now: Declared) -> bool:
-    """Whether this is numeric without limits, which takes every number as it stands."""
-    return BUILTIN[now.oid].name == "numeric" and now.typmod < 0
+def same_value(before: Declared, now: Declared) -> bool:
+    """Whether ALTER TABLE ... TYPE, without USING, leaves every value as it was; decimals may get other zeros."""
+    if same_text(before, now):
+        return True
+    numbers = all(one.oid in BUILTIN and BUILTIN[one.oid].name in _EXACT for one in (before, now))
+    return numbers and arrow_type(now) != STRING and _holds(before, now)
+
+
+def _holds(before: Declared, now: Declared) -> bool:
+    return bool(widest((arrow_type(before), arrow_type(now))) == arrow_type(now))
 
 
 def names(versions: Iterable[Version]) -> dict[str, list[Declared]]:
