@@ -1,6 +1,6 @@
-"""Floor 7, the fold as a task runs it: Arrow batches of events, sorted by group and order -> batches of rows; no pyspark.
+"""Floor 7, the fold as a task runs it: Arrow batches of events, in groups and in order -> batches of rows.
 
-A group is some keys of one table, or all of it.
+A group is some keys of one table, or all of it. Imports no pyspark.
 """
 
 from __future__ import annotations

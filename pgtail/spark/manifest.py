@@ -44,8 +44,13 @@ class TableFiles:
     """Whether its rows can no more be found by a hash of what identifies them: all buckets are done as one."""
     files: dict[int, list[str]] = field(default_factory=dict)
     closed: list[str] = field(default_factory=list)
-    size: int = 0
-    """Bytes in `files`."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of each of `files`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the table's rows."""
+        return sum(self.sizes.values())
 
     @property
     def current(self) -> Version:
@@ -61,7 +66,7 @@ class TableFiles:
             "whole": self.whole,
             "files": {str(bucket): paths for bucket, paths in self.files.items()},
             "closed": self.closed,
-            "size": self.size,
+            "sizes": self.sizes,
         }
 
     @classmethod
@@ -74,7 +79,7 @@ class TableFiles:
             found["whole"],
             {int(bucket): list(paths) for bucket, paths in found["files"].items()},
             list(found["closed"]),
-            found["size"],
+            found["sizes"],
         )
 
 

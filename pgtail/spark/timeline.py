@@ -15,8 +15,8 @@ from pgtail.spark.manifest import TableFiles
 from pgtail.spark.versions import Version, same_key
 
 Mode: TypeAlias = Literal["key", "bag", "append", "whole"]
-"""How rows are found: by their key, by all of them (identity full), never (no identity); whole: tables whose rows cannot
-be spread over tasks because the way to find them changed."""
+"""How rows are found: by their key, by all of their values (identity full), never (no identity); whole: by different
+ways within the batch, so that one task has to have all rows of the table."""
 
 
 class Run(NamedTuple):
@@ -105,7 +105,7 @@ def stays_whole(plan: TablePlan, stored: TableFiles | None) -> bool:
 
 
 def roots(moves: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
-    """Keys that rows moved between, as (relid, hash before, hash now) -> one of the hashes for all that hang together."""
+    """Keys that rows moved between, as (relid, hash before, hash now) -> one hash for all that hang together."""
     parents: dict[tuple[int, int], int] = {}
 
     def root(relid: int, one: int) -> int:
