@@ -6,11 +6,11 @@ Only the buckets that a batch touches are read and written anew.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ _FOLDED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
     """How to apply. `until` is an LSN or a time: what was committed later is left out, as in a recovery target.
 
@@ -55,15 +55,15 @@ class Settings:
     bucket_size: int = BUCKET_SIZE
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Applied:
     """What applying came to. `behind` is the place up to which the state now goes."""
 
     behind: Place
     changes: int = 0
     waiting: MissingSegment | None = None
-    gaps: list[dict[str, Any]] = field(default_factory=list)
-    unknown_tables: list[int] = field(default_factory=list)
+    gaps: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    unknown_tables: list[int] = dataclasses.field(default_factory=list)
     """OIDs of tables that were never described: nothing of them can be applied."""
 
 
@@ -175,7 +175,7 @@ class _Batch:
         survey = [row for row in _survey(rows) if row["relid"] is not None]
         if not survey:
             return 0
-        versions = _versions(relations, {row["relid"] for row in survey})
+        versions = _versions(relations, survey)
         result.unknown_tables = sorted({r["relid"] for r in survey if (r["relid"], r["relation"]) not in versions})
         survey = [row for row in survey if row["relid"] not in result.unknown_tables]
         truncates = _truncates(rows) if any(row["truncates"] for row in survey) else []
@@ -337,11 +337,12 @@ def _truncates(rows: DataFrame) -> list[tuple[int, Moment]]:
     return [(relid, Moment(*moment)) for relid, *moment in found]
 
 
-def _versions(relations: DataFrame, relids: Iterable[int]) -> dict[tuple[int, str], Version]:
-    """The versions of these tables, by relid and fingerprint."""
-    rows = relations.filter(F.col("relid").isin(*relids)).dropDuplicates(["relid", "relation"]).collect()
-    found = [Version.of(row.asDict(recursive=True)) for row in rows]
-    return {(version.relid, version.relation): version for version in found}
+def _versions(relations: DataFrame, survey: Iterable[Row]) -> dict[tuple[int, str], Version]:
+    """The versions of these tables, by OID and fingerprint, which two tables of one name have in common."""
+    wanted = {(row["relid"], row["relation"]) for row in survey}
+    rows = relations.dropDuplicates(["relation"]).collect()
+    known = {row["relation"]: Version.of(row.asDict(recursive=True)) for row in rows}
+    return {(relid, one): dataclasses.replace(known[one], relid=relid) for relid, one in wanted if one in known}
 
 
 def _stored(folded: DataFrame, spread: DataFrame) -> DataFrame:
