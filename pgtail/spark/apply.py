@@ -89,28 +89,33 @@ def apply(
     relations: DataFrame,
     pieces: Sequence[Piece] | None = None,
     settings: Settings = Settings(),
+    *,
+    known: Iterable[str] = (),
 ) -> Applied:
     """Bring the state in the folder `root` up to the changes. What of them is in it already changes nothing.
 
     `pieces` are the parts of the stream that `changes` holds whole; without them it is taken to be everything from its
-    first to its last row. Raises MissingSegment and other InputErrors, OptionError, OutputError.
+    first to its last row. `known` are names of segments that are there without a part of their own. Raises MissingSegment and other InputErrors, OptionError, OutputError.
     """
     store = Store(spark, root)
     manifest = copy.deepcopy(store.manifest)
     if store.exists and manifest.history != settings.history:
         raise OptionError(f"{root} holds {'history' if manifest.history else 'state'}: keep each in its own folder")
     given = _all_of(changes) if pieces is None else pieces
-    parts, last, gaps, missing = next_part(manifest, given, allow_gap=settings.allow_gap)
-    if missing is not None and not settings.wait:
-        raise missing
-    new = changes.filter(_within(parts))
-    parts, new = _cut(parts, new, settings.until, manifest)
-    result = Applied(manifest.behind, waiting=missing, gaps=gaps)
+    now = next_part(manifest, given, known, allow_gap=settings.allow_gap)
+    if now.missing is not None and not settings.wait:
+        raise now.missing
+    result = Applied(manifest.behind, waiting=now.missing, gaps=now.gaps)
+    if not now.parts:
+        return result
+    # The first condition is one that Parquet's statistics know how to use.
+    new = changes.filter(F.col("position") >= now.parts[0][0][0]).filter(_within(now.parts))
+    parts, new = _cut(now.parts, new, settings.until, manifest)
     if parts:
         result.changes = _Batch(spark, store, manifest, settings).run(new, relations, result)
         manifest.applied = joined([*manifest.applied, *parts])
-        manifest.last = last
-        manifest.gaps += gaps
+        manifest.last = now.last
+        manifest.gaps += now.gaps
         manifest.history = settings.history
         result.behind = manifest.behind
         store.commit(manifest, settings.retain)

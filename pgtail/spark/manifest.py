@@ -6,7 +6,7 @@ It is replaced in one step. What it does not name does not exist for readers.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,14 +23,15 @@ Place: TypeAlias = tuple[int, int]
 class Piece(NamedTuple):
     """A part of the stream that lies whole before us: from a place on (inclusive) up to another one (exclusive).
 
-    `name` and `predecessor` are a segment's and that of the segment before it: '' for the first of a capture, None
-    where nothing is known about it.
+    `name` and `predecessor` are a segment's and that of the segment before it, '' where there is none. `open`: the
+    stream goes on inside a transaction, in a segment that follows.
     """
 
     first: Place
     behind: Place
     name: str = ""
-    predecessor: str | None = None
+    predecessor: str = ""
+    open: bool = False
 
 
 @dataclass(slots=True)
@@ -158,32 +159,50 @@ class MissingSegment(InputError):
         self.missing = missing
 
 
+@dataclass(slots=True)
+class Next:
+    """What of some pieces is to be applied now: the parts that are new, and the last segment's name.
+
+    `gaps` are those that are gone over; `missing` is what is waited for.
+    """
+
+    parts: list[tuple[Place, Place]]
+    last: str
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+    missing: MissingSegment | None = None
+
+
 def next_part(
-    manifest: Manifest, pieces: Sequence[Piece], *, allow_gap: bool
-) -> tuple[list[tuple[Place, Place]], str, list[dict[str, Any]], MissingSegment | None]:
-    """What of the pieces is to be applied now: the parts that are new, the last segment's name, gaps gone over, and
-    the segment that is waited for. Raises InputError for a piece that comes too late."""
-    parts: list[tuple[Place, Place]] = []
-    gaps: list[dict[str, Any]] = []
-    last, behind = manifest.last, manifest.behind
-    known = {last}
-    for piece in sorted(set(pieces), key=lambda one: one[:2]):
-        known.add(piece.name)
-        if any(first <= piece.first and piece.behind <= end for first, end in [*manifest.applied, *parts]):
-            continue
-        if piece.first < behind and piece.behind <= behind:
-            raise InputError(
-                f"the segment {piece.name or piece.first} belongs into a gap that was gone over: "
-                "make the state anew, in another directory"
-            )
-        if piece.predecessor and piece.predecessor not in known:
-            missing = MissingSegment(piece.predecessor, piece.name)
-            if not allow_gap:
-                return parts, last, gaps, missing
-            gaps.append({"missing": piece.predecessor, "before": piece.name, "place": list(piece.first)})
-        parts.append((max(piece.first, behind), piece.behind))
-        last, behind = piece.name, piece.behind
-    return parts, last, gaps, None
+    manifest: Manifest, pieces: Iterable[Piece], known: Iterable[str] = (), *, allow_gap: bool = False
+) -> Next:
+    """What is to be applied of pieces. `known` are names of further segments that are there, with nothing of their own.
+
+    Raises InputError for a piece that comes too late.
+    """
+    found = Next([], manifest.last)
+    behind, unended = manifest.behind, None
+    there = {manifest.last, *known}
+    for piece in sorted(set(pieces)):
+        there.add(piece.name)
+        if not any(first <= piece.first and piece.behind <= end for first, end in [*manifest.applied, *found.parts]):
+            if piece.behind <= behind:
+                raise InputError(
+                    f"the segment {piece.name or piece.first} belongs into a gap that was gone over: "
+                    "make the state anew, in another directory"
+                )
+            if piece.predecessor and piece.predecessor not in there:
+                missing = MissingSegment(piece.predecessor, piece.name)
+                if not allow_gap:
+                    found.missing = missing
+                    break
+                found.gaps.append({"missing": piece.predecessor, "before": piece.name, "place": list(piece.first)})
+            found.parts.append((max(piece.first, behind), piece.behind))
+            found.last, behind = piece.name, piece.behind
+        unended = (piece.behind[0], 0) if piece.open else None
+    if unended is not None:
+        # The transaction's next segment is closed already, or will be at once: half of it is nobody's state.
+        found.parts = [(first, min(end, unended)) for first, end in found.parts if first < unended]
+    return found
 
 
 def joined(parts: Sequence[tuple[Place, Place]]) -> list[tuple[Place, Place]]:

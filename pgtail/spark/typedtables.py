@@ -1,6 +1,6 @@
 """Floor 7, `tables`: the changes of each table as typed rows, in a folder for each, batch by batch as `changes` has them.
 
-    OUT/tables/public.orders/batch=000003/part-....parquet
+OUT/tables/public.orders/batch=000003/part-....parquet
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def table(
     table.
     """
     if isinstance(source, str):
-        source, relations = stored(spark, source, "changes"), stored(spark, source, "relations")
+        return table(spark, stored(spark, source, "changes"), name, stored(spark, source, "relations"), variant=variant)
     if relations is None:
         raise InputError("relations are needed to tell the columns' types")
     versions = [version for version in _versions(relations) if f"{version.schema}.{version.table}" == name]
@@ -161,4 +161,3 @@ class TypedTables:
             if not keep or other == target:
                 shutil.rmtree(other)
         staged.rename(target)
-

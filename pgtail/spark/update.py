@@ -126,7 +126,7 @@ class Datasets:
             surveyed.unpersist()
         for segment in found:
             taken = parts.get(segment.path) or ()
-            manifest.apply(segment.path, segment.stream, taken)
+            manifest.apply(segment.path, segment.stream, taken, segment.predecessor, open_=segment.open)
         self._output.commit(manifest)
         done.segments += len(paths)
         done.batches += 1
@@ -155,7 +155,9 @@ class Datasets:
             found = transactions(reader.load(literal(self._output.staged("changes"))))
             others = self._batches_with(manifest, split) if split else []
             if others:
-                found = added_up(found.unionByName(read_batches(self._spark, self._output, manifest, "transactions", others)))
+                found = added_up(
+                    found.unionByName(read_batches(self._spark, self._output, manifest, "transactions", others))
+                )
             self._write(found, "transactions")
         kept = [number for number in manifest.batches["transactions"] if number not in others]
         manifest.batches["transactions"] = [*kept, manifest.number]
