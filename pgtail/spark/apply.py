@@ -95,7 +95,9 @@ def apply(
     """Bring the state in the folder `root` up to the changes. What of them is in it already changes nothing.
 
     `pieces` are the parts of the stream that `changes` holds whole; without them it is taken to be everything from its
-    first to its last row. `known` are names of segments that are there without a part of their own. Raises MissingSegment and other InputErrors, OptionError, OutputError.
+    first to its last row. `known` are names of segments that are there without a part of their own.
+
+    Raises MissingSegment and other InputErrors, OptionError, OutputError.
     """
     store = Store(spark, root)
     manifest = copy.deepcopy(store.manifest)

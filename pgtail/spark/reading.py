@@ -22,6 +22,7 @@ _FROM_TO: Final = {
 def state(spark: SparkSession, directory: str, table: str | None = None, *, variant: bool = False) -> DataFrame:
     """The rows of a table (schema.table), typed; without one those of all tables, as text.
 
+    `directory` is where the state is, or the folder that has it as its `state`.
     `_unknown` names the columns whose value was never sent: it is from before the capture, or ALTER TABLE made it.
     `_rescued` has the text of values that have no place in their type. `_position`, `_seq` and `_commit_ts` say which
     change made the row what it is. Raises InputError where there is no state, or no such table.
@@ -43,6 +44,8 @@ def _read(spark: SparkSession, directory: str, name: str | None, *, history: boo
     from pgtail.spark.typedrows import as_variant, columns_of, typed_frame
 
     store = Store(spark, directory)
+    if not store.exists:
+        store = Store(spark, f"{directory.rstrip('/')}/{'history' if history else 'state'}")
     if not store.exists:
         raise InputError("there is no state in it yet", source=directory)
     if history and not store.manifest.history:

@@ -1,4 +1,4 @@
-"""Floor 7, `tables`: the changes of each table as typed rows, in a folder for each, batch by batch as `changes` has them.
+"""Floor 7, `tables`: the changes of each table as typed rows, in a folder for each, by the batches of `changes`.
 
 OUT/tables/public.orders/batch=000003/part-....parquet
 """

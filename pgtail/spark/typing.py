@@ -148,7 +148,7 @@ def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
         lost = pc.indices_nonzero(pc.and_(pc.is_null(items), pc.is_valid(strings))).to_pylist()
         for index in _lists_of(lost, offsets):
             none[index] = True
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=pa.array(none)).cast(kind)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=pa.array(none, pa.bool_())).cast(kind)
 
 
 def _elements(read: Callable[[bytes], bytes], text: str) -> list[str | None] | None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
 
 def text(source: Random) -> str:
     """A literal. Half of them are long enough to be stored apart (TOAST)."""
     if source.random() < 0.5:
-        return "repeat(md5('{}'), 80)".format(source.randrange(10**9))
+        return f"repeat(md5('{source.randrange(10**9)}'), 80)"
     return source.choice(["NULL", "''", "'NULL'", "'it''s'", "'é漢😀'", f"'{source.randrange(100)}'"])
 
 
@@ -80,10 +81,8 @@ class Keyed:
         values = f"{key}, 'k{key}', {self.source.randrange(100)}, {number(self.source)}, {when(self.source)}"
         tags = self.source.choice(["NULL", "'{}'", "'{a,NULL,\"b c\"}'", "'{{1},{2}}'"])
         blob = self.source.choice(["NULL", "''", f"'\\x{self.source.randbytes(4).hex()}'"])
-        return [
-            f"INSERT INTO {self.name} (a, b, {self.value}, total, at, body, tags, blob) "
-            f"VALUES ({values}, {text(self.source)}, {tags}, {blob})"
-        ]
+        columns = f"a, b, {self.value}, total, at, body, tags, blob"
+        return [f"INSERT INTO {self.name} ({columns}) VALUES ({values}, {text(self.source)}, {tags}, {blob})"]
 
     def update(self) -> list[str]:
         what = self.source.choice(
@@ -110,7 +109,7 @@ class Keyed:
         """Some keys, around; one row waits under another key meanwhile."""
         keys = self.source.sample(sorted(self.keys), self.source.randint(2, min(4, len(self.keys))))
         found = [f"UPDATE {self.name} SET {self.key(1000)} WHERE {self.where(keys[0])}"]
-        for to, key in zip(keys, keys[1:], strict=False):
+        for to, key in pairwise(keys):
             found.append(f"UPDATE {self.name} SET {self.key(to)} WHERE {self.where(key)}")
         return [*found, f"UPDATE {self.name} SET {self.key(keys[-1])} WHERE {self.where(1000)}"]
 
