@@ -79,7 +79,7 @@ def committed(rows: Rows) -> Rows:
     return sorted(found, key=lambda row: (row["position"], row["seq"] or 0))
 
 
-def model(rows: Rows, versions: dict[str, Version], *, history: bool = False) -> dict[str, Fold]:
+def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False) -> dict[str, Fold]:
     """Each table by its last name, folded from committed rows in order."""
     found = {}
     tables: dict[int, Rows] = {}

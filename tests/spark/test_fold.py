@@ -13,7 +13,7 @@ from tests.servers import Database, fresh_database, since
 from tests.spark import histories
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
-recorded = pytest.importorskip("tests.spark.recorded")
+model = pytest.importorskip("tests.spark.model")
 
 Values = dict[str, str | None]
 
@@ -24,32 +24,32 @@ def test_random_histories(database: Database, tmp_path: Path) -> None:
     tables = histories.tables(source)
     two_phase = database.version >= 15
     database.execute(*(statement for table in tables for statement in table.create))
-    recorded.begin(database, two_phase=two_phase)
-    recorded.run(database, histories.workload(source, tables, 400))
-    recorded.record(database, tmp_path / "capture")
-    rows = recorded.committed(recorded.changes(tmp_path / "capture"))
-    folds = recorded.model(rows, recorded.relations(tmp_path / "capture"))
+    model.begin(database, two_phase=two_phase)
+    model.run(database, histories.workload(source, tables, 400))
+    model.record(database, tmp_path / "capture")
+    rows = model.committed(model.changes(tmp_path / "capture"))
+    folds = model.folds(rows, model.relations(tmp_path / "capture"))
     assert {"insert", "update", "delete", "truncate"} <= {row["op"] for row in rows}
     assert any(row["unchanged"] and row["old"] for row in rows), "no key moved away from a value that was not sent"
     for table in tables:
-        names, expected = recorded.texts(database, table.name)
-        assert (recorded.folded(folds[table.name], names) if table.name in folds else {}) == expected
+        names, expected = model.texts(database, table.name)
+        assert (model.folded(folds[table.name], names) if table.name in folds else {}) == expected
 
 
 def test_history_at_any_commit_is_the_state_then(newest_database: Database, tmp_path: Path) -> None:
     source = Random(3)
     tables = histories.tables(source, 5)
     newest_database.execute(*(statement for table in tables for statement in table.create))
-    recorded.begin(newest_database, two_phase=True)
-    recorded.run(newest_database, histories.workload(source, tables, 120))
-    recorded.record(newest_database, tmp_path / "capture")
-    rows = recorded.committed(recorded.changes(tmp_path / "capture"))
-    versions = recorded.relations(tmp_path / "capture")
-    whole = recorded.model(rows, versions, history=True)
+    model.begin(newest_database, two_phase=True)
+    model.run(newest_database, histories.workload(source, tables, 120))
+    model.record(newest_database, tmp_path / "capture")
+    rows = model.committed(model.changes(tmp_path / "capture"))
+    versions = model.relations(tmp_path / "capture")
+    whole = model.folds(rows, versions, history=True)
     positions = sorted({row["position"] for row in rows if row["seq"]})
     assert len(positions) > 50
     for position in positions[::5]:
-        then = recorded.model([row for row in rows if row["position"] <= position], versions)
+        then = model.folds([row for row in rows if row["position"] <= position], versions)
         for name, fold in whole.items():
             valid = [
                 row.values
@@ -72,7 +72,7 @@ def repr_of(values: Values) -> str:
 @pytest.fixture(scope="module")
 def shared(newest_server: EmbeddedServer) -> Iterator[Database]:
     with fresh_database(newest_server) as created:
-        recorded.begin(created)
+        model.begin(created)
         yield created
 
 
@@ -81,16 +81,16 @@ def rows_after(
 ) -> tuple[list[Values], list[Values], list[list[str]]]:
     """The model's rows of table t, the server's, and which columns of the former are unknown; all by their key."""
     database.execute("DROP TABLE IF EXISTS t, u")
-    recorded.record(database, directory / "before")
+    model.record(database, directory / "before")
     database.execute(*statements)
-    recorded.record(database, directory / "capture")
+    model.record(database, directory / "capture")
     name = "u" if database.value("SELECT to_regclass('u') IS NOT NULL") else "t"
-    versions = recorded.relations(directory / "capture")
-    rows = recorded.committed(recorded.changes(directory / "capture"))
+    versions = model.relations(directory / "capture")
+    rows = model.committed(model.changes(directory / "capture"))
     last = max(row["relid"] for row in rows if row["relid"])
     rows = [row for row in rows if row["relid"] == last]
-    fold = recorded.model(rows, versions)[name]
-    names, expected = recorded.texts(database, name)
+    fold = model.folds(rows, versions)[name]
+    names, expected = model.texts(database, name)
     found = sorted(fold.rows(), key=lambda row: str(row.values.get(names[0])))
     server = [dict(zip(names, row, strict=True)) for row in sorted(expected.elements(), key=lambda row: str(row[0]))]
     return [row.values for row in found], server, [fold.unknown(row) for row in found]
@@ -175,10 +175,10 @@ def test_what_was_there_before_the_capture_is_unknown(shared: Database, tmp_path
     big = "repeat(md5('1'), 200)"
     shared.execute("DROP TABLE IF EXISTS t, u", "CREATE TABLE t (id int PRIMARY KEY, v int, w text)")
     shared.execute("ALTER TABLE t ALTER w SET STORAGE EXTERNAL", f"INSERT INTO t VALUES (1, 1, {big}), (2, 2, {big})")
-    recorded.record(shared, tmp_path / "before")
+    model.record(shared, tmp_path / "before")
     shared.execute("UPDATE t SET v = 3 WHERE id = 1", "UPDATE t SET id = 7 WHERE id = 1", "DELETE FROM t WHERE id = 2")
-    recorded.record(shared, tmp_path / "capture")
-    rows = recorded.committed(recorded.changes(tmp_path / "capture"))
-    [fold] = recorded.model(rows, recorded.relations(tmp_path / "capture")).values()
+    model.record(shared, tmp_path / "capture")
+    rows = model.committed(model.changes(tmp_path / "capture"))
+    [fold] = model.folds(rows, model.relations(tmp_path / "capture")).values()
     [row] = fold.rows()
     assert (row.values, fold.unknown(row)) == ({"id": "7", "v": "3"}, ["w"])
