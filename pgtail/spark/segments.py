@@ -45,7 +45,7 @@ class Surveyed(NamedTuple):
     server: str
     predecessor: str
     """The name of the segment that should stand before it, or ''."""
-    open: bool
+    open: bool = False
     """Whether it ends inside a transaction."""
 
     @property
