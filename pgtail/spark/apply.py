@@ -21,7 +21,7 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark import events
 from pgtail.spark.fold import Moment
 from pgtail.spark.folding import fold_batches
-from pgtail.spark.manifest import Manifest, MissingSegment, Piece, Place, TableFiles, joined, next_part
+from pgtail.spark.manifest import Manifest, MissingSegment, Piece, Place, TableFiles, joined, last_whole, next_part
 from pgtail.spark.store import CLOSED, ROWS, Store, paths_of
 from pgtail.spark.timeline import Run, TablePlan, plans, roots, stays_whole
 from pgtail.spark.versions import Version
@@ -116,7 +116,7 @@ def apply(
     if parts:
         result.changes = _Batch(spark, store, manifest, settings).run(new, relations, result)
         manifest.applied = joined([*manifest.applied, *parts])
-        manifest.last = now.last
+        manifest.last = last_whole(manifest, given)
         manifest.gaps += now.gaps
         manifest.history = settings.history
         result.behind = manifest.behind

@@ -161,13 +161,12 @@ class MissingSegment(InputError):
 
 @dataclass(slots=True)
 class Next:
-    """What of some pieces is to be applied now: the parts that are new, and the last segment's name.
+    """What of some pieces is to be applied now: the parts that are new.
 
     `gaps` are those that are gone over; `missing` is what is waited for.
     """
 
-    parts: list[tuple[Place, Place]]
-    last: str
+    parts: list[tuple[Place, Place]] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
     missing: MissingSegment | None = None
 
@@ -179,7 +178,7 @@ def next_part(
 
     Raises InputError for a piece that comes too late.
     """
-    found = Next([], manifest.last)
+    found = Next()
     behind, unended = manifest.behind, None
     there = {manifest.last, *known}
     for piece in sorted(set(pieces)):
@@ -197,12 +196,18 @@ def next_part(
                     break
                 found.gaps.append({"missing": piece.predecessor, "before": piece.name, "place": list(piece.first)})
             found.parts.append((max(piece.first, behind), piece.behind))
-            found.last, behind = piece.name, piece.behind
+            behind = piece.behind
         unended = (piece.behind[0], 0) if piece.open else None
     if unended is not None:
         # The transaction's next segment is closed already, or will be at once: half of it is nobody's state.
         found.parts = [(first, min(end, unended)) for first, end in found.parts if first < unended]
     return found
+
+
+def last_whole(manifest: Manifest, pieces: Iterable[Piece]) -> str:
+    """The name of the last piece that is in it to its end."""
+    whole = [piece for piece in pieces if piece.behind <= manifest.behind]
+    return max(whole, key=lambda piece: piece.behind).name if whole else manifest.last
 
 
 def joined(parts: Sequence[tuple[Place, Place]]) -> list[tuple[Place, Place]]:

@@ -5,7 +5,7 @@ Every table has a history of its own, and all of them lie between each other in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
@@ -211,3 +211,53 @@ def _steps(source: Random, chosen: list[Table]) -> list[str]:
         lost = f"INSERT INTO {chosen[0].name} (a, b) VALUES (-1, 'lost')"
         steps += ["SAVEPOINT s", lost, "ROLLBACK TO s"]
     return steps
+
+
+def alterations(number: int) -> list[list[str]]:
+    """Tables that are altered in the midst of their changes, as transactions one after another."""
+    one, two, three, four = (f"alt{number}_{name}" for name in ("columns", "types", "identity", "full"))
+    keyed = "(id int PRIMARY KEY, v int, w text)"
+    three_rows = "VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c')"
+    found = [f"CREATE TABLE {name} {keyed}" for name in (one, two, three)]
+    found += [f"INSERT INTO {name} {three_rows}" for name in (one, two, three)]
+    found += [
+        f"ALTER TABLE {one} ADD x int DEFAULT 7",
+        f"UPDATE {one} SET v = 5 WHERE id = 2",
+        f"ALTER TABLE {one} RENAME v TO y",
+        f"INSERT INTO {one} VALUES (4, 4, 'd', 4)",
+        f"ALTER TABLE {one} DROP w",
+        f"UPDATE {one} SET id = 9 WHERE id = 3",
+        f"ALTER TABLE {one} RENAME TO {one}_now",
+        f"DELETE FROM {one}_now WHERE id = 1",
+        f"ALTER TABLE {two} ALTER v TYPE bigint",
+        f"UPDATE {two} SET v = 3000000000 WHERE id = 1",
+        f"ALTER TABLE {two} ALTER v TYPE numeric(20,2)",
+        f"UPDATE {two} SET v = 0.25 WHERE id = 2",
+        f"ALTER TABLE {two} ALTER v TYPE int USING v % 1000",
+        f"UPDATE {two} SET w = 'z' WHERE id = 2",
+        f"ALTER TABLE {three} REPLICA IDENTITY FULL",
+        f"UPDATE {three} SET id = 8 WHERE id = 1",
+        f"ALTER TABLE {three} REPLICA IDENTITY DEFAULT",
+        f"UPDATE {three} SET id = 1, v = 7 WHERE id = 8",
+        f"CREATE TABLE {four} (a int, b int)",
+        f"ALTER TABLE {four} REPLICA IDENTITY FULL",
+        f"INSERT INTO {four} VALUES (1, 1), (1, 1), (2, 2)",
+        f"ALTER TABLE {four} ADD c int DEFAULT 3",
+        f"DELETE FROM {four} WHERE ctid = (SELECT min(ctid) FROM {four})",
+        f"UPDATE {four} SET b = 9 WHERE a = 2",
+    ]
+    return [[statement] for statement in found]
+
+
+ALTERED = ("columns_now", "types", "identity", "full")
+"""The last names of these tables, behind alt0_."""
+
+
+def interleaved(source: Random, *streams: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Transactions of several streams, each stream in its order; the first is so long that it lies between all."""
+    first, *others = map(list, streams)
+    places = sorted((source.random(), index) for index, stream in enumerate(others, 1) for _ in stream)
+    places += [((number + 0.5) / len(first), 0) for number in range(len(first))]
+    waiting = [iter(stream) for stream in (first, *others)]
+    for _, index in sorted(places):
+        yield next(waiting[index])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from tests.servers import Database
 
 Rows = list[dict[str, Any]]
 SLOT = "s"
+OPS = ("insert", "update", "delete", "truncate")
 SETUP = (
     "CREATE PUBLICATION p FOR ALL TABLES",
     f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput', false, {{}})",
@@ -84,7 +86,7 @@ def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False) ->
     found = {}
     tables: dict[int, Rows] = {}
     for row in rows:
-        if row["op"] in ("insert", "update", "delete", "truncate"):
+        if row["op"] in OPS:
             tables.setdefault(row["relid"], []).append(row)
     for relid, own in tables.items():
         happenings: list[Happening] = []
@@ -102,7 +104,12 @@ def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False) ->
 
 
 def moment(row: dict[str, Any]) -> Moment:
-    return Moment(row["position"], row["seq"], round(row["commit_ts"].timestamp() * 1_000_000))
+    return Moment(row["position"], row["seq"], micros(row["commit_ts"]))
+
+
+def micros(time: datetime.datetime) -> int:
+    """Since 1970; Spark's times name no zone."""
+    return round(time.replace(tzinfo=datetime.UTC).timestamp() * 1_000_000)
 
 
 def change(row: dict[str, Any]) -> Change:
