@@ -22,37 +22,18 @@ from pgtail.spark import events
 from pgtail.spark.fold import Moment
 from pgtail.spark.folding import fold_batches
 from pgtail.spark.manifest import Manifest, MissingSegment, Piece, Place, TableFiles, joined, last_whole, next_part
+from pgtail.spark.settings import Settings
 from pgtail.spark.store import CLOSED, ROWS, Store, paths_of
 from pgtail.spark.timeline import Run, TablePlan, plans, roots, stays_whole
 from pgtail.spark.versions import Version
-from pgtail.wire.scalars import lsn_text, parse_lsn
+from pgtail.wire.scalars import lsn_text
 
-RETAIN: Final = 3600.0
-"""Seconds that files are kept which no manifest names any more: for readers that opened an older one."""
-
-BUCKET_SIZE: Final = 64 << 20
-"""Bytes that a bucket should have at most."""
 MOST_BUCKETS: Final = 1024
 
 _FOLDED: Final = (
     "relid long, identifier array<string>, values map<string,string>, unknown array<string>, undecoded array<string>, "
     "position long, seq long, time long, until_position long, until_seq long, until_time long"
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
-    """How to apply. `until` is an LSN or a time: what was committed later is left out, as in a recovery target.
-
-    `wait`: where a segment is missing, apply what comes before it, and say so, in place of raising MissingSegment.
-    """
-
-    history: bool = False
-    until: int | datetime.datetime | None = None
-    allow_gap: bool = False
-    wait: bool = False
-    retain: float = RETAIN
-    bucket_size: int = BUCKET_SIZE
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,21 +46,6 @@ class Applied:
     gaps: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     unknown_tables: list[int] = dataclasses.field(default_factory=list)
     """OIDs of tables that were never described: nothing of them can be applied."""
-
-
-def until_of(text: str) -> int | datetime.datetime:
-    """An LSN or a time (ISO 8601; UTC where it names no zone). Raises OptionError."""
-    try:
-        return parse_lsn(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionError(
-            f"{text!r} is neither an LSN, such as 0/1949A30, nor a time, such as 2026-11-20T22:05:51Z"
-        ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
 
 def apply(

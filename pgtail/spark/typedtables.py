@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pgtail.errors import InputError, OutputError
+from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.spark.failures import plainly
 from pgtail.spark.output import Manifest, Output
 from pgtail.spark.tablenames import folder_name
@@ -75,6 +76,12 @@ def _versions(relations: DataFrame) -> list[Version]:
     return [Version.of(row.asDict(recursive=True)) for row in rows]
 
 
+def _wanted(version: Version, globs: Sequence[str]) -> bool:
+    """Whether `changes` has the table, with --table."""
+    names = (version.table, f"{version.schema}.{version.table}")
+    return not globs or any(fnmatchcase(names["." in glob], glob) for glob in globs)
+
+
 def _typed(changes: DataFrame, versions: Sequence[Version], *, variant: bool) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
@@ -104,15 +111,20 @@ class TypedTables:
         self._tell = tell
 
     def update(self) -> int:
-        """Write what is new; returns how many tables there was something new of. Raises InputError, OutputError."""
+        """Write what is new; returns of how many tables. Raises InputError, OptionError, OutputError."""
         manifest = self._output.read()
         if manifest is None:
             raise InputError("holds no changes yet", source=str(self._output.folder))
+        if self._variant and manifest.stored_as != "parquet":
+            raise OptionError(
+                f"--variant needs --format parquet; {self._output.folder} is kept as {manifest.stored_as}"
+            )
         with self._output.writing(manifest.stored_as, manifest.tables) as manifest:
             numbers = manifest.batches["changes"]
             versions: dict[tuple[str, str], list[Version]] = {}
             for version in _versions(stored(self._spark, str(self._output.folder), "relations")):
-                versions.setdefault((version.schema, version.table), []).append(version)
+                if _wanted(version, manifest.tables):
+                    versions.setdefault((version.schema, version.table), []).append(version)
             return sum(self._table(manifest, one, numbers) for one in versions.values())
 
     def _table(self, manifest: Manifest, versions: Sequence[Version], numbers: Sequence[int]) -> bool:

@@ -152,7 +152,7 @@ class Datasets:
         reader = self._spark.read.schema(spark_schema(CHANGES)).format(self._stored_as)
         reader = reader.options(**_OF_FORMAT[self._stored_as])
         with plainly():
-            found = transactions(reader.load(self._output.staged("changes")))
+            found = transactions(reader.load(literal(self._output.staged("changes"))))
             others = self._batches_with(manifest, split) if split else []
             if others:
                 found = added_up(
