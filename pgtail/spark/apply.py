@@ -54,7 +54,7 @@ def apply(
     changes: DataFrame,
     relations: DataFrame,
     pieces: Sequence[Piece] | None = None,
-    settings: Settings = Settings(),
+    settings: Settings | None = None,
     *,
     known: Iterable[str] = (),
 ) -> Applied:
@@ -65,6 +65,7 @@ def apply(
 
     Raises MissingSegment and other InputErrors, OptionError, OutputError.
     """
+    settings = settings or Settings()
     store = Store(spark, root)
     manifest = copy.deepcopy(store.manifest)
     if store.exists and manifest.history != settings.history:
@@ -151,7 +152,7 @@ class _Batch:
         versions = _versions(relations, survey)
         result.unknown_tables = sorted({r["relid"] for r in survey if (r["relid"], r["relation"]) not in versions})
         survey = [row for row in survey if row["relid"] not in result.unknown_tables]
-        truncates = _truncates(rows) if any(row["truncates"] for row in survey) else []
+        truncates = [(row["relid"], Moment(*moment)) for row in survey for moment in row["truncates"]]
         planned = plans(_runs(rows, survey), truncates, versions, self._manifest.tables)
         buckets = self._buckets(survey)
         self._fold(rows, planned, buckets, moving=any(row["moving"] for row in survey))
@@ -189,10 +190,17 @@ class _Batch:
     ) -> None:
         spark, tables = self._spark, self._manifest.tables
         sent = events.identified(rows, events.routes(spark, planned, buckets))
-        moves = [tuple(row) for row in events.moved_with_unsent(sent).collect()] if moving else []
-        rooted = events.roots_of(spark, roots(moves))
+        wholly, partly = self._concerned(planned, buckets)
+        ways = (
+            events.ways(sent.filter(F.lit(moving) | F.col("relid").isin(partly))).collect() if moving or partly else []
+        )
+        rooted = events.roots_of(
+            spark, roots((way.relid, way.before, way.now) for way in ways if way.before is not None)
+        )
         everything = events.routed(sent, rooted)
-        touched = self._touched(sent, planned, buckets)
+        touched: dict[int, list[int] | None] = dict.fromkeys(wholly)
+        for relid in partly:
+            touched[relid] = sorted({number for way in ways if way.relid == relid for number in way.buckets})
         before = [path for relid, wanted in touched.items() for path in paths_of(tables[relid].files, wanted)]
         spread = events.tables_of(spark, planned, buckets)
         if before:
@@ -204,25 +212,11 @@ class _Batch:
         for relid in planned:
             self._replace(relid, touched.get(relid), written.get(relid, {}), buckets[relid])
 
-    def _touched(
-        self, sent: DataFrame, planned: Mapping[int, TablePlan], buckets: Mapping[int, int]
-    ) -> dict[int, list[int] | None]:
-        """The buckets of each stored table that have to be done anew; None for all of them."""
-        stored = [relid for relid in planned if relid in self._manifest.tables]
-        found: dict[int, list[int] | None] = {}
-        for relid in stored:
-            table = self._manifest.tables[relid]
-            all_of_it = planned[relid].touches_all or table.buckets != buckets[relid]
-            found[relid] = None if all_of_it else []
-        partial = [relid for relid, wanted in found.items() if wanted is not None]
-        if partial:
-            hashes = F.explode(F.array("before", "now")).alias("hash")
-            rows = sent.filter(F.col("relid").isin(*partial)).select("relid", "buckets", hashes)
-            for row in rows.select("relid", events.bucket(F.col("hash")).alias("bucket")).distinct().collect():
-                wanted = found[row["relid"]]
-                assert wanted is not None
-                wanted.append(row["bucket"])
-        return found
+    def _concerned(self, planned: Mapping[int, TablePlan], buckets: Mapping[int, int]) -> tuple[list[int], list[int]]:
+        """The stored tables that have to be done anew wholly, and those of which only some buckets."""
+        stored = {relid: table for relid, table in self._manifest.tables.items() if relid in planned}
+        wholly = [relid for relid, t in stored.items() if planned[relid].touches_all or t.buckets != buckets[relid]]
+        return wholly, [relid for relid in stored if relid not in wholly]
 
     def _replace(
         self, relid: int, touched: list[int] | None, written: dict[int, list[tuple[str, int]]], buckets: int
@@ -280,7 +274,7 @@ def _survey(rows: DataFrame) -> list[Row]:
         F.count("*").alias("count"),
         F.sum("bytes").alias("bytes"),
         F.max(moving).alias("moving"),
-        F.max(F.col("op") == "truncate").alias("truncates"),
+        F.collect_list(F.when(F.col("op") == "truncate", order)).alias("truncates"),
     )
     return found.collect()
 
@@ -305,16 +299,10 @@ def _runs(rows: DataFrame, survey: Sequence[Row]) -> list[Run]:
     return [run for run in runs if run.relid not in mixed] + exact
 
 
-def _truncates(rows: DataFrame) -> list[tuple[int, Moment]]:
-    found = rows.filter(F.col("op") == "truncate").select("relid", "position", "seq", "time").collect()
-    return [(relid, Moment(*moment)) for relid, *moment in found]
-
-
 def _versions(relations: DataFrame, survey: Iterable[Row]) -> dict[tuple[int, str], Version]:
     """The versions of these tables, by OID and fingerprint, which two tables of one name have in common."""
     wanted = {(row["relid"], row["relation"]) for row in survey}
-    rows = relations.dropDuplicates(["relation"]).collect()
-    known = {row["relation"]: Version.of(row.asDict(recursive=True)) for row in rows}
+    known = {row["relation"]: Version.of(row.asDict(recursive=True)) for row in relations.collect()}
     return {(relid, one): dataclasses.replace(known[one], relid=relid) for relid, one in wanted if one in known}
 
 

@@ -103,10 +103,14 @@ def _values(first: str, second: str) -> Column:
     return F.transform("keys", lambda name: F.coalesce(F.try_element_at(first, name), F.try_element_at(second, name)))
 
 
-def moved_with_unsent(sent: DataFrame) -> DataFrame:
-    """Where rows moved to another key and left values that only the fold can carry: the hashes before and now."""
+def ways(sent: DataFrame) -> DataFrame:
+    """Each once: the buckets that changes touch; with hashes before and now where values stayed behind in a move, that
+    were not sent and that only the fold can carry."""
     unsent = (F.col("mode") == "key") & (F.col("op") == "update") & (F.size("unchanged") > 0)
-    return sent.filter(unsent & (F.col("before") != F.col("now"))).select("relid", "before", "now").distinct()
+    moved = unsent & (F.col("before") != F.col("now"))
+    hashes = (F.when(moved, F.col(name)).alias(name) for name in ("before", "now"))
+    touched = F.array(bucket(F.col("before")), bucket(F.col("now"))).alias("buckets")
+    return sent.select("relid", *hashes, touched).distinct()
 
 
 def routed(sent: DataFrame, roots: DataFrame) -> DataFrame:

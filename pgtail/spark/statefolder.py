@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pgtail.errors import InputError
-from pgtail.spark.apply import Applied, Settings, apply
+from pgtail.spark.apply import Applied, apply
 from pgtail.spark.failures import plainly
 from pgtail.spark.manifest import Piece
 from pgtail.spark.output import Manifest, Output
 from pgtail.spark.segments import name_of
+from pgtail.spark.settings import Settings
 from pgtail.spark.update import stored
 
 if TYPE_CHECKING:

@@ -249,6 +249,22 @@ def alterations(number: int) -> list[list[str]]:
     return [[statement] for statement in found]
 
 
+ORDERS = (
+    "CREATE TABLE orders (id int PRIMARY KEY, total numeric(10,2), note text)",
+    "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+    "INSERT INTO orders VALUES (1, 1.00, repeat(md5('1'), 80)), (2, 2.00, NULL), (3, 3.00, 'x'), (4, 4.00, 'y')",
+    "UPDATE orders SET note = repeat(md5('2'), 80) WHERE id < 3",
+    "UPDATE orders SET total = total + 1",
+    "UPDATE orders SET id = 9, note = 'moved' WHERE id = 1",
+    "UPDATE orders SET id = 1 WHERE id = 3",
+    "UPDATE orders SET note = NULL WHERE id = 9",
+    "DELETE FROM orders WHERE id = 4",
+    "INSERT INTO orders VALUES (4, NULL, repeat(md5('4'), 80)), (5, 5.00, 'z')",
+    "UPDATE orders SET total = 0.10 WHERE id = 4",
+    "DELETE FROM orders WHERE id = 5",
+)
+"""The life of the README's table."""
+
 ALTERED = ("columns_now", "types", "identity", "full")
 """The last names of these tables, behind alt0_."""
 

@@ -56,11 +56,11 @@ def world(newest_server: EmbeddedServer, spark: Any, tmp_path_factory: pytest.Te
     with fresh_database(newest_server) as database:
         database.execute(*(statement for table in tables for statement in table.create))
         model.begin(database, two_phase=True)
-        model.run(
-            database, histories.interleaved(source, histories.workload(source, tables, 400), histories.alterations(0))
-        )
+        orders = [[statement] for statement in histories.ORDERS]
+        workload = histories.workload(source, tables, 400)
+        model.run(database, histories.interleaved(source, workload, histories.alterations(0), orders))
         model.record(database, capture, "--segment-size", "96KB")
-        names = [table.name for table in tables] + [f"alt0_{name}" for name in histories.ALTERED]
+        names = [table.name for table in tables] + [f"alt0_{name}" for name in histories.ALTERED] + ["orders"]
         expected = {name: model.texts(database, name) for name in names}
         typed = {name: typed_rows(database, name) for name in ("t0", "t2", "t3")}
     Datasets(spark, str(out)).update([str(capture)])
@@ -146,7 +146,7 @@ def test_many_small_batches_give_the_same(spark: Any, world: World, whole: Path,
     assert len(parts) > 15
     root, at = tmp_path / "history", 0
     while at < len(parts):
-        at += source.randint(3, 9)
+        at += source.randint(4, 9)
         # What was applied before is given again, and in another order.
         apply(spark, world, root, source.sample(parts[:at], len(parts[:at])), history=True)
     found, once = as_texts(spark, root), as_texts(spark, whole)
@@ -350,3 +350,13 @@ def test_hadoops_rename_replaces_in_one_step(spark: Any, tmp_path: Path) -> None
     assert (found.path, found.size) == ("data/deep/x.parquet", 3)
     files.remove(found.path)
     assert list(files.walk("data")) == []
+
+
+def test_the_readmes_merge_gives_the_state(spark: Any, world: World, whole: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    query = readme.partition("MERGE INTO lake.orders AS t USING (")[2].partition("\n) AS s ON")[0]
+    table(spark, str(world.out), "public.orders").createOrReplaceTempView("orders_changes")
+    merged = spark.sql(query).where("op <> 'delete'").selectExpr("id", "total", "sent.note")
+    expected = state(spark, str(whole), "public.orders").select("id", "total", "note")
+    assert Counter(merged.collect()) == Counter(expected.collect())
+    assert merged.count() == 4
