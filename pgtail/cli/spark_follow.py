@@ -11,13 +11,11 @@ from pgtail.cli.options import in_order
 from pgtail.cli.spark_options import Telling, captures_and_out, spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pgtail.spark.update import Update
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Step = Callable[["SparkSession", str, Callable[[str], None]], str]
+Step = Callable[[Any, str, Callable[[str], None]], str]
 """Makes something of OUT's changes: session, OUT, who hears what is under way -> what to say of it."""
 
 

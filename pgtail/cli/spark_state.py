@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pgtail.cli.options import in_order
-from pgtail.cli.spark_follow import changes_options, run
+from pgtail.cli.spark_follow import Step, changes_options, run
 from pgtail.cli.spark_options import duration, spark_options, watch_options
 from pgtail.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pgtail.spark.apply import Applied
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,7 +64,7 @@ def command(places: tuple[str, ...], **options: Any) -> None:
     run(places, options, [step(options, history=False)])
 
 
-def step(options: dict[str, Any], *, history: bool) -> Callable[[SparkSession, str, Callable[[str], None]], str]:
+def step(options: dict[str, Any], *, history: bool) -> Step:
     """Brings the state, or the history, up to date. Raises OptionError."""
     from pgtail.spark.settings import Settings, until_of
 
@@ -84,7 +82,7 @@ def step(options: dict[str, Any], *, history: bool) -> Callable[[SparkSession, s
         retain=options["retain"],
     )
 
-    def bring(spark: SparkSession, out: str, tell: Callable[[str], None]) -> str:
+    def bring(spark: Any, out: str, tell: Callable[[str], None]) -> str:
         from pgtail.spark.statefolder import bring_up
 
         return _in_words("history" if history else "state", bring_up(spark, out, settings, tell))

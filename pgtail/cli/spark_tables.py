@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from pgtail.cli.spark_follow import changes_options, run
+from pgtail.cli.spark_follow import Step, changes_options, run
 from pgtail.cli.spark_options import spark_options, watch_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def variant_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,15 +30,15 @@ def command(places: tuple[str, ...], **options: Any) -> None:
 
     \b
     pgtail spark tables captures/shop warehouse
-    spark-sql -e "SELECT _op, id, total FROM parquet.\\`warehouse/tables/public.orders\\`"
+    spark-sql -e "SELECT * FROM parquet.\\`warehouse/tables/public.orders\\`"
     """
     run(places, options, [step(options)])
 
 
-def step(options: dict[str, Any]) -> Callable[[SparkSession, str, Callable[[str], None]], str]:
+def step(options: dict[str, Any]) -> Step:
     """Brings the typed tables up to date."""
 
-    def tables(spark: SparkSession, out: str, tell: Callable[[str], None]) -> str:
+    def tables(spark: Any, out: str, tell: Callable[[str], None]) -> str:
         from pgtail.spark.typedtables import TypedTables
 
         count = TypedTables(spark, out, variant=options["variant"], tell=tell).update()
