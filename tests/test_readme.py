@@ -146,7 +146,7 @@ def test_examples_that_cannot_run_here_say_why(block: Block) -> None:
 
 
 def test_every_block_has_a_language_and_every_mark_is_known() -> None:
-    assert {match["language"] for match in FENCES} <= {"sh", "json", "text"}
+    assert {match["language"] for match in FENCES} <= {"sh", "json", "text", "sql", "python"}
     for block in BLOCKS:
         for mark in block.marks:
             assert mark == CTRL_C or mark.split()[0].rstrip(":") in {"not", "exits", "prints"}, mark

@@ -8,7 +8,13 @@ import click
 
 from pgtail.cli import Commands
 
-COMMANDS: Final = {"changes": "pgtail.cli.spark_changes"}
+COMMANDS: Final = {
+    "changes": "pgtail.cli.spark_changes",
+    "tables": "pgtail.cli.spark_tables",
+    "state": "pgtail.cli.spark_state",
+    "history": "pgtail.cli.spark_history",
+    "all": "pgtail.cli.spark_all",
+}
 
 
 @click.group("spark", cls=Commands, modules=COMMANDS)

@@ -1,6 +1,6 @@
 """Floor 7, the distributed roof: captures -> tables on Spark, as functions of a session and their captures.
 
-    from pgtail.spark import changes, relations, stored, transactions
+    from pgtail.spark import changes, history, relations, state, stored, table, transactions
 
 They work in any Spark session, of a notebook or of spark-submit; pgtail.spark.session has one of pgtail's own.
 """
@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pgtail.spark.dataframes import changes, relations, transactions
+    from pgtail.spark.reading import history, state
+    from pgtail.spark.typedtables import table
     from pgtail.spark.update import stored
 
-__all__ = ["changes", "relations", "stored", "transactions"]
+__all__ = ["changes", "history", "relations", "state", "stored", "table", "transactions"]
 
 _WHERE: Final = {
     "changes": "pgtail.spark.dataframes",
+    "history": "pgtail.spark.reading",
     "relations": "pgtail.spark.dataframes",
+    "state": "pgtail.spark.reading",
     "stored": "pgtail.spark.update",
+    "table": "pgtail.spark.typedtables",
     "transactions": "pgtail.spark.dataframes",
 }
 """Where each function is. No module of this folder has the name of a function here: it would hide it."""

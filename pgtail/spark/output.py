@@ -45,6 +45,9 @@ class Manifest:
     segments: dict[str, list[Any]] = field(default_factory=dict)
     """Each segment that was applied: its stream's index, and the numbers of the parts that were taken from it."""
 
+    chain: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """Of each segment the name of the one that should stand before it, and whether it ends inside a transaction."""
+
     def covered(self) -> list[tuple[Part, str]]:
         """The parts that are in it, with their streams."""
         return [
@@ -53,10 +56,11 @@ class Manifest:
             for part in parts
         ]
 
-    def apply(self, path: str, stream: str, parts: tuple[Part, ...]) -> None:
+    def apply(self, path: str, stream: str, parts: tuple[Part, ...], before: str = "", *, open_: bool = False) -> None:
         """Note that these parts of a segment are in it."""
         if stream not in self.streams:
             self.streams.append(stream)
+        self.chain[path] = before, open_
         self.segments[path] = [self.streams.index(stream), *[[*part.first, *part.last] for part in parts]]
 
 

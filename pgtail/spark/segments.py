@@ -30,6 +30,7 @@ _SURVEYS: Final = pa.schema(
         ("stream", pa.string()),
         ("server", pa.string()),
         ("predecessor", pa.string()),
+        ("open", pa.bool_()),
         ("relations", pa.list_(pa.struct(list(RELATIONS)))),
     ]
 )
@@ -44,6 +45,8 @@ class Surveyed(NamedTuple):
     server: str
     predecessor: str
     """The name of the segment that should stand before it, or ''."""
+    open: bool = False
+    """Whether it ends inside a transaction."""
 
     @property
     def name(self) -> str:
@@ -104,7 +107,7 @@ def _survey(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for path, content in contents(batch):
             found = survey(content, path)
             first, last = found.first or (None, None), found.last or (None, None)
-            row = (path, *first, *last, found.stream, found.server, found.predecessor, found.relations)
+            row = (path, *first, *last, found.stream, found.server, found.predecessor, found.open, found.relations)
             yield pa.RecordBatch.from_pylist([dict(zip(_SURVEYS.names, row, strict=True))], schema=_SURVEYS)
 
 
@@ -128,6 +131,7 @@ def collected(found: DataFrame) -> list[Surveyed]:
             row.stream,
             row.server,
             row.predecessor,
+            row.open,
         )
         for row in rows
     ]

@@ -24,6 +24,7 @@ _LSN: Final = struct.Struct(">Q").unpack_from
 _TRANSACTIONAL: Final = 1
 _COUNTED: Final = frozenset(b"IUDT")
 _BEGINS: Final = frozenset(b"Bb")
+_ENDS: Final = frozenset(b"CP")
 _DESCRIBE: Final = frozenset(b"RY")
 _OUTCOMES: Final = frozenset(b"Kr")
 _LOGICAL: Final = ord("M")
@@ -44,6 +45,8 @@ class Survey:
     server: str = ""
     """The server's system identifier."""
     predecessor: str = ""
+    open: bool = False
+    """Whether it ends inside a transaction."""
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
 
@@ -95,6 +98,7 @@ class _Surveyor:
         transaction = head.transaction
         if transaction is not None:
             self._ordinal = transaction[2]
+            self._found.open = True
 
     def _look(self, buf: bytes, start: int, stop: int) -> None:
         at = start + _TAG
@@ -104,6 +108,9 @@ class _Surveyor:
             self._at(self._position, self._ordinal)
         elif tag in _BEGINS:
             self._position, self._ordinal = self._lsn(at + 1, stop), 0
+            self._found.open = True
+        elif tag in _ENDS:
+            self._found.open = False
         elif tag in _DESCRIBE:
             self._describe(buf, start, stop)
         elif tag == _LOGICAL:

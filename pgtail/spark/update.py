@@ -92,7 +92,7 @@ class Datasets:
                 return 0
             self._tell(f"compacting {len(small)} batches")
             manifest.number += 1
-            found = _read(self._spark, self._output, manifest, "changes", list(small))
+            found = read_batches(self._spark, self._output, manifest, "changes", list(small))
             files = max(sum(small.values()) // TARGET, 1)
             with plainly():
                 self._write(found.repartitionByRange(files, "commit_date", "schema", "table", *_ORDER), "changes")
@@ -126,7 +126,7 @@ class Datasets:
             surveyed.unpersist()
         for segment in found:
             taken = parts.get(segment.path) or ()
-            manifest.apply(segment.path, segment.stream, taken)
+            manifest.apply(segment.path, segment.stream, taken, segment.predecessor, open_=segment.open)
         self._output.commit(manifest)
         done.segments += len(paths)
         done.batches += 1
@@ -155,7 +155,9 @@ class Datasets:
             found = transactions(reader.load(literal(self._output.staged("changes"))))
             others = self._batches_with(manifest, split) if split else []
             if others:
-                found = added_up(found.unionByName(_read(self._spark, self._output, manifest, "transactions", others)))
+                found = added_up(
+                    found.unionByName(read_batches(self._spark, self._output, manifest, "transactions", others))
+                )
             self._write(found, "transactions")
         kept = [number for number in manifest.batches["transactions"] if number not in others]
         manifest.batches["transactions"] = [*kept, manifest.number]
@@ -166,7 +168,7 @@ class Datasets:
         numbers = manifest.batches["transactions"]
         if not numbers:
             return []
-        found = _read(self._spark, self._output, manifest, "transactions", numbers, keep_batch=True)
+        found = read_batches(self._spark, self._output, manifest, "transactions", numbers, keep_batch=True)
         rows = found.where(F.col("position").isin(list(positions))).select("batch").distinct().collect()
         return [row.batch for row in rows]
 
@@ -177,7 +179,7 @@ class Datasets:
             found = relations_in(surveyed)
             numbers = manifest.batches["relations"]
             if numbers:
-                known = _read(self._spark, self._output, manifest, "relations", numbers)
+                known = read_batches(self._spark, self._output, manifest, "relations", numbers)
                 found = first_seen(found.unionByName(known))
                 before = {row.relation: (row.position, row.ordinal) for row in known.collect()}
                 now = {row.relation: (row.position, row.ordinal) for row in found.collect()}
@@ -228,10 +230,10 @@ def stored(spark: SparkSession, out: str, kind: str) -> DataFrame:
     manifest = output.read()
     if manifest is None:
         raise InputError("holds nothing that pgtail spark wrote", source=out)
-    return _read(spark, output, manifest, kind, manifest.batches[kind])
+    return read_batches(spark, output, manifest, kind, manifest.batches[kind])
 
 
-def _read(
+def read_batches(
     spark: SparkSession,
     output: Output,
     manifest: Manifest,
@@ -240,6 +242,7 @@ def _read(
     *,
     keep_batch: bool = False,
 ) -> DataFrame:
+    """What batches of `changes`, `transactions` or `relations` hold."""
     schema = SCHEMAS[kind]
     batched = pa.schema([*schema, pa.field("batch", pa.int32())])
     reader: Any = spark.read.schema(spark_schema(batched)).format(manifest.stored_as)

@@ -1,0 +1,48 @@
+"""Floor 7, OUT/state and OUT/history: brought up to what OUT/changes has, segment by segment in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pgtail.errors import InputError
+from pgtail.spark.apply import Applied, apply
+from pgtail.spark.failures import plainly
+from pgtail.spark.manifest import Piece
+from pgtail.spark.output import Manifest, Output
+from pgtail.spark.segments import name_of
+from pgtail.spark.settings import Settings
+from pgtail.spark.update import stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pieces_of(manifest: Manifest) -> list[Piece]:
+    """The parts of the stream that `changes` holds, as the segments that they came from say it."""
+    found = []
+    for path, (_, *parts) in manifest.segments.items():
+        before, open_ = manifest.chain.get(path, ("", False))
+        for position, ordinal, last_position, last_ordinal in parts:
+            first, behind = (position, ordinal), (last_position, last_ordinal + 1)
+            found.append(Piece(first, behind, name_of(path), before, open_))
+    return found
+
+
+def bring_up(
+    spark: SparkSession, out: str, settings: Settings, tell: Callable[[str], None] = lambda text: None
+) -> Applied:
+    """Apply to OUT/state (OUT/history, where `settings` want history) what OUT/changes has and it has not.
+
+    Raises MissingSegment and other InputErrors, OptionError, OutputError.
+    """
+    output = Output(out)
+    manifest = output.read()
+    if manifest is None:
+        raise InputError("holds no changes yet", source=out)
+    kind = "history" if settings.history else "state"
+    tell(f"bringing {kind} up to date")
+    changes, relations = stored(spark, out, "changes"), stored(spark, out, "relations")
+    known = [name_of(path) for path in manifest.segments]
+    with plainly():
+        return apply(spark, str(output.folder / kind), changes, relations, pieces_of(manifest), settings, known=known)
