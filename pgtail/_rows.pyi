@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pgtail.outputs.base import Parts
 from pgtail.outputs.ndjson import RelationJson
 from pgtail.relations import Relation
+from pgtail.stats.gather import Statistics
 from pgtail.wire.cursor import Buffer
 
 SOURCE: str
@@ -35,6 +36,15 @@ class Rows:
     def enter(self, parts: Parts, commit_lsn: int | None, commit_ts: int | None, seq: int, passed: bool) -> None: ...
     def leave(self) -> None: ...
     def take(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int: ...
+
+class Tally(Rows):
+    def __init__(
+        self,
+        find: Callable[[int], Relation | None],
+        shows: Callable[[Relation, str], bool],
+        stats: Statistics,
+        filtered: bool,
+    ) -> None: ...
 
 def rows_of_one(
     buf: Buffer, pos: int, end: int, framing: int, most: int

@@ -18,6 +18,8 @@ from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
+cdef object Binary = None       # pgtail.wire.cells.Binary and UNCHANGED, likewise
+cdef object UNCHANGED = None
 cdef object Undecoded = None    # pgtail.values.Undecoded, from the first use on: `pgtail --version` loads little
 
 cdef extern from "Python.h":
@@ -46,7 +48,7 @@ cdef extern from *:
     """
     int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
 
-SOURCE = "dd8d43f6ad27e09d2214304672070efad73192983624a475d7db5639f19330be"
+SOURCE = "cc942efa50441e490be0de732bc06dc0899fe5b2f58f678d79a8c87f362c1890"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_rows.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -978,7 +980,6 @@ cdef Py_ssize_t skip_tuple(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, i
 
 # -- runs ----------------------------------------------------------------------------------------------------------
 
-@cython.final
 cdef class Rows:
     """A RowRun (outputs/base.py): see there."""
 
@@ -1114,6 +1115,7 @@ cdef class Rows:
                     break
                 self.end_lsn = u64(buf + at + 10)
                 self.shown += self.passed and self.seq > 0
+                self.ended()
                 self.inside = self.began = False
                 begin = -1
             else:
@@ -1124,6 +1126,10 @@ cdef class Rows:
             self.inside = self.began = False
             return begin
         return pos
+
+    cdef int ended(self) except -2:
+        """The transaction under way ended; `began` says that it began in this run as well."""
+        return 0
 
     cdef int start(self, uint64_t lsn, int64_t time, uint32_t xid) except -2:
         cdef Out out
@@ -1831,3 +1837,251 @@ cdef void pack_bits(Out *out) noexcept:
     if count & 7:
         data[count >> 3] = bits
     out.size = (count + 7) // 8
+
+
+# -- runs that are only counted ------------------------------------------------------------------------------------
+
+@cython.final
+cdef class CountedTable:
+    """One version of a table, and what was counted of it since it was last told to its TableCount."""
+
+    cdef object relation, counts
+    cdef tuple places       # of the key's columns
+    cdef int columns
+    cdef bint shown[3]
+    cdef bint touched
+    cdef Py_ssize_t ops[3]
+    cdef Py_ssize_t size, compared, same, moved, unsent
+    cdef Py_ssize_t *unsent_columns
+
+    def __cinit__(self, relation, shows):
+        self.relation = relation
+        self.columns = len(relation.columns)
+        self.unsent_columns = <Py_ssize_t *>PyMem_Calloc(self.columns + 1, sizeof(Py_ssize_t))
+        if self.unsent_columns == NULL:
+            raise MemoryError
+        for i, op in enumerate(("insert", "update", "delete")):
+            self.shown[i] = shows(relation, op)
+
+    def __dealloc__(self):
+        PyMem_Free(self.unsent_columns)
+
+    cdef int tell(self) except -2:
+        """Add what was counted to the TableCount, and begin anew."""
+        cdef int i
+        counts = self.counts
+        counts.inserts += self.ops[0]
+        counts.updates += self.ops[1]
+        counts.deletes += self.ops[2]
+        counts.bytes += self.size
+        counts.compared += self.compared
+        counts.same += self.same
+        counts.moved += self.moved
+        counts.unsent += self.unsent
+        if self.unsent:
+            for i in range(self.columns):
+                if self.unsent_columns[i]:
+                    counts.unsent_columns[counts.relation.columns[i].name] += self.unsent_columns[i]
+                    self.unsent_columns[i] = 0
+        self.ops[0] = self.ops[1] = self.ops[2] = 0
+        self.size = self.compared = self.same = self.moved = self.unsent = 0
+        self.touched = False
+        return 0
+
+
+@cython.final
+cdef class Tally(Rows):
+    """A RowRun (outputs/base.py) for pgtail.stats.gather.Statistics, given as `write`: counts what its methods count.
+
+    What is known of the transaction under way lies in the Statistics between two runs. `fill_unchanged` says that a
+    filter decides what is counted.
+    """
+
+    cdef int framing
+    cdef Py_ssize_t now_rows, now_bytes
+    cdef uint64_t first_lsn
+    cdef bint anything
+    cdef CountedTable counted
+
+    def __init__(self, *_):
+        global Binary, UNCHANGED
+        from pgtail.wire.cells import UNCHANGED, Binary
+
+    def forget(self):
+        """Tables may be other ones now."""
+        self.tables = {}
+        self.counted = None
+
+    def enter(self, parts, commit_lsn, commit_ts, seq, passed):
+        """The next run begins inside this transaction."""
+        Rows.enter(self, parts, commit_lsn, commit_ts, seq, passed)
+        if not passed:
+            self.write.begin()
+
+    def take(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream=False):
+        """Count messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
+        cdef CountedTable table
+        stats = self.write
+        self.framing = framing
+        self.now_rows, self.now_bytes, self.anything = stats.now_rows, stats.now_bytes, stats.anything
+        self.first_lsn = stats.first_lsn or 0
+        try:
+            return Rows.take(self, buf, pos, end, framing, in_stream)
+        finally:
+            stats.now_rows, stats.now_bytes, stats.anything = self.now_rows, self.now_bytes, self.anything
+            stats.first_lsn = self.first_lsn or None
+            for table in self.tables.values():
+                if table.touched:
+                    table.tell()
+
+    cdef int start(self, uint64_t lsn, int64_t time, uint32_t xid) except -2:
+        self.commit_lsn, self.commit_ts, self.number = lsn, time, xid
+        self.inside = self.began = True
+        self.passed = self.anything = False
+        self.seq = self.now_rows = self.now_bytes = self.first_lsn = 0
+        return 0
+
+    cdef int ended(self) except -2:
+        if not self.passed and self.fill_unchanged:
+            return 0
+        stats = self.write
+        stats.now_rows, stats.now_bytes, stats.anything = self.now_rows, self.now_bytes, self.anything
+        stats.first_lsn = self.first_lsn or None
+        stats.committed(self.number if self.began else None, self.commit_lsn, self.commit_ts)
+        return 0
+
+    cdef CountedTable find_counted(self, uint32_t oid):
+        """The table in force; None where it was never described."""
+        if self.counted is not None and oid == self.last_oid:
+            return self.counted
+        found = self.tables.get(oid)
+        if found is None:
+            relation = self.find(oid)
+            if relation is None:
+                return None
+            found = self.tables[oid] = CountedTable(relation, self.shows)
+        self.counted, self.last_oid = found, oid
+        return self.counted
+
+    cdef Py_ssize_t row(
+        self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint64_t lsn, int xid_size
+    ) except -2:
+        """Count one message; returns where it ends, or DECLINED."""
+        cdef int op = 0 if buf[pos] == c"I" else 1 if buf[pos] == c"U" else 2
+        cdef Py_ssize_t start = pos, old = DECLINED, new = DECLINED
+        cdef CountedTable table
+        cdef uint8_t kind
+        if end - pos < 8 + xid_size:
+            return DECLINED
+        pos += xid_size
+        table = self.find_counted(u32(buf + pos + 1))
+        if table is None:
+            return DECLINED
+        kind = buf[pos + 5]
+        pos += 6
+        if not (kind == c"N" if op == 0 else kind == c"K" or kind == c"O" or (op == 1 and kind == c"N")):
+            return DECLINED
+        if kind != c"N":
+            old = pos
+            pos = skip_tuple(buf, pos, end, table.columns)
+            if pos < 0 or (op == 1 and (pos >= end or buf[pos] != c"N")):
+                return DECLINED
+            pos += op == 1
+        if op != 2:
+            new = pos
+            pos = skip_tuple(buf, pos, end, table.columns)
+            if pos < 0:
+                return DECLINED
+        if not ends_here(buf, pos, end, self.framing > 0) or pos - start > LARGE:
+            return DECLINED
+        if table.shown[op]:
+            self.count(table, op, kind, buf, old, new)
+            table.size += pos - start - xid_size
+            self.now_bytes += pos - start - xid_size
+            self.now_rows += 1
+            self.passed = self.anything = True
+            if not self.first_lsn:
+                self.first_lsn = lsn
+        return pos
+
+    cdef int count(
+        self, CountedTable table, int op, uint8_t kind, const uint8_t *buf, Py_ssize_t old, Py_ssize_t new
+    ) except -2:
+        cdef Py_ssize_t key
+        if table.counts is None:
+            table.counts, places = self.write.known(table.relation)
+            table.places = tuple(places)
+        table.touched = True
+        table.ops[op] += 1
+        if op == 1:
+            if kind == c"O":
+                table.compared += 1
+                table.same += same_rows(buf, old, new, table.columns)
+            else:
+                table.moved += kind == c"K"
+            table.unsent += count_unsent(buf, new, table.columns, table.unsent_columns)
+        if op and table.places:
+            key = old if kind == c"K" else new
+            if key >= 0:
+                self.write.hot_keys.add((table.relation.version, key_of(buf, key, table.places)))
+        return 0
+
+
+cdef inline Py_ssize_t cell_end(const uint8_t *buf, Py_ssize_t pos) noexcept:
+    """Where a cell of a tuple ends that was checked."""
+    return pos + 1 if buf[pos] == c"n" or buf[pos] == c"u" else pos + 5 + u32(buf + pos + 1)
+
+
+cdef bint same_rows(const uint8_t *buf, Py_ssize_t old, Py_ssize_t new, int columns) noexcept:
+    """Whether two tuples that were checked are the same, what was not sent being as it was."""
+    cdef Py_ssize_t old_end, new_end
+    cdef int i
+    old, new = old + 2, new + 2
+    for i in range(columns):
+        old_end, new_end = cell_end(buf, old), cell_end(buf, new)
+        if buf[new] != c"u":
+            if old_end - old != new_end - new:
+                return False
+            if new_end - new == 1:
+                if buf[old] != buf[new]:
+                    return False
+            elif memcmp(buf + old + 1, buf + new + 1, new_end - new - 1):
+                return False
+        old, new = old_end, new_end
+    return True
+
+
+cdef bint count_unsent(const uint8_t *buf, Py_ssize_t pos, int columns, Py_ssize_t *counts) noexcept:
+    """Whether a tuple that was checked lacks values; counts by column which."""
+    cdef bint found = False
+    cdef int i
+    pos += 2
+    for i in range(columns):
+        if buf[pos] == c"u":
+            counts[i] += 1
+            found = True
+        pos = cell_end(buf, pos)
+    return found
+
+
+cdef tuple key_of(const uint8_t *buf, Py_ssize_t pos, tuple places):
+    """The cells of a tuple that was checked at these places, which are in order."""
+    cdef int i, at = 0
+    cdef Py_ssize_t end
+    cdef bytes value
+    cells = []
+    pos += 2
+    for place in places:
+        for i in range(<int>place - at):
+            pos = cell_end(buf, pos)
+        at = <int>place + 1
+        end = cell_end(buf, pos)
+        if buf[pos] == c"n":
+            cells.append(None)
+        elif buf[pos] == c"u":
+            cells.append(UNCHANGED)
+        else:
+            value = PyBytes_FromStringAndSize(<const char *>buf + pos + 5, end - pos - 5)
+            cells.append(value if buf[pos] == c"t" else Binary(value))
+        pos = end
+    return tuple(cells)

@@ -5,18 +5,29 @@ Knows no row: those are taken by outputs/ndjson_rows.py, or compiled by pgtail._
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import ModuleType
+from typing import TypeAlias
 
 from pgtail.assembler import Assembler
+from pgtail.compiled import compiled
 from pgtail.filters import Filter
 from pgtail.keptrows import KeptRows
-from pgtail.outputs.base import Output
+from pgtail.outputs.base import Output, RowRun
 from pgtail.outputs.ndjson import Json
 from pgtail.outputs.ndjson_rows import row_run
 from pgtail.relations import Relation
+from pgtail.stats.gather import Statistics
 from pgtail.transaction import Transaction
 from pgtail.wire.cursor import Buffer
 from pgtail.wire.decoder import LENGTHS
+
+Find: TypeAlias = Callable[[int], Relation | None]
+"""The tables in force, by OID."""
+Shows: TypeAlias = Callable[[Relation, str], bool]
+"""Which operations on which tables are shown."""
+MakeRun: TypeAlias = Callable[[Find, Shows], RowRun]
 
 
 class ShortWay:
@@ -26,7 +37,7 @@ class ShortWay:
     `shown` how many transactions that were shown ended, `end_lsn` where the last one of all did, or 0.
     """
 
-    def __init__(self, assembler: Assembler, output: Json, filter_: Filter | None) -> None:
+    def __init__(self, assembler: Assembler, output: Json | Statistics, filter_: Filter | None, make: MakeRun) -> None:
         def shows(relation: Relation, op: str) -> bool:
             return filter_ is None or filter_.row_passes(relation, op)
 
@@ -34,7 +45,7 @@ class ShortWay:
         self._output = output
         self._tables: Mapping[int, Relation] = assembler.tables
         self._version: object = None
-        self._run = row_run(output, self._table, shows)
+        self._run = make(self._table, shows)
         self.passed = False
         self.shown = self.end_lsn = self.rows = 0
 
@@ -100,7 +111,24 @@ class ShortWay:
 
 
 def short_way(assembler: Assembler, output: Output, filter_: Filter | None) -> ShortWay | None:
-    """The short way where there is one: to JSON lines of rows alone, filtered by no more than table and operation."""
-    if not isinstance(output, Json) or output.options.transactions:
+    """The short way where there is one: to JSON lines of rows alone, filtered by no more than table and operation.
+
+    And where it is compiled, to statistics of them.
+    """
+    if filter_ is not None and not filter_.by_table_and_op:
         return None
-    return ShortWay(assembler, output, filter_) if filter_ is None or filter_.by_table_and_op else None
+    if isinstance(output, Json) and not output.options.transactions:
+        return ShortWay(assembler, output, filter_, partial(row_run, output))
+    fast = compiled()
+    if isinstance(output, Statistics) and fast is not None:
+        return ShortWay(assembler, output, filter_, partial(_tally, fast, output, filter_ is not None))
+    return None
+
+
+def _tally(fast: ModuleType, stats: Statistics, filtered: bool, find: Find, shows: Shows) -> RowRun:
+    def table(oid: int) -> Relation | None:
+        relation = find(oid)
+        return relation if relation is not None and relation.seen else None
+
+    run: RowRun = fast.Tally(table, shows, stats, filtered)
+    return run

@@ -133,7 +133,7 @@ class _View:
         if longest and found.count > KEPT:
             yield []
             yield from self._sizes("longest transactions", longest)
-        if any(size.at_least is not None for size in sizes):
+        if any(size.at_most is not None for size in sizes):
             yield from self._words("took: from the first change to the commit, as far as other commits tell the time")
 
     def _rate(self) -> Iterator[Line]:

@@ -1,4 +1,7 @@
-"""Floor 4, the events of one stream -> what `pgtail stats` tells of it, in bounded memory; writes nothing."""
+"""Floor 4, the events of one stream -> what `pgtail stats` tells of it, in bounded memory; writes nothing.
+
+Runs of ordinary rows pgtail._rows counts straight from the bytes, where it is there: its Tally does what _row() does.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pgtail.outputs.base import Parts
 from pgtail.relations import Relation, differences
 from pgtail.stats.hotkeys import HotKeys
 from pgtail.stats.rate import Rate
 from pgtail.stats.transactions import Transactions
-from pgtail.transaction import Ended, Event, LogicalMessage, RowChange, SchemaChange, Started, TableTruncate
+from pgtail.transaction import (
+    Ended,
+    Event,
+    LogicalMessage,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
 from pgtail.wire.cells import UNCHANGED, Cell, TupleData
 
 _KEPT_SCHEMA_CHANGES: Final = 100
@@ -72,9 +85,11 @@ class Statistics:
         self.more_schema_changes = 0
         self._by_version: dict[int, tuple[TableCount, Sequence[int]]] = {}
         self._versions: dict[int, Relation] = {}
-        self._rows = self._bytes = 0
-        self._first_lsn: int | None = None
-        self._anything = False
+        self._transaction = Transaction(None)
+        self.now_rows = self.now_bytes = 0
+        """Of the transaction under way, as the next two."""
+        self.first_lsn: int | None = None
+        self.anything = False
         self._take: dict[type, Callable[[Any], None]] = {
             RowChange: self._row,
             TableTruncate: self._truncate,
@@ -112,27 +127,57 @@ class Statistics:
             found.append(HotKey(relation, tuple(row), places, count))
         return found
 
+    # -- for who counts rows without events ----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Nothing of the transaction under way was counted yet."""
+        self.now_rows = self.now_bytes = 0
+        self.first_lsn = None
+        self.anything = False
+
+    def parts_of(self, transaction: Transaction) -> Parts:
+        """This transaction is under way; as of Json, but it contributes nothing to any line."""
+        self._transaction = transaction
+        return b"", b"", b""
+
+    def committed(self, xid: int | None, lsn: int, time: int) -> None:
+        """Transaction `xid`, or the one under way (None), was committed there and then."""
+        self._end(self._transaction if xid is None else Transaction(xid, commit_lsn=lsn, commit_ts=time))
+
+    def known(self, relation: Relation) -> tuple[TableCount, Sequence[int]]:
+        """The table of a version, and the places of its key's columns."""
+        known = self._by_version.get(relation.version)
+        if known is None:
+            table = self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation))
+            table.relation = relation
+            key = set(relation.key)
+            places = [index for index, column in enumerate(relation.columns) if column.name in key]
+            known = self._by_version[relation.version] = table, places
+            self._versions[relation.version] = relation
+        return known
+
     # -- events ------------------------------------------------------------------------------------------------
 
     def _started(self, event: Started) -> None:
-        self._rows = self._bytes = 0
-        self._first_lsn = None
-        self._anything = False
+        self.begin()
 
     def _ended(self, event: Ended) -> None:
-        transaction = event.transaction
-        if transaction.time is not None and self._bytes:
-            self.rate.add(transaction.time, self._rows, self._bytes)
-        if not event.complete:
-            self.transactions.cut += 1
-        elif self._anything:
-            self.transactions.add(transaction, self._rows, self._bytes, self._first_lsn)
+        if event.complete:
+            self._end(event.transaction)
         else:
+            self.transactions.cut += 1
+
+    def _end(self, transaction: Transaction) -> None:
+        if not self.anything:
             self.transactions.empty += 1
+            return
+        self.transactions.add(transaction, self.now_rows, self.now_bytes, self.first_lsn)
+        if transaction.time is not None and self.now_rows:
+            self.rate.add(transaction.time, self.now_rows, self.now_bytes)
 
     def _row(self, change: RowChange) -> None:
         known = self._by_version.get(change.relation.version)
-        table, key = self._known(change.relation) if known is None else known
+        table, key = self.known(change.relation) if known is None else known
         new, old = change.new, change.old
         size = _ROW_HEAD
         if new is not None:
@@ -149,11 +194,11 @@ class Statistics:
         if key and change.op != "insert":
             self._touch(change.relation.version, key, old if change.old_kind == "K" else new)
         table.bytes += size
-        self._bytes += size
-        self._rows += 1
-        self._anything = True
-        if self._first_lsn is None:
-            self._first_lsn = change.lsn
+        self.now_bytes += size
+        self.now_rows += 1
+        self.anything = True
+        if self.first_lsn is None:
+            self.first_lsn = change.lsn
 
     def _update(self, table: TableCount, change: RowChange, new: TupleData) -> None:
         old = change.old
@@ -175,13 +220,13 @@ class Statistics:
             self.hot_keys.add((version, tuple([cells[index] for index in key])))
 
     def _truncate(self, change: TableTruncate) -> None:
-        self._known(change.relation)[0].truncates += 1
-        self._anything = True
+        self.known(change.relation)[0].truncates += 1
+        self.anything = True
 
     def _message(self, message: LogicalMessage) -> None:
         self.messages += 1
         self.message_bytes += len(message.content)
-        self._anything = self._anything or message.transaction is not None
+        self.anything = self.anything or message.transaction is not None
 
     def _schema(self, event: SchemaChange) -> None:
         found = [] if event.before is None else differences(event.before, event.now)
@@ -191,18 +236,6 @@ class Statistics:
             self.schema_changes.append((event.now, found))
         else:
             self.more_schema_changes += 1
-
-    def _known(self, relation: Relation) -> tuple[TableCount, Sequence[int]]:
-        """The table of a version, and the places of its key's columns."""
-        known = self._by_version.get(relation.version)
-        if known is None:
-            table = self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation))
-            table.relation = relation
-            key = set(relation.key)
-            places = [index for index, column in enumerate(relation.columns) if column.name in key]
-            known = self._by_version[relation.version] = table, places
-            self._versions[relation.version] = relation
-        return known
 
 
 def _tuple_size(cells: TupleData) -> int:

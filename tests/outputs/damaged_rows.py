@@ -29,6 +29,7 @@ def load(path: str) -> Any:
 
 def main(path: str) -> None:
     module = load(path)
+    from pgtail.stats.gather import Statistics
     from pgtail.wire.decoder import COPY_DATA, LENGTHS, SEPARATED
     from tests.encode import begin, commit, frame, lengths, recvlogical
     from tests.outputs.test_rows import TYPES, one_of_each
@@ -53,17 +54,19 @@ def main(path: str) -> None:
                 end = choose.randrange(len(data))
                 taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
         for framing, data in buffers.items():
-            run = module.Rows({100: table}.get, lambda relation, op: True, len, False)
-            assert run.take(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
-            for end in choose.sample(range(len(data)), min(len(data), 600)):
-                run.leave()
-                taken += run.take(data[:end], 0, end, framing)
-            for _ in range(MUTATIONS // 9):
-                damaged = bytearray(data)
-                for _ in range(choose.randrange(1, 6)):
-                    damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
-                run.leave()
-                taken += run.take(bytes(damaged), 0, len(damaged), framing)
+            rows_run = module.Rows({100: table}.get, lambda relation, op: True, len, False)
+            tally = module.Tally({100: table.relation}.get, lambda relation, op: True, Statistics(), False)
+            for run in (rows_run, tally):
+                assert run.take(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
+                for end in choose.sample(range(len(data)), min(len(data), 600)):
+                    run.leave()
+                    taken += run.take(data[:end], 0, end, framing)
+                for _ in range(MUTATIONS // 9):
+                    damaged = bytearray(data)
+                    for _ in range(choose.randrange(1, 6)):
+                        damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+                    run.leave()
+                    taken += run.take(bytes(damaged), 0, len(damaged), framing)
     print(taken + columns(module, choose))
 
 

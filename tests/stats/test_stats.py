@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import struct
 from collections import Counter
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from pgtail.outputs.table_layout import width_of
-from tests.corpus import Capture, capture, captures
+from tests.corpus import Capture, capture, captures, read
 from tests.decoding import decode
 from tests.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
+from tests.rendering import Way, rows_by
 from tests.tools import make_man
 
 ALL = captures()
@@ -70,6 +72,39 @@ def test_bytes_are_those_of_the_row_messages(one: Capture) -> None:
     found = sorted(table["bytes"] for table in report["tables"] if table["bytes"])
     if len(found) == len(sizes):  # a table that was renamed is told under each of its names
         assert found == sorted(sizes.values())
+
+
+WAYS: tuple[Way, ...] = ("plain", "compiled")
+BINARY_FORMS = ("walsender.bin", "recv.bin")
+FILTERS: list[list[str]] = [[], ["-t", "*t*"], ["--op", "update,delete"], ["--exclude", "*", "--op", "insert"]]
+
+
+@pytest.mark.parametrize("one", [one for one in ALL if one.scenario.version == "pg16"], ids=str)
+def test_rows_that_are_counted_in_runs_are_counted_the_same(one: Capture) -> None:
+    """Compiled and from events, in every framing, with filters that leave the short way open."""
+    rest = arguments_of(one)[1:]
+    for form in BINARY_FORMS:
+        if form in one.forms:
+            for filter_ in FILTERS:
+                reports = []
+                for way in WAYS:
+                    with rows_by(way):
+                        reports.append(decode(one.forms[form], *rest, *filter_, name="stats"))
+                assert reports[0] == reports[1], (form, filter_)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_damaged_rows_are_counted_the_same(seed: int) -> None:
+    chance = random.Random(seed)
+    data = bytearray(read(chance.choice(ALL).forms["walsender.bin"])[:60_000])
+    for _ in range(chance.randint(1, 30)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    reports = []
+    for way in WAYS:
+        with rows_by(way):
+            result = decode("--input-format", "lengths", "--resync", input=bytes(data), name="stats")
+            reports.append((result.status, result.stdout))
+    assert reports[0] == reports[1]
 
 
 def test_a_streamed_transaction_counts_as_the_same_one_that_came_whole() -> None:
