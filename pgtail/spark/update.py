@@ -247,10 +247,10 @@ def read_batches(
     batched = pa.schema([*schema, pa.field("batch", pa.int32())])
     reader: Any = spark.read.schema(spark_schema(batched)).format(manifest.stored_as)
     reader = reader.options(**_OF_FORMAT[manifest.stored_as])
-    paths = [output.batch(kind, number) for number in numbers]
+    # A batch without a row has no file, and no folder.
+    paths = [path for number in numbers if Path(path := output.batch(kind, number)).exists()]
     if not paths:
         return spark.createDataFrame([], spark_schema(batched if keep_batch else schema))
-    found: DataFrame = reader.option("basePath", str(output.folder / kind)).load(
-        [path for path in paths if Path(path).exists()]
-    )
+    reader = reader.option("basePath", str(output.folder / kind))
+    found: DataFrame = reader.load([literal(path) for path in paths])
     return found.select(*schema.names, *(["batch"] if keep_batch else []))

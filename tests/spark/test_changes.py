@@ -14,6 +14,7 @@ from pyspark.errors import PythonException
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.spark import changes, relations, stored, transactions
 from pgtail.spark.output import Output
+from pgtail.spark.segments import literal
 from pgtail.spark.update import Datasets
 from tests.corpus import capture
 from tests.spark.recorded import plain, record, rows_of, segments
@@ -103,7 +104,7 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
     assert datasets.update([str(recorded / "one")]).batches == 0
     assert datasets.compact() > 1
     assert in_order(stored(spark, str(tmp_path / "grown [x]"), "changes")) == rows
-    assert in_order(spark.read.parquet(str(tmp_path / "grown [x]" / "changes")).drop("batch")) == rows
+    assert in_order(spark.read.parquet(literal(str(tmp_path / "grown [x]" / "changes"))).drop("batch")) == rows
 
 
 @pytest.mark.parametrize("stored_as", ["orc", "json"])
