@@ -37,12 +37,14 @@ def bring_up(
     Raises MissingSegment and other InputErrors, OptionError, OutputError.
     """
     output = Output(out)
-    manifest = output.read()
-    if manifest is None:
+    found = output.read()
+    if found is None:
         raise InputError("holds no changes yet", source=out)
     kind = "history" if settings.history else "state"
     tell(f"bringing {kind} up to date")
-    changes, relations = stored(spark, out, "changes"), stored(spark, out, "relations")
-    known = [name_of(path) for path in manifest.segments]
-    with plainly():
-        return apply(spark, str(output.folder / kind), changes, relations, pieces_of(manifest), settings, known=known)
+    # One process at a time, also for what is made of the changes.
+    with output.writing(found.stored_as, found.tables) as manifest, plainly():
+        changes, relations = stored(spark, out, "changes"), stored(spark, out, "relations")
+        known = [name_of(path) for path in manifest.segments]
+        root = str(output.folder / kind)
+        return apply(spark, root, changes, relations, pieces_of(manifest), settings, known=known)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pgtail.errors import OptionError
+from pgtail.server.embedded import EmbeddedServer
 from pgtail.spark.session import check_installed, session
 from tests.spark.quick import QUICK
 
@@ -51,3 +52,23 @@ def spark() -> Iterator[Any]:
     """A session on two cores."""
     with session("local[2]", QUICK) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def world(newest_server: EmbeddedServer, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a server went through, recorded: tests.spark.world.World."""
+    from tests.spark.world import make
+
+    return make(newest_server, spark, tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def whole(spark: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its state, made in one go."""
+    from tests.spark import model
+    from tests.spark.world import apply
+
+    root = tmp_path_factory.mktemp("whole") / "state"
+    applied = apply(spark, world, root)
+    assert applied.changes == sum(row["op"] in model.OPS for row in world.rows)
+    return root

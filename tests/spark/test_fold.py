@@ -10,10 +10,7 @@ import pytest
 
 from pgtail.server.embedded import EmbeddedServer
 from tests.servers import Database, fresh_database, since
-from tests.spark import histories
-
-pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
-model = pytest.importorskip("tests.spark.model")
+from tests.spark import histories, model
 
 Values = dict[str, str | None]
 

@@ -9,21 +9,19 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgtail.server.embedded import EmbeddedServer
+from pgtail.spark import types, typing
 from pgtail.values.names import builtin_type_name
 from pgtail.values.oids import BUILTIN
 from tests.servers import fresh_database
 from tests.values.randoms import RANDOM
 from tests.values.samples import SAMPLES, SINCE
 from tests.values.truth import Connection, cast, pin
-
-pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
-types = pytest.importorskip("pgtail.spark.types")
-typing = pytest.importorskip("pgtail.spark.typing")
 
 OIDS = {row.name: oid for oid, row in BUILTIN.items()}
 NO_SPARK_VALUE = re.compile(r"NaN|Infinity|infinity| BC|(?<!\d)\d{5,}-\d\d-\d\d|^\[")

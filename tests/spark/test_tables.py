@@ -1,0 +1,92 @@
+"""Typed rows, of changes and of state, against the values that a real server has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.spark import state, table
+from pgtail.spark.tablenames import folder_name
+from pgtail.spark.typedtables import TypedTables
+from pgtail.spark.update import Datasets
+from tests.spark import model
+from tests.spark.world import World
+
+
+def test_values_are_the_servers(spark: Any, world: World, whole: Path) -> None:
+    seen: set[str] = set()
+    for name, expected in world.typed.items():
+        typed = state(spark, str(whole), f"public.{name}")
+        names = ["a", "b", "n", "total", "at", "body", "tags", "blob"]
+        rows = typed.select(*names).toArrow().to_pylist()
+        assert sorted((tuple(row[name] for name in names) for row in rows), key=repr) == sorted(expected, key=repr)
+        rescued = [row["_rescued"] for row in typed.collect()]
+        seen = seen.union(*(row or {} for row in rescued))
+    assert seen == {"total", "at", "tags"}
+    assert dict(typed.dtypes)["total"] == "decimal(10,2)"
+
+
+def test_typed_changes_of_a_table(spark: Any, world: World) -> None:
+    rows = [row for row in model.changes(world.capture) if row["table"] == "t2" and row["op"] in model.OPS]
+    typed = table(spark, str(world.out), "public.t2").orderBy("_position", "_seq").toArrow().to_pylist()
+    assert [(row["_op"], row["_position"], row["_seq"]) for row in typed] == [
+        (row["op"], row["position"], row["seq"]) for row in sorted(rows, key=lambda row: (row["position"], row["seq"]))
+    ]
+    for one, row in zip(typed, sorted(rows, key=lambda row: (row["position"], row["seq"])), strict=True):
+        values = (row["old"] if row["op"] == "delete" else row["new"]) or {}
+        assert one["a"] == (int(values["a"]) if values.get("a") else None)
+        assert one["body"] == values.get("body")
+        assert (one["_old"] is None) == (row["old"] is None)
+        lost = dict(one["_rescued"] or ())
+        assert lost == {name: values[name] for name in lost}
+    retyped = table(spark, str(world.out), "public.alt0_types")
+    assert dict(retyped.dtypes)["v"] == "decimal(21,2)"
+
+
+def test_folders_of_typed_tables(spark: Any, world: World, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    segments = [str(path) for path in model.segments(world.capture)]
+    Datasets(spark, str(out), tables=["t1", "alt0_types"]).update(segments[:8])
+    assert TypedTables(spark, str(out)).update() == 2
+    assert TypedTables(spark, str(out)).update() == 0
+    Datasets(spark, str(out), tables=["t1", "alt0_types"]).update(segments)
+    assert TypedTables(spark, str(out)).update() == 2
+    for name in ("t1", "alt0_types"):
+        there = spark.read.parquet(str(out / "tables" / folder_name("public", name))).drop("batch")
+        expected = table(spark, str(out), f"public.{name}")
+        assert there.dtypes == expected.dtypes
+        assert Counter(map(repr, there.collect())) == Counter(map(repr, expected.collect()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "expected"),
+    [
+        ("public", "orders", "public.orders"),
+        ("public", "Orders", "public.%4Frders"),
+        ("a.b", "c", "a%2Eb.c"),
+        ("a", "b.c", "a.b%2Ec"),
+        ("_x", "événement/../", "%5Fx.%C3%A9v%C3%A9nement%2F%2E%2E%2F"),
+        ("p", "50%", "p.50%25"),
+    ],
+)
+def test_a_folder_of_a_table_is_safe_and_its_own(schema: str, name: str, expected: str) -> None:
+    assert folder_name(schema, name) == expected
+
+
+def test_long_names_stay_apart() -> None:
+    one, other = (folder_name("é" * 31, "漢" * 20 + end) for end in ("a", "b"))
+    assert one != other
+    assert len(one) <= 200
+
+
+def test_the_readmes_merge_gives_the_state(spark: Any, world: World, whole: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    query = readme.partition("MERGE INTO lake.orders AS t USING (")[2].partition("\n) AS s ON")[0]
+    table(spark, str(world.out), "public.orders").createOrReplaceTempView("orders_changes")
+    merged = spark.sql(query).where("op <> 'delete'").selectExpr("id", "total", "sent.note")
+    expected = state(spark, str(whole), "public.orders").select("id", "total", "note")
+    assert Counter(merged.collect()) == Counter(expected.collect())
+    assert merged.count() == 4
