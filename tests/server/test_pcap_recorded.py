@@ -164,8 +164,8 @@ def test_tls_is_told(start_server: StartServer) -> None:
     database = Database(server, "postgres")
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     with recording(database) as recorder:
-        with tailing(through(recorder, database, sslmode="require")) as running:
-            wait_for("replication", lambda: database.query("SELECT 1 FROM pg_stat_replication"))
+        with tailing(through(recorder, database, sslmode="require"), "-v") as running:
+            running.wait_for_words("starting at")
             database.execute("INSERT INTO t VALUES (1)")
             running.wait_for_lines(1)
             running.stop()
