@@ -128,9 +128,16 @@ def _tree() -> list[tuple[int, list[str]]]:
     return [(pid, found[pid]) for pid in below if pid in found]
 
 
+_used: Final[dict[tuple[int, str], float]] = {}
+"""Seconds of each process that was ever seen, by its number and when it started: idle workers end between the runs."""
+
+
 def _tree_cpu() -> float:
-    """Seconds that the tree has used, with its children that have ended and were waited for."""
-    return sum(sum(map(int, fields[11:15])) for _, fields in _tree()) / _TICK
+    """Seconds that all processes of the tree have used so far."""
+    for pid, fields in _tree():
+        user, system, started = int(fields[11]), int(fields[12]), fields[19]
+        _used[pid, started] = (user + system) / _TICK
+    return sum(_used.values())
 
 
 def _largest_worker() -> float:
