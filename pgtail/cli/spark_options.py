@@ -135,7 +135,8 @@ class Telling:
                 if now >= self.asked + 0.5:
                     self.asked = now
                     done, total = _tasks(tracker)
-                    self.update(task, description=telling.words, completed=done, total=total or None)
+                    for task in self.tasks:
+                        self.update(task.id, description=telling.words, completed=done, total=total or None)
                 yield from super().get_renderables()
 
         columns = (
@@ -145,7 +146,7 @@ class Telling:
             TimeElapsedColumn(),
         )
         bar = Tasks(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2)
-        task = bar.add_task("starting")
+        bar.add_task("starting")
         with bar:
             yield
 

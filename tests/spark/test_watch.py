@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.cli import main
+from pgtail.cli.spark_options import Telling
 from pgtail.errors import InputError
 from pgtail.spark import stored
 from pgtail.spark.update import Datasets
@@ -146,6 +147,23 @@ def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 1
     assert done.output.startswith(f"pgtail: error: file:{tmp_path}/capture/0000")
+
+
+def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(capture("Z_small", "p1"), tmp_path / "capture")
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = os.openpty()
+    with open(master, "rb", buffering=0) as reading, open(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        telling = Telling(0)
+        with telling.shown(spark):
+            telling.tell("decoding")
+            Datasets(spark, str(tmp_path / "out"), tell=telling.tell).update([str(tmp_path / "capture")])
+            time.sleep(1)
+        terminal.flush()
+        shown = reading.read(1 << 16).decode()
+    assert "collecting tables" in shown
+    assert shown.rstrip("\r").endswith("\x1b[2K"), "the line is gone at the end"
 
 
 def test_the_queries_in_the_readme_run_on_what_the_command_writes(spark: Any, tmp_path: Path) -> None:
