@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import shutil
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from pgtail.spark import manifest as manifests
 from pgtail.spark.files import HadoopFiles, LocalFiles
 from pgtail.spark.fold import Moment
 from pgtail.spark.settings import until_of
+from pgtail.spark.watch import watch
 from tests.spark import model
 from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server
 
@@ -29,7 +31,10 @@ def test_all_tables_in_one_go(spark: Any, world: World, whole: Path) -> None:
     same_as_model(world.folds(), found)
 
 
-def test_many_small_batches_give_the_same(spark: Any, world: World, whole: Path, tmp_path: Path) -> None:
+def test_many_small_batches_give_the_same(
+    spark: Any, world: World, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgtail.spark.apply.MOST_CLOSED", 2)
     source, parts = Random(5), pieces(world)
     assert len(parts) > 15
     root, at = tmp_path / "history", 0
@@ -164,10 +169,11 @@ def test_the_commands_make_everything_from_a_growing_capture(
     segments, capture, out = model.segments(world.capture), tmp_path / "capture", tmp_path / "out"
     capture.mkdir()
     told = ""
-    for part in (segments[:9], segments[9:]):
+    monkeypatch.setattr("pgtail.spark.watch.watch", functools.partial(watch, once=True))
+    for part, more in ((segments[:9], []), (segments[9:], ["--watch"])):
         for path in part:
             shutil.copy(path, capture)
-        command = ["spark", "all", "-t", "t0", "-t", "t4", str(capture), str(out)]
+        command = ["spark", "all", "-t", "t0", "-t", "t4", *more, str(capture), str(out)]
         ran = CliRunner().invoke(main, command, catch_exceptions=False)
         assert ran.exit_code == 0, ran.stderr
         told = ran.stderr
