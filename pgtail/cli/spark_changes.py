@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from pgtail.cli.spark_follow import changes_options, say_update
 from pgtail.cli.spark_options import Telling, captures_and_out, spark_options, spark_session, watch_options
 from pgtail.errors import OptionError
-
-if TYPE_CHECKING:
-    from pgtail.spark.update import Update
 
 
 @click.command("changes")
 @click.argument("places", nargs=-1, required=True, metavar="CAPTURE... OUT")
-@click.option(
-    "--format",
-    "stored_as",
-    type=click.Choice(["parquet", "orc", "json"]),
-    default="parquet",
-    show_default=True,
-    help="What the files are.",
-)
-@click.option(
-    "-t",
-    "--table",
-    "tables",
-    multiple=True,
-    metavar="GLOB",
-    help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
-)
+@changes_options
 @watch_options
 @click.option("--compact", is_flag=True, help="Afterwards write small files anew as large ones.")
 @spark_options
@@ -68,17 +51,8 @@ def _run(captures: list[str], out: str, options: dict[str, Any]) -> None:
 
         datasets = Datasets(spark, out, stored_as=options["stored_as"], tables=options["tables"], tell=telling.tell)
         if options["watch"]:
-            watch(spark, captures, datasets, every=f"{options['every']} seconds", done=_say_update)
+            watch(spark, captures, datasets, every=f"{options['every']} seconds", done=say_update)
             return
-        _say_update(datasets.update(captures))
+        say_update(datasets.update(captures))
         if options["compact"]:
             say(f"{datasets.compact()} batches of small files became one")
-
-
-def _say_update(update: Update) -> None:
-    from pgtail.cli.common import say
-    from pgtail.outputs.escape import escape
-
-    for note in update.notes:
-        say(escape(f"note: {note}"))
-    say(f"{update.segments} new segments" if update.segments != 1 else "1 new segment")

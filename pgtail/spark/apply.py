@@ -29,6 +29,8 @@ from pgtail.spark.versions import Version
 from pgtail.wire.scalars import lsn_text
 
 MOST_BUCKETS: Final = 1024
+MOST_CLOSED: Final = 64
+"""Files of a table's rows that are no more; each batch adds one, and beyond so many they become one."""
 
 _FOLDED: Final = (
     "relid long, identifier array<string>, values map<string,string>, unknown array<string>, undecoded array<string>, "
@@ -208,8 +210,15 @@ class _Batch:
         streams = {relid: plan.stream for relid, plan in planned.items()}
         fold = functools.partial(_fold_task, tables=streams, history=self._settings.history)
         folded = events.in_order(everything).mapInArrow(fold, _FOLDED)
-        written = self._store.write(_stored(folded, spread))
+        done = _stored(folded, spread)
+        crowded = [relid for relid in planned if relid in tables and len(tables[relid].closed) > MOST_CLOSED]
+        if crowded:
+            closed = self._store.rows([path for relid in crowded for path in tables[relid].closed])
+            done = done.unionByName(closed.coalesce(1).withColumn("bucket", F.lit(CLOSED)))
+        written = self._store.write(done)
         for relid in planned:
+            if relid in crowded:
+                tables[relid].closed = []
             self._replace(relid, touched.get(relid), written.get(relid, {}), buckets[relid])
 
     def _concerned(self, planned: Mapping[int, TablePlan], buckets: Mapping[int, int]) -> tuple[list[int], list[int]]:

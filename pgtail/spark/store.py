@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from pgtail.errors import InputError, OutputError
 from pgtail.spark.files import files_of, now
 from pgtail.spark.manifest import NAME, Manifest
+from pgtail.spark.segments import literal
 
 ROWS: Final = (
     "relid long, hash long, values map<string,string>, unknown array<string>, undecoded array<string>, "
@@ -51,7 +52,7 @@ class Store:
         """The rows in these files."""
         if not paths:
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*map(self._files.url, paths))
+        return self._spark.read.schema(schema).parquet(*[literal(self._files.url(path)) for path in paths])
 
     def write(self, rows: DataFrame) -> dict[int, dict[int, list[tuple[str, int]]]]:
         """Write rows that have a `bucket`; returns paths and sizes by relid and bucket."""

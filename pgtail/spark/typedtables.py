@@ -66,7 +66,10 @@ def table(
     versions = [version for version in _versions(relations) if f"{version.schema}.{version.table}" == name]
     if not versions:
         raise InputError(f"no table {name} among the changes")
-    return _typed(source, versions, variant=variant)
+    # "a.b".c and a."b.c" look alike: the one that was seen last.
+    last = versions[-1]
+    own = [version for version in versions if (version.schema, version.table) == (last.schema, last.table)]
+    return _typed(source, own, variant=variant)
 
 
 def _versions(relations: DataFrame) -> list[Version]:

@@ -81,8 +81,8 @@ def committed(rows: Rows) -> Rows:
     return sorted(found, key=lambda row: (row["position"], row["seq"] or 0))
 
 
-def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False) -> dict[str, Fold]:
-    """Each table by its last name, folded from committed rows in order."""
+def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False, schema: bool = False) -> dict[str, Fold]:
+    """Each table by its last name (with its schema), folded from committed rows in order."""
     found = {}
     tables: dict[int, Rows] = {}
     for row in rows:
@@ -99,7 +99,8 @@ def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False) ->
                 happenings.append(Truncate(moment(row)))
         fold = Fold(happenings, history=history).take(change(row) for row in own if row["op"] != "truncate")
         fold.advance()
-        found[versions[last].table] = fold
+        now = versions[last]
+        found[f"{now.schema}.{now.table}" if schema else now.table] = fold
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import shutil
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from pgtail.spark import manifest as manifests
 from pgtail.spark.files import HadoopFiles, LocalFiles
 from pgtail.spark.fold import Moment
 from pgtail.spark.settings import until_of
+from pgtail.spark.watch import watch
 from tests.spark import model
 from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server
 
@@ -29,7 +31,10 @@ def test_all_tables_in_one_go(spark: Any, world: World, whole: Path) -> None:
     same_as_model(world.folds(), found)
 
 
-def test_many_small_batches_give_the_same(spark: Any, world: World, whole: Path, tmp_path: Path) -> None:
+def test_many_small_batches_give_the_same(
+    spark: Any, world: World, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgtail.spark.apply.MOST_CLOSED", 2)
     source, parts = Random(5), pieces(world)
     assert len(parts) > 15
     root, at = tmp_path / "history", 0
@@ -86,20 +91,21 @@ def test_what_a_segment_of_a_transaction_lacks_is_waited_for(world: World) -> No
 
 
 def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) -> None:
-    parts = pieces(world)
+    # A path that looks like a pattern is a path.
+    parts, root = pieces(world), tmp_path / "state {a,b} [x]*?"
     lost = parts[4]
     rest = [part for part in parts if part.name != lost.name]
     with pytest.raises(InputError, match=f"the segment {lost.name} is missing"):
-        apply(spark, world, tmp_path / "state", rest, some=True)
-    assert not (tmp_path / "state").exists()
-    waiting = apply(spark, world, tmp_path / "state", rest, some=True, wait=True)
+        apply(spark, world, root, rest, some=True)
+    assert not (root).exists()
+    waiting = apply(spark, world, root, rest, some=True, wait=True)
     assert waiting.waiting.missing == lost.name
     assert waiting.behind <= parts[3].behind
-    gone_over = apply(spark, world, tmp_path / "state", rest, some=True, allow_gap=True)
+    gone_over = apply(spark, world, root, rest, some=True, allow_gap=True)
     assert [gap["missing"] for gap in gone_over.gaps] == [lost.name]
     assert gone_over.behind == parts[-1].behind
     with pytest.raises(InputError, match="belongs into a gap"):
-        apply(spark, world, tmp_path / "state", parts, some=True)
+        apply(spark, world, root, parts, some=True)
 
 
 def test_the_state_as_of_then(spark: Any, world: World, tmp_path: Path) -> None:
@@ -131,33 +137,25 @@ def as_texts_until(spark: Any, world: World, root: Path, until: Any) -> dict[str
     return as_texts(spark, root)
 
 
-def test_files_that_no_manifest_names_go_when_their_time_has_come(spark: Any, world: World, tmp_path: Path) -> None:
-    parts, root = pieces(world), tmp_path / "state"
-    apply(spark, world, root, parts[:3], some=True)
-    first = set(root.rglob("*.parquet"))
-    reader = state(spark, str(root))
-    before = reader.count()
-    apply(spark, world, root, parts[:6], some=True)
-    assert first <= set(root.rglob("*.parquet"))
-    assert reader.count() == before, "a reader of the older manifest lost its files"
-    apply(spark, world, root, parts[:9], some=True, retain=0)
-    named = manifests.Manifest.decode((root / "manifest.json").read_bytes(), "").named()
-    assert {str(path.relative_to(root)) for path in root.rglob("*.parquet")} == named
-
-
-def test_a_batch_that_is_cut_off_leaves_the_state_as_it_was(
+def test_a_batch_that_is_cut_off_and_files_that_no_manifest_names(
     spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts, root = pieces(world), tmp_path / "state"
     apply(spark, world, root, parts[:4], some=True)
-    before = sorted(map(as_plain, state(spark, str(root)).collect()))
+    reader = state(spark, str(root))
+    before = sorted(map(as_plain, reader.collect()))
     with monkeypatch.context() as patch:
         patch.setattr(LocalFiles, "replace", interrupted)
         with pytest.raises(KeyboardInterrupt):
             apply(spark, world, root, parts, some=True)
     assert sorted(map(as_plain, state(spark, str(root)).collect())) == before
-    apply(spark, world, root, parts, some=True)
+    apply(spark, world, root, parts[:-1], some=True)
+    # Whoever opened the older manifest still has its files.
+    assert sorted(map(as_plain, reader.collect())) == before
+    apply(spark, world, root, parts, some=True, retain=0)
     same_as_model(some(world.folds()), as_texts(spark, root))
+    named = manifests.Manifest.decode((root / "manifest.json").read_bytes(), "").named()
+    assert {str(path.relative_to(root)) for path in root.rglob("*.parquet")} == named
 
 
 def interrupted(*given: Any) -> None:
@@ -172,10 +170,11 @@ def test_the_commands_make_everything_from_a_growing_capture(
     segments, capture, out = model.segments(world.capture), tmp_path / "capture", tmp_path / "out"
     capture.mkdir()
     told = ""
-    for part in (segments[:9], segments[9:]):
+    monkeypatch.setattr("pgtail.spark.watch.watch", functools.partial(watch, once=True))
+    for part, more in ((segments[:9], []), (segments[9:], ["--watch"])):
         for path in part:
             shutil.copy(path, capture)
-        command = ["spark", "all", "-t", "t0", "-t", "t4", str(capture), str(out)]
+        command = ["spark", "all", "-t", "t0", "-t", "t4", *more, str(capture), str(out)]
         ran = CliRunner().invoke(main, command, catch_exceptions=False)
         assert ran.exit_code == 0, ran.stderr
         told = ran.stderr

@@ -6,14 +6,23 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pgtail.spark import state, table
 from pgtail.spark.tablenames import folder_name
+from pgtail.spark.typedrows import as_variant, columns_of, typed_frame
 from pgtail.spark.typedtables import TypedTables
+from pgtail.spark.types import Declared
+from pgtail.spark.typing import RESCUED, typed
 from pgtail.spark.update import Datasets
+from pgtail.spark.versions import Column, Version
+from tests.corpus import capture as corpus
 from tests.spark import model
+from tests.spark.recorded import record
 from tests.spark.world import World
+
+TEXTS = "values map<string,string>, undecoded array<string>, n int"
 
 
 def test_values_are_the_servers(spark: Any, world: World, whole: Path) -> None:
@@ -90,3 +99,36 @@ def test_the_readmes_merge_gives_the_state(spark: Any, world: World, whole: Path
     expected = state(spark, str(whole), "public.orders").select("id", "total", "note")
     assert Counter(merged.collect()) == Counter(expected.collect())
     assert merged.count() == 4
+
+
+def test_every_type_goes_through_spark(spark: Any, tmp_path: Path) -> None:
+    """110 types: Spark's rows are those of the pure function, and survive Parquet."""
+    record(corpus("A_types", "p1"), tmp_path / "capture")
+    Datasets(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
+    rows = model.changes(tmp_path / "capture")
+    versions = list(model.relations(tmp_path / "capture").values())
+    kinds: set[str] = set()
+    TypedTables(spark, str(tmp_path / "out"), variant=False).update()
+    for version in versions:
+        name = f"{version.schema}.{version.table}"
+        own = [row for row in rows if row["table"] == version.table and row["op"] in ("insert", "update")]
+        frame = spark.read.parquet(str(tmp_path / "out" / "tables" / folder_name(version.schema, version.table)))
+        got = frame.where("_op IN ('insert', 'update')").orderBy("_position", "_seq").toArrow()
+        columns = columns_of([version])
+        arrays, rescued = typed(pa.array([list(row["new"].items()) for row in own], RESCUED), columns)
+        for column, array in zip(columns, arrays, strict=True):
+            assert repr(got.column(column.name).to_pylist()) == repr(array.to_pylist()), (name, column)
+            kinds.add(str(column.kind))
+        assert got.column("_rescued").to_pylist() == rescued.to_pylist()
+    assert {"bool", "int16", "int32", "int64", "float", "double", "date32[day]", "timestamp[us]", "binary"} <= kinds
+
+
+def test_json_as_variant(spark: Any) -> None:
+    texts = ['{"a": [1, 1.10, null]}', "null", None, "{", "1e400"]
+    jsonb = Version("f", 1, "public", "t", "default", (), (Column("j", Declared(3802, -1, "jsonb")),))
+    frame = spark.createDataFrame([({"j": text}, [], n) for n, text in enumerate(texts)], TEXTS)
+    shown = as_variant(typed_frame(frame, columns_of([jsonb]), ["n"]), [jsonb]).orderBy("_n")
+    assert dict(shown.dtypes)["j"] == "variant"
+    rows = shown.selectExpr("to_json(j) AS j", "_rescued").collect()
+    assert [row["j"] for row in rows[:3]] == ['{"a":[1,1.1,null]}', "null", None]
+    assert [row["_rescued"] for row in rows[:4]] == [None, None, None, {"j": "{"}]
