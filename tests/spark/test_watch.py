@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -119,7 +120,8 @@ def arrive(paths: list[Path], folder: Path) -> None:
 
 
 def applied(out: Path) -> int:
-    return (out / "_pgtail" / "manifest.json").read_text().count(".pgcap")
+    """How many segments the manifest names."""
+    return len(json.loads((out / "_pgtail" / "manifest.json").read_bytes())["segments"])
 
 
 def wait_until_gone(group: int) -> None:
@@ -168,7 +170,7 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
 
 def test_the_queries_in_the_readme_run_on_what_the_command_writes(spark: Any, tmp_path: Path) -> None:
     readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
-    [block] = [found[1] for found in re.finditer(r"```sql\n(.*?)```", readme, re.DOTALL) if "warehouse" in found[1]]
+    [block] = [text for text in re.findall(r"```sql\n(.*?)```", readme, re.DOTALL) if "warehouse/changes" in text]
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     Datasets(spark, str(tmp_path / "warehouse")).update([str(tmp_path / "capture")])
     statements = block.replace("parquet.`warehouse", f"parquet.`{tmp_path}/warehouse").replace(
