@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,30 @@ def test_damage_ends_it_and_is_named(spark: Any, tmp_path: Path) -> None:
         watch(spark, [str(path.parent)], Datasets(spark, str(tmp_path / "out")), once=True)
 
 
-def start(capture_: Path, out: Path) -> subprocess.Popen[str]:
-    """A --watch of its own, with the JVM in its process group."""
-    arguments = ["spark", "changes", "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
-    program = "from pgtail.cli import main; main(prog_name='pgtail')"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+Start = Callable[[Path, Path], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a --watch of its own, with the JVM in its process group; what is left of it ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def watching(capture_: Path, out: Path) -> subprocess.Popen[str]:
+        arguments = ["spark", "changes", "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
+        program = "from pgtail.cli import main; main(prog_name='pgtail')"
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    yield watching
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
 
 
 def wait_for(what: Any, process: subprocess.Popen[str]) -> None:
@@ -79,7 +97,7 @@ def batches(out: Path) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path) -> None:
+def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path, start: Start) -> None:
     """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last."""
     paths = record(MANY, tmp_path / "whole", size=30_000)
     assert len(paths) > 4
