@@ -34,13 +34,14 @@ class Held:
         self._buffer = StreamBuffer()
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
-        self._inside = False
+        self._inside: Transaction | None = None
+        self._shown: set[int | None] = set()
         self._after: list[Outcome] = []
 
     def event(self, event: Event) -> None:
         """Take one event. Raises OutputError where what waits cannot be kept."""
         if isinstance(event, Outcome):
-            if self._inside:  # only a damaged input has one here: transactions are never passed on interleaved
+            if self._inside is not None:  # only a damaged input has one here: no others come interleaved
                 self._after.append(event)
             else:
                 self._outcome(event)
@@ -48,6 +49,8 @@ class Held:
         transaction = None if isinstance(event, SchemaChange) else getattr(event, "transaction", None)
         if transaction is None or transaction.state != "prepared" or transaction.xid is None:
             self._whole(event)
+        elif transaction is self._inside:
+            self._known_late(event, transaction)
         elif isinstance(event, Started):
             self._start(transaction)
         elif isinstance(event, Ended):
@@ -69,12 +72,21 @@ class Held:
         """An event of a transaction that is not held, or of none."""
         self._pass_on(event)
         if isinstance(event, Started):
-            self._inside = True
+            self._inside = event.transaction
         elif isinstance(event, Ended):
-            self._inside = False
+            self._inside = None
             after, self._after = self._after, []
             for outcome in after:
                 self._outcome(outcome)
+
+    def _known_late(self, event: Event, transaction: Transaction) -> None:
+        """An event of a transaction without its beginning, whose Prepare came when its changes had been passed on."""
+        self._shown.add(transaction.xid)
+        self._tell(
+            f"the beginning of prepared transaction {transaction.gid!r} (xid {transaction.xid}) is missing: it is shown"
+            " before it is known whether it was committed"
+        )
+        self._whole(event)
 
     def _start(self, transaction: Transaction) -> None:
         assert transaction.xid is not None
@@ -112,7 +124,7 @@ class Held:
     def _outcome(self, outcome: Outcome) -> None:
         transaction = self._waiting.get(outcome.xid)
         if transaction is None:
-            if outcome.op == "commit_prepared":
+            if outcome.op == "commit_prepared" and outcome.xid not in self._shown:
                 self._tell(
                     f"prepared transaction {outcome.gid!r} (xid {outcome.xid}) was committed, but nothing of what it"
                     " changed was among what is shown"

@@ -91,6 +91,22 @@ def frames_of(one: Capture) -> list[bytes]:
     return list(one.frames())
 
 
+@pytest.mark.parametrize("format_", sorted(set(FORMATS) - {"undo"}))
+def test_a_prepared_transaction_without_its_beginning_is_shown_whole(format_: str, tmp_path: Path) -> None:
+    frames = list(capture("D_twophase", "p3_2pc").frames())
+    (place,) = [
+        number
+        for number, frame in enumerate(frames)
+        if frame[0:1] == b"w" and b'"two"' in frame and frame[25:26] == b"b"
+    ]
+    damaged = bytearray(frames[place])
+    damaged[25] = 0
+    frames[place] = bytes(damaged)
+    found = written(format_, frames, tmp_path, damaged=True)
+    well_formed(format_, found)
+    assert b"rolled back" in found
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damage_is_an_error_of_the_input_and_nothing_else(
