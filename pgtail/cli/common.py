@@ -8,6 +8,7 @@ import errno
 import os
 import select
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -45,14 +46,30 @@ class FileSink:
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
         self.name = name
+        self.holding = False
+        """Whether nothing is written but by flush()."""
         self._parts: list[bytes] = []
         self._size = 0
+        self._is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that flush() would write."""
+        return self._size
+
+    def has_room(self) -> bool:
+        """Whether it is a pipe that takes PIPE_BUF bytes without waiting."""
+        if not self._is_pipe:
+            return False
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        return poll.poll(0) == [(self.fd, select.POLLOUT)]
 
     def write(self, data: bytes) -> None:
         """Take bytes. Raises ClosedPipe or OutputError, when it writes."""
         self._parts.append(data)
         self._size += len(data)
-        if self._size >= BATCH:
+        if self._size >= BATCH and not self.holding:
             self.flush()
 
     def flush(self) -> None:

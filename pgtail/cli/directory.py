@@ -41,7 +41,7 @@ class DirectorySink:
 
     def __init__(self, name: str, *, append: bool) -> None:
         self.name = name
-        self.stopped = False
+        self.stopped = self.holding = False
         self._folder = Path(name)
         self._append = append
         self._files: dict[tuple[tuple[str, ...], bytes], _File] = {}
@@ -56,6 +56,15 @@ class DirectorySink:
             raise OutputError(f"cannot write to {name}: {error.strerror}") from error
         if held is not None and not append:
             raise OutputError(f"{name} holds {held.name} already: pgtail decode writes into an empty directory")
+
+    @property
+    def pending(self) -> int:
+        """Bytes that flush() would write."""
+        return self._size
+
+    def has_room(self) -> bool:
+        """Files may have to wait for the disk."""
+        return False
 
     def open(self, name: tuple[str, ...], header: bytes) -> _File:
         """The file of a table (`name`: its schema and its own) that begins with `header`. Raises OutputError."""

@@ -46,10 +46,12 @@ class Held:
             else:
                 self._outcome(event)
             return
-        transaction = None if isinstance(event, SchemaChange) else getattr(event, "transaction", None)
+        transaction: Transaction | None = (
+            None if isinstance(event, SchemaChange) else getattr(event, "transaction", None)
+        )
         if transaction is None or transaction.state != "prepared" or transaction.xid is None:
             self._whole(event)
-        elif transaction is self._inside:
+        elif self._inside is transaction:
             self._known_late(event, transaction)
         elif isinstance(event, Started):
             self._start(transaction)

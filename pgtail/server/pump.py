@@ -129,6 +129,9 @@ class Pump:
             for frame in frames:
                 self._voice.trace(trace.received(frame))
         feedback.take(frames, time.monotonic())
+        if self._worker.direct(frames):
+            session.check()
+            return True
         try:
             room = self._spool.put(frames)
         except OutputError as error:

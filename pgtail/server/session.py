@@ -23,6 +23,10 @@ READ_AT_ONCE: Final = 4 * 1024 * 1024
 """Bytes of frames that are handed on together at most."""
 
 
+_FEW: Final = 4096
+"""Bytes of frames that are no backlog."""
+
+
 class Session:
     """A walsender connection.
 
@@ -128,6 +132,8 @@ class Session:
                 size += length
             if length < 0:
                 raise self._ended()
+            if size < _FEW:
+                return  # most likely there was no more; else the socket says so at once
 
     def send(self, status: StandbyStatusUpdate) -> bool:
         """Send a status; False where the socket has no room: nothing was sent."""

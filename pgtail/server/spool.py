@@ -24,6 +24,11 @@ SEGMENT: Final = 64 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 
 
+def joined(frames: Sequence[bytes]) -> bytes:
+    """Frames, each behind its length."""
+    return b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)])
+
+
 class Spool:
     """A queue of frames that `limit` bytes on disk may wait in, after `memory` bytes in memory."""
 
@@ -39,14 +44,14 @@ class Spool:
         self._files: deque[_File] = deque()
         self._spilled = 0
         self._closed = False
-        self._busy = False
+        self._busy = self._nudged = False
 
     def put(self, frames: Sequence[bytes]) -> bool:
         """Take frames; False where the spool is full by them: nothing more may be put until it is empty.
 
         Raises OutputError where the files cannot be written: then none of them was taken.
         """
-        data = b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)])
+        data = joined(frames)
         with self._lock:
             if self._files or (self._queued and self._queued + len(data) > self._memory):
                 self._spill(data)
@@ -67,12 +72,31 @@ class Spool:
             self._busy = False
             self._changed.notify_all()
             while not (self._queue or self._files or self._closed):
-                if not self._changed.wait(seconds):
+                if self._nudged or not self._changed.wait(seconds):
+                    self._nudged, self._busy = False, True
                     return None
             if self._closed:
                 return b""
             self._busy = True
             return self._take(most)
+
+    def claim(self) -> bool:
+        """Take the place of whoever takes, where nothing waits and he is not busy; until release() he gets nothing.
+
+        Only for the thread that puts.
+        """
+        with self._lock:
+            free = self.paused and not (self._busy or self._nudged or self._closed)
+            self._busy = self._busy or free
+            return free
+
+    def release(self, *, nudge: bool = False) -> None:
+        """Let him take again; `nudge`: his take() returns None, as if nothing had come for a while."""
+        with self._lock:
+            self._busy = False
+            self._nudged = nudge
+            if nudge:
+                self._changed.notify_all()
 
     @property
     def paused(self) -> bool:

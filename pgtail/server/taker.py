@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from pgtail.errors import InputError, OptionError
@@ -38,6 +38,8 @@ class Taker(threading.Thread, ABC):
         self.reached: str | None = None
         self.error: BaseException | None = None
         self.ended = False
+        self._raised: Exception | None = None
+        """By direct(), in the other thread."""
 
     def run(self) -> None:
         try:
@@ -47,6 +49,8 @@ class Taker(threading.Thread, ABC):
                         self._tick()
                     else:
                         self._batch(frames)
+                if self._raised is not None:
+                    raise self._raised
             except Stopped:
                 pass
             except (InputError, OptionError) as error:
@@ -68,6 +72,13 @@ class Taker(threading.Thread, ABC):
     @abstractmethod
     def words(self) -> list[str]:
         """What the status line says of it."""
+
+    def direct(self, frames: Sequence[bytes]) -> bool:
+        """Take a few frames in the caller's thread, which puts into the spool; False where that is to be done instead.
+
+        Only where it cannot have to wait: a lone commit then needs no switch between threads.
+        """
+        return False
 
     def settle(self) -> None:
         """The stream broke off: deliver what was taken whole. Only to be called while the spool is idle."""

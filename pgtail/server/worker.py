@@ -5,14 +5,15 @@ Knows the pipeline and the sink by what they do only; what it has delivered is r
 
 from __future__ import annotations
 
+import select
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from pgtail.errors import DecodeError
-from pgtail.server.spool import Spool
+from pgtail.server.spool import Spool, joined
 from pgtail.server.taker import Stopped, Taker
 from pgtail.server.words import count_text
 from pgtail.wire.decoder import LENGTHS, AnyFrame, Decoder
@@ -22,10 +23,23 @@ from pgtail.wire.transaction import Begin, Commit, Message
 from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
 from pgtail.wire.walsender import Keepalive
 
+DIRECT: Final = 1024
+"""Bytes of frames that are worth no other thread."""
+_KIND: Final = slice(25, 26)
+_LIGHT: Final = frozenset({b"B", b"C", b"O", b"R", b"Y", b"I", b"U", b"D", b"T", b"M"})
+"""Messages of which the kind is behind the head of a w frame, and which ask for nothing that was kept."""
 SYNC_PAUSE: Final = 1.0
 """Seconds between two fsyncs while more is coming."""
 
 _LENGTH: Final = struct.Struct(">I")
+
+
+def _light(frames: Sequence[bytes]) -> bool:
+    """Whether there is little to do for these frames, as long as they stand in no transaction that began before."""
+    return sum(map(len, frames)) <= DIRECT and all(
+        frame[_KIND] in _LIGHT for frame in frames if not frame.startswith(b"k")
+    )
+
 
 _BEGINS: Final[dict[type, Callable[[Any], int]]] = {
     Begin: lambda message: message.final_lsn,
@@ -58,7 +72,12 @@ class Sink(Protocol):
     """Where the output's bytes go."""
 
     stopped: bool
+    holding: bool
+    """Whether nothing is written but by flush()."""
 
+    @property
+    def pending(self) -> int: ...
+    def has_room(self) -> bool: ...
     def flush(self) -> None: ...
     def sync(self) -> None: ...
 
@@ -111,7 +130,40 @@ class Worker(Taker):
         self._consumer.shorten(self._decoder)
         self.position = self.delivered = position
 
+    def direct(self, frames: Sequence[bytes]) -> bool:
+        """As Taker's: where the output is a pipe with room for what is going to be written."""
+        if self._durable or not _light(frames) or not self._spool.claim():
+            return False
+        if self._inside or not self._sink.has_room():  # inside, a Commit may show much that came before
+            self._spool.release()
+            return False
+        self._spool.release(nudge=not self._written(frames))
+        if self._raised is not None or self.reached is not None:
+            self._spool.close()
+        return True
+
+    def _written(self, frames: Sequence[bytes]) -> bool:
+        """Render and write; False where it is too much to be written without waiting."""
+        self._sink.holding = True
+        try:
+            self._render(joined(frames))
+            if self._sink.pending > select.PIPE_BUF:
+                return False
+            self._deliver(now=True)
+        except Exception as error:  # noqa: BLE001 -- run() raises it
+            self._raised = error
+        finally:
+            self._sink.holding = False
+        return True
+
+    def _tick(self) -> None:
+        self._deliver(now=True)
+
     def _batch(self, frames: bytes) -> None:
+        self._render(frames)
+        self._deliver(now=self.reached is not None or self._spool.paused)
+
+    def _render(self, frames: bytes) -> None:
         """Decode and render frames: ordinary rows in runs, everything else one by one."""
         pos, end = 0, len(frames)
         while self.reached is None and (pos := self._after_rows(frames, pos)) < end:
@@ -127,7 +179,6 @@ class Worker(Taker):
                 self._milestone(message, lsn)
             if self._sink.stopped:
                 raise Stopped
-        self._deliver(now=self.reached is not None or self._spool.paused)
 
     def _after_rows(self, frames: bytes, pos: int) -> int:
         """Where the first frame starts that the short way does not take."""
@@ -180,7 +231,8 @@ class Worker(Taker):
             self._sink.sync()
             self._synced = time.monotonic()
         self.delivered = position
-        self._wake()
+        if threading.current_thread() is self:
+            self._wake()
 
     def _end(self) -> None:
         with self._ending:
