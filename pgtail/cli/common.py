@@ -50,7 +50,10 @@ class FileSink:
         """Whether nothing is written but by flush()."""
         self._parts: list[bytes] = []
         self._size = 0
-        self._is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
+        self._room: select.poll | None = None
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            self._room = select.poll()
+            self._room.register(fd, select.POLLOUT)
 
     @property
     def pending(self) -> int:
@@ -59,11 +62,7 @@ class FileSink:
 
     def has_room(self) -> bool:
         """Whether it is a pipe that takes PIPE_BUF bytes without waiting."""
-        if not self._is_pipe:
-            return False
-        poll = select.poll()
-        poll.register(self.fd, select.POLLOUT)
-        return poll.poll(0) == [(self.fd, select.POLLOUT)]
+        return self._room is not None and self._room.poll(0) == [(self.fd, select.POLLOUT)]
 
     def write(self, data: bytes) -> None:
         """Take bytes. Raises ClosedPipe or OutputError, when it writes."""

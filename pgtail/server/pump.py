@@ -128,8 +128,9 @@ class Pump:
         if self._voice.wants_trace:
             for frame in frames:
                 self._voice.trace(trace.received(frame))
+        direct = self._worker.direct(frames)
         feedback.take(frames, time.monotonic())
-        if self._worker.direct(frames):
+        if direct:
             session.check()
             return True
         try:

@@ -25,6 +25,7 @@ from pgtail.wire.walsender import Keepalive
 
 DIRECT: Final = 1024
 """Bytes of frames that are worth no other thread."""
+_KEEPALIVE: Final = ord("k")
 _KIND: Final = slice(25, 26)
 _LIGHT: Final = frozenset({b"B", b"C", b"O", b"R", b"Y", b"I", b"U", b"D", b"T", b"M"})
 """Messages of which the kind is behind the head of a w frame, and which ask for nothing that was kept."""
@@ -36,9 +37,12 @@ _LENGTH: Final = struct.Struct(">I")
 
 def _light(frames: Sequence[bytes]) -> bool:
     """Whether there is little to do for these frames, as long as they stand in no transaction that began before."""
-    return sum(map(len, frames)) <= DIRECT and all(
-        frame[_KIND] in _LIGHT for frame in frames if not frame.startswith(b"k")
-    )
+    size = 0
+    for frame in frames:
+        size += len(frame)
+        if size > DIRECT or not (frame[_KIND] in _LIGHT or frame.startswith(b"k")):
+            return False
+    return True
 
 
 _BEGINS: Final[dict[type, Callable[[Any], int]]] = {
@@ -143,18 +147,25 @@ class Worker(Taker):
         return True
 
     def _written(self, frames: Sequence[bytes]) -> bool:
-        """Render and write; False where it is too much to be written without waiting."""
+        """Render and write; False where it is too much to be written without waiting.
+
+        A keepalive waits until the rows are written; of one before them the last tells as much.
+        """
+        rows = [frame for frame in frames if frame[0] != _KEEPALIVE]
+        late = False
         self._sink.holding = True
         try:
-            self._render(joined(frames))
-            if self._sink.pending > select.PIPE_BUF:
-                return False
-            self._deliver(now=True)
+            for part in (rows, frames[-1:] if frames[-1][0] == _KEEPALIVE else []):
+                if part and self.reached is None:
+                    self._render(joined(part))
+                    late = self._sink.pending > select.PIPE_BUF
+                    if not late:
+                        self._deliver(now=True)
         except Exception as error:  # noqa: BLE001 -- run() raises it
             self._raised = error
         finally:
             self._sink.holding = False
-        return True
+        return not late
 
     def _tick(self) -> None:
         self._deliver(now=True)
