@@ -32,6 +32,7 @@ def commands() -> Iterator[click.Context]:
 
 def _below(command: click.Command, name: str, parent: click.Context | None) -> Iterator[click.Context]:
     context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
+    command.get_help_option(context)  # click keeps the first it makes, which a command below may ask for
     yield context
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
