@@ -21,9 +21,11 @@ _BODY: Final = _TAG + 1
 
 _BEGINS: Final = frozenset(b"Bb")
 _ROWS: Final = frozenset(b"IUD")
-_ENDS: Final = {ord("C"): 9, ord("P"): 9, ord("K"): 9, ord("r"): 9}
-"""Messages behind which no transaction is under way, and where in their bodies the end LSN stands."""
-_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL = b"ORYTM"
+_ENDS: Final = frozenset(b"CPKr")
+"""Messages behind which no transaction is under way."""
+_COMMIT_LSN, _END_LSN = 1, 9
+"""Where in their bodies those stand; Rollback Prepared has the end of the Prepare in place of the first."""
+_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL, _ROLLBACK = b"ORYTMr"
 _TRANSACTIONAL: Final = 1
 
 
@@ -31,24 +33,23 @@ class Stream:
     """Follows walsender frames that hold messages.
 
     `whole` is the end LSN of the last transaction that came whole; a transaction's messages are numbered from 1
-    (`ordinal`), and so are its rows and truncated tables (`changes`) and its logical messages (`messages`).
+    (`ordinal`), and so are its rows and truncated tables (`changes`) and its logical messages (`messages`). `rows`
+    counts the changes of all of them.
     """
 
     def __init__(self) -> None:
         self.whole = 0
         self.inside = False
-        self.changes = self.messages = self.ordinal = 0
+        self.changes = self.messages = self.ordinal = self.rows = 0
         self._position = 0
         self._begin: list[bytes] = []
         self._relations: dict[int, bytes] = {}
         self._types: dict[int, bytes] = {}
 
     def restart(self) -> None:
-        """The server begins to send anew: it describes every table again."""
+        """What is not whole is dropped: it will be sent again, or never. What it said of tables stays in force."""
         self.inside = False
         self._begin.clear()
-        self._relations.clear()
-        self._types.clear()
 
     def name_before(self, frame: bytes) -> SegmentName:
         """The name of a segment that starts with this frame."""
@@ -60,7 +61,7 @@ class Stream:
         if tag == _LOGICAL:
             return SegmentName(_MESSAGE(frame, _BODY)[1], 0)
         if tag in _ENDS:
-            return SegmentName(_LSN(frame, _BODY + 1)[0], 0)
+            return SegmentName(_LSN(frame, _BODY + (_END_LSN if tag == _ROLLBACK else _COMMIT_LSN))[0], 0)
         return SegmentName(self.whole, 0)
 
     def repeated(self) -> list[bytes]:
@@ -73,13 +74,14 @@ class Stream:
         if tag in _ROWS:
             self.ordinal += 1
             self.changes += 1
+            self.rows += 1
         elif tag in _BEGINS:
             self.inside = True
             self._begin = [frame]
             self._position = _LSN(frame, _BODY)[0]
             self.changes = self.messages = self.ordinal = 0
         elif tag in _ENDS:
-            self._end(_LSN(frame, _BODY + _ENDS[tag])[0])
+            self._end(_LSN(frame, _BODY + _END_LSN)[0])
         elif tag == _RELATION:
             self._relations[_OID(frame, _BODY)[0]] = frame
         elif tag == _TYPE:
@@ -88,7 +90,9 @@ class Stream:
             self._begin.append(frame)
         elif tag == _TRUNCATE:
             self.ordinal += 1
-            self.changes += _OID(frame, _BODY)[0]
+            tables = _OID(frame, _BODY)[0]
+            self.changes += tables
+            self.rows += tables
         elif tag == _LOGICAL:
             self._logical(*_MESSAGE(frame, _BODY))
         return not self.inside
