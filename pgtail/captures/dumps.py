@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pgtail.captures.framing import DUMPS
 from pgtail.captures.recorder import Recorder, Rotation
 from pgtail.captures.rewrite import Rewriter
 from pgtail.errors import InputError
@@ -41,7 +42,7 @@ def record_dumps(
     Raises InputError where one is damaged: what is whole before it is in the capture; OutputError.
     """
     decoder = RawDecoder(assume=assume, encoding=encoding)
-    head = {"client_encoding": encoding, "pgtail.from": "dumps, streamed transactions as whole ones"}
+    head = {"client_encoding": encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     rewriter = Rewriter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
     try:
         for file in files:

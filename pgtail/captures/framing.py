@@ -20,6 +20,8 @@ TRANSACTION: Final = "pgtail.transaction"
 START: Final = "pgtail.start"
 POSITION: Final = "pgtail.position"
 END: Final = "pgtail.end"
+DUMPS: Final = "pgtail.from"
+"""Stands in place of slot and server where a capture was made of dumps."""
 
 _MOST_PARAMETER: Final = 64 * 1024
 _LENGTH_SIZE: Final = 4
@@ -52,14 +54,20 @@ class Messages:
     """Cuts bytes, fed piece by piece, into messages; holds no more than one of them and a piece."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._held = self._needed = 0
         self.position = 0
         """Where the next message starts."""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """(type byte, body) of each message that is whole now. Raises Malformed."""
-        buf = self._rest + data if self._rest else data
+        self._rest.append(data)
+        self._held += len(data)
+        if self._held < self._needed:
+            return
+        buf = b"".join(self._rest)
         pos, end = 0, len(buf)
+        self._needed = 0
         try:
             while end - pos >= HEAD.size:
                 kind, size = HEAD.unpack_from(buf, pos)
@@ -67,17 +75,18 @@ class Messages:
                     raise Malformed(f"a message of {size} bytes", offset=self.position + 1, field="length")
                 stop = pos + 1 + size
                 if stop > end:
+                    self._needed = stop - pos
                     break
                 body = buf[pos + HEAD.size : stop]
                 self.position += stop - pos
                 pos = stop
                 yield kind, body
         finally:
-            self._rest = buf[pos:]
+            self._rest, self._held = [buf[pos:]], end - pos
 
     def finish(self) -> None:
         """There is no more. Raises Truncated where a message is not whole."""
-        if self._rest:
+        if self._held:
             raise Truncated("the last message is not whole", offset=self.position)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pgtail.captures.reader import check, lost_end, segments
+from pgtail.captures.position import remembered
+from pgtail.captures.reader import Found, check, segments, settled
 
 
 class Look:
@@ -17,17 +18,20 @@ class Look:
 
     def capture(self, directory: str) -> Iterator[str]:
         """Each segment of a directory, checked just before it is to be read. Raises InputError."""
-        found = segments(Path(directory))
-        for segment in found:
-            if segment.missing:
-                self._say(f"segment {segment.missing} is missing before this one", segment.path)
-            if segment.open:
-                yield str(segment.path)
+        known = remembered(Path(directory))  # before the names: a recorder may be at work
+        before: str | None = None
+        for listed in segments(Path(directory)):
+            found = settled(listed)
+            if found is None:
+                continue
+            self._place(found, before)
+            before = str(found.name)
+            if found.open:
+                yield str(found.path)
             else:
-                yield from self.segment(str(segment.path))
-        lost = lost_end(Path(directory), found)
-        if lost is not None:
-            self._say(f"segment {lost} is missing at the end", directory)
+                yield from self.segment(str(found.path))
+        if known is not None and known.last > (before or ""):
+            self._say(f"segment {known.last} is missing at the end", directory)
 
     def segment(self, path: str) -> Iterator[str]:
         """One closed segment by itself. Raises InputError."""
@@ -35,6 +39,20 @@ class Look:
         if problem is not None:
             self._say(problem, path)
         yield path
+
+    def _place(self, found: Found, before: str | None) -> None:
+        """Whether it stands where it belongs. What its beginning does not tell, as it is damaged, check() does."""
+        if found.predecessor is None:
+            return
+        if found.called != str(found.name):
+            self._say(f"this is segment {found.called} under another name", found.path)
+        elif before is None:
+            if found.predecessor:
+                self._tell(f"note: {found.path}: segment {found.predecessor} stood before it, and is not here")
+        elif not found.predecessor:
+            self._say(f"this is the first segment of another capture, behind {before}", found.path)
+        elif found.predecessor != before:
+            self._say(f"segment {found.predecessor} is missing before this one", found.path)
 
     def _say(self, what: str, where: str | Path) -> None:
         self.damaged = True

@@ -1,13 +1,14 @@
-"""Floor 4, `capture.json`: how far a capture has come where its last segment does not tell it."""
+"""Floor 4, `capture.json`: how a capture is made, and how far it has come where its last segment does not tell it."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pgtail.captures.segment import sync_directory
+from pgtail.captures.segment import sync_directory, write_synced
 from pgtail.errors import InputError, OutputError
 from pgtail.wire.scalars import lsn_text, parse_lsn
 
@@ -15,21 +16,24 @@ FILE: Final = "capture.json"
 
 
 class Remembered(NamedTuple):
-    """Everything up to `position` is in the capture; its last segment was `last`, empty where there was none."""
+    """Everything up to `position` is in the capture; its last segment was `last`, empty where there was none.
+
+    `head` is what the segments say at their beginning of how the frames are made.
+    """
 
     position: int
     last: str
+    head: Mapping[str, str]
 
 
-def remember(directory: Path, position: int, last: str) -> None:
+def remember(directory: Path, now: Remembered) -> None:
     """Replace what is remembered, for good. Raises OutputError."""
     path, draft = directory / FILE, directory / f"{FILE}.draft"
-    text = json.dumps({"position": lsn_text(position), "last": last}) + "\n"
+    text = json.dumps({"position": lsn_text(now.position), "last": now.last, "head": now.head}, indent=1) + "\n"
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, text.encode())
-            os.fsync(fd)
+            write_synced(fd, text.encode())
         finally:
             os.close(fd)
         os.replace(draft, path)
@@ -38,17 +42,18 @@ def remember(directory: Path, position: int, last: str) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
-def remembered(directory: Path) -> Remembered:
-    """What is remembered; 0 and nothing where there is no file. Raises InputError where it is damaged."""
+def remembered(directory: Path) -> Remembered | None:
+    """What is remembered; None where there is no file. Raises InputError where it is damaged."""
     path = directory / FILE
     try:
         found = json.loads(path.read_bytes())
-        return Remembered(parse_lsn(found["position"]), str(found["last"]))
+        head = {str(name): str(value) for name, value in found["head"].items()}
+        return Remembered(parse_lsn(found["position"]), str(found["last"]), head)
     except FileNotFoundError:
-        return Remembered(0, "")
+        return None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(
             "is damaged; remove it if the capture's slot still has everything since its last segment", source=str(path)
         ) from None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from pgtail.captures.framing import END, PREDECESSOR, Messages, head_of, read_parameter
+from pgtail.captures.framing import END, PREDECESSOR, SEGMENT, Messages, head_of, read_parameter
 from pgtail.captures.names import CLOSED, OPEN, SegmentName
 from pgtail.captures.position import remembered
 from pgtail.errors import InputError
@@ -49,38 +49,43 @@ class Found:
     path: Path
     name: SegmentName
     open: bool
-    missing: str = field(default="")
-    """The segment that should stand before it and is not there."""
+    predecessor: str | None = None
+    """The segment that stands before it, by its own word: empty for a capture's first one, None where it is damaged."""
+    called: str = ""
+    """How it calls itself."""
 
 
 def segments(directory: Path) -> list[Found]:
-    """The segments of a capture. Raises InputError where the directory holds none or cannot be read."""
+    """The segments of a capture; none where nothing was recorded yet.
+
+    Raises InputError where the directory holds no capture or cannot be read.
+    """
     try:
         paths = sorted(directory.iterdir())
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(directory)) from None
-    named = [
-        (name, path, path.name.endswith(OPEN))
-        for path in paths
-        if (name := SegmentName.parse(path.name.removesuffix(OPEN).removesuffix(CLOSED))) is not None
-        and path.name.endswith((OPEN, CLOSED))
-    ]
-    if not named:
+    named: dict[SegmentName, Found] = {}
+    for path in paths:  # a closed one comes before what is left of it while it was open
+        ending = OPEN if path.name.endswith(OPEN) else CLOSED
+        name = SegmentName.parse(path.name.removesuffix(ending))
+        if name is not None and path.name.endswith(ending):
+            named.setdefault(name, Found(path, name, ending == OPEN))
+    if not named and remembered(directory) is None:
         raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(directory))
-    found: list[Found] = []
-    before = None
-    for name, path, is_open in sorted(named):
-        predecessor = head(path).get(PREDECESSOR, "")
-        missing = predecessor if before is not None and predecessor != before else ""
-        found.append(Found(path, name, is_open, missing))
-        before = str(name)
-    return found
+    return [_with_head(found) for _, listed in sorted(named.items()) if (found := settled(listed)) is not None]
 
 
-def lost_end(directory: Path, found: list[Found]) -> str | None:
-    """What is missing behind the last segment: its name, or None."""
-    last = remembered(directory).last
-    return last if last and last > str(found[-1].name) else None
+def settled(found: Found) -> Found | None:
+    """The same segment, which may have been closed meanwhile; None where it was cut back to nothing."""
+    if not found.open or found.path.exists():
+        return found
+    closed = found.path.with_name(f"{found.name}{CLOSED}")
+    return replace(found, path=closed, open=False) if closed.exists() else None
+
+
+def _with_head(found: Found) -> Found:
+    parameters = head(found.path)
+    return replace(found, predecessor=parameters.get(PREDECESSOR), called=parameters.get(SEGMENT, ""))
 
 
 def walk(path: Path) -> Iterator[tuple[int, int, bytes]]:
@@ -107,8 +112,11 @@ def head(path: Path) -> dict[str, str]:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
 
 
-def last_head(directory: Path) -> dict[str, str]:
-    """The head of a directory's last closed segment; empty where there is none."""
+def last_head(directory: Path) -> Mapping[str, str]:
+    """How the frames of a capture are made; empty where nothing tells."""
+    known = remembered(directory)
+    if known is not None:
+        return known.head
     paths = sorted(directory.glob(f"*{CLOSED}"))
     return head(paths[-1]) if paths else {}
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from pgtail.captures.framing import FORMAT, PREDECESSOR, SEGMENT, TRANSACTION
 from pgtail.captures.names import SegmentName
-from pgtail.captures.position import remember
+from pgtail.captures.position import Remembered, remember
 from pgtail.captures.recovery import recover
 from pgtail.captures.segment import Segment
 from pgtail.captures.stream import Stream
@@ -57,8 +57,9 @@ class Recorder:
         found = recover(directory, compress=compress)
         self._predecessor = found.last
         self._stream.whole = self._idle = self.safe = found.position
-        self._synced = self._told = time.monotonic()
+        self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
+        self._remember()
 
     @property
     def inside(self) -> bool:
@@ -84,6 +85,7 @@ class Recorder:
 
     def take(self, frame: bytes) -> None:
         """Take a frame with a message. Raises Malformed where it is none."""
+        inside = self._stream.inside
         try:
             segment = self._segment_for(frame)
             boundary = self._stream.take(frame)
@@ -92,7 +94,7 @@ class Recorder:
         segment.add(frame)
         self.messages += 1
         self.bytes += len(frame)
-        if boundary:
+        if boundary and inside:
             self.transactions += 1
         if segment.pending >= self._rotation.sync_size or (boundary and self._waiting):
             self.sync()
@@ -110,7 +112,8 @@ class Recorder:
         segment = self._segment
         if segment is not None and not self._stream.inside and now >= segment.begun + self._rotation.age:
             self._finish(segment)
-        if self.whole > self.safe and not self._dirty and now >= self._told + _REMEMBER_PAUSE:
+        idle = not (self._stream.inside or self._dirty)
+        if idle and self.whole > self.safe and now >= self._told + _REMEMBER_PAUSE:
             self._remember()
 
     def sync(self) -> None:
@@ -123,6 +126,11 @@ class Recorder:
             for segment in self._waiting:
                 segment.close()
             self._waiting.clear()
+
+    @property
+    def rows(self) -> int:
+        """Row changes and truncated tables that were taken."""
+        return self._stream.rows
 
     def restart(self) -> None:
         """The server begins to send anew, behind the last whole transaction: what is not whole is dropped."""
@@ -180,6 +188,6 @@ class Recorder:
 
     def _remember(self) -> None:
         """Note up to where the server has nothing that is not here: before that is acknowledged."""
-        remember(self._directory, self.whole, self._predecessor)
+        remember(self._directory, Remembered(self.whole, self._predecessor, self._head))
         self.safe = self.whole
         self._told = time.monotonic()

@@ -35,7 +35,7 @@ class Recovered:
 
 @dataclass(slots=True)
 class _Part:
-    """One open segment, looked through. Raw bytes and messages up to the last whole transaction's end in it."""
+    """One open segment, looked through. Raw bytes and messages up to the last place that is in no transaction."""
 
     path: Path
     name: SegmentName
@@ -89,7 +89,7 @@ def _look_through(part: _Part) -> None:
         for end, kind, body in walk(part.path):
             if kind == COPY_DATA and own:
                 messages += 1
-                if stream.take(body) and stream.whole:
+                if stream.take(body):
                     part.whole, part.messages, part.size = stream.whole, messages, end
             elif kind == PARAMETER_STATUS:
                 name, _ = read_parameter(body)
@@ -100,7 +100,9 @@ def _look_through(part: _Part) -> None:
 
 
 def _close(directory: Path, parts: list[_Part], *, compress: bool) -> None:
+    whole = _state(directory).position if parts else 0
     for index, part in enumerate(parts):
+        part.whole = whole = max(part.whole, whole)
         if part.ended and (part.at_end or index < len(parts) - 1):
             rename(part.path, directory / f"{part.name}{CLOSED}")
         else:
@@ -127,24 +129,24 @@ def _rewrite(directory: Path, part: _Part, *, compress: bool) -> None:
 
 def _state(directory: Path) -> Recovered:
     known = remembered(directory)
-    names = sorted(
-        name for path in directory.glob(f"*{CLOSED}") if (name := SegmentName.parse(path.name.removesuffix(CLOSED)))
-    )
-    if not names:
-        return Recovered("", known.position)
-    last = names[-1]
-    return Recovered(str(last), max(known.position, _position(directory / f"{last}{CLOSED}")))
+    last, position = ("", 0) if known is None else (known.last, known.position)
+    stems = [path.name.removesuffix(CLOSED) for path in directory.glob(f"*{CLOSED}")]
+    names = [stem for stem in stems if SegmentName.parse(stem) is not None]
+    if names:
+        position = max(position, _position(directory / f"{max(names)}{CLOSED}"))
+    # Where the last one is not here any more it is still the one that the next one follows: readers see the gap.
+    return Recovered(max(last, *names, ""), position)
 
 
 def _position(path: Path) -> int:
     """Up to where a capture has everything that ends with this segment."""
-    found = 0
+    found = None
     for _, kind, body in walk(path):
         if kind == PARAMETER_STATUS:
             name, value = read_parameter(body)
             if name == POSITION:
                 found = parse_lsn(value)
-    if not found:
+    if found is None:
         raise InputError("is damaged: its end is missing, although it is closed", source=str(path))
     return found
 

@@ -36,6 +36,7 @@ class Segment:
         self._directory = directory
         self._digest = hashlib.sha256()
         self._parts: list[bytes] = []
+        self._broken: OutputError | None = None
         self._path = directory / f"{name}{ending}"
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -62,7 +63,12 @@ class Segment:
         self.size += len(data)
 
     def sync(self) -> None:
-        """Write what was taken as one member, and wait until it is on the disk."""
+        """Write what was taken as one member, and wait until it is on the disk.
+
+        Once that has failed it fails for ever: what the disk then has of the member nobody knows.
+        """
+        if self._broken is not None:
+            raise self._broken
         if not self._parts:
             return
         data = b"".join(self._parts)
@@ -73,12 +79,10 @@ class Segment:
             member = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
             data = member.compress(data) + member.flush()
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._fd, view) :]
-            os.fsync(self._fd)
+            write_synced(self._fd, data)
         except OSError as error:
-            raise _failed(self._path, error) from error
+            self._broken = _failed(self._path, error)
+            raise self._broken from error
 
     def finish(self, whole: int) -> None:
         """Write the end; `whole` is the position up to which the capture has everything. Nothing can be added then."""
@@ -104,6 +108,14 @@ def rename(path: Path, to: Path) -> None:
         sync_directory(to.parent)
     except OSError as error:
         raise _failed(to, error) from error
+
+
+def write_synced(fd: int, data: bytes) -> None:
+    """Write all of it, and wait until it is on the disk. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.fsync(fd)
 
 
 def sync_directory(directory: Path) -> None:

@@ -41,13 +41,13 @@ class Keeper(Taker):
         self._counted = (time.monotonic(), 0)
 
     def words(self) -> list[str]:
-        """Messages per second, bytes, the segment."""
+        """Rows per second, bytes, the segment."""
         recorder, now = self._recorder, time.monotonic()
         since, count = self._counted
         if now - since >= _RATE_OVER:
-            self._rate = (recorder.messages - count) / (now - since)
-            self._counted = (now, recorder.messages)
-        found = [f"{self._rate:.0f} messages/s", size_text(recorder.bytes)]
+            self._rate = (recorder.rows - count) / (now - since)
+            self._counted = (now, recorder.rows)
+        found = [f"{self._rate:.0f} rows/s", size_text(recorder.bytes)]
         return [*found, f"segment {recorder.name}"] if recorder.name else found
 
     def stop(self, seconds: float) -> bool:
