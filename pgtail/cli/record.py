@@ -176,7 +176,7 @@ class Record:
                 self._limits(),
                 make,
                 reconnect=options["reconnect"],
-                known=None if options["allow_gap"] else known.identity,
+                known=None if known.identity is None else (known.identity, known.position),
             )
             try:
                 tail.run()

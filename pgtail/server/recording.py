@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pgtail.captures.framing import DUMPS
 from pgtail.errors import OptionError, ServerError
 from pgtail.server import facts
 from pgtail.server.connection import Connection
@@ -17,11 +19,11 @@ SLOT, SYSTEM, TIMELINE = "pgtail.slot", "pgtail.system_identifier", "pgtail.time
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A capture that is gone on with: up to `position` it has everything; `head` is its last segment's."""
+    """A capture that is gone on with: up to `position` it has everything; `head` says how its frames were made."""
 
     directory: str
     position: int
-    head: dict[str, str]
+    head: Mapping[str, str]
 
     @property
     def identity(self) -> Identity | None:
@@ -34,6 +36,7 @@ def prepare_recording(request: Request, known: Known, connection: Connection, *,
     """As plan.prepare(); the slot is created where it is missing. Raises OptionError, and ServerError for a gap."""
     assert request.slot is not None
     slot = facts.slot(connection, request.slot)
+    _check_position(known, connection)
     if not allow_gap:
         _check_follows(request.slot, slot, known)
     start = known.position if slot is not None and known.position > (slot.confirmed_flush_lsn or 0) else None
@@ -54,6 +57,20 @@ def head_of(plan: Plan, identity: Identity) -> dict[str, str]:
         SYSTEM: identity.system,
         TIMELINE: str(identity.timeline),
     }
+
+
+def _check_position(known: Known, connection: Connection) -> None:
+    """Whether the server is as far as the capture: else its positions say something else, whatever gap is allowed."""
+    if known.position and DUMPS in known.head:
+        raise OptionError(f"the capture in {known.directory} was made of dumps: name another directory for a slot")
+    server = facts.server_facts(connection)
+    if server.position < known.position:
+        raise ServerError(
+            f"the capture in {known.directory} goes up to {lsn_text(known.position)}, and this server only to"
+            f" {lsn_text(server.position)}: it is another one, or was restored from a backup.",
+            cure="Name another directory for it, or connect to the server that the capture is of. (A standby may only"
+            " be a little behind: then try again.)",
+        )
 
 
 def _check_follows(name: str, slot: Slot | None, known: Known) -> None:

@@ -39,7 +39,7 @@ MakeTaker = Callable[[Spool, int, Identity], Taker]
 class Tail:
     """One run over as many sessions as it takes. `reconnect` None: only where nothing is lost by it.
 
-    `known` is the identity that the server must have, where an earlier run is gone on with.
+    `known` is the identity that the server must have, where an earlier run is gone on with, and up to where that read.
     `ready` is told from which position on everything will be seen, as soon as that is so.
     """
 
@@ -53,7 +53,7 @@ class Tail:
         make_taker: MakeTaker,
         *,
         reconnect: bool | None = None,
-        known: Identity | None = None,
+        known: tuple[Identity, int] | None = None,
         ready: Callable[[int], None] | None = None,
     ) -> None:
         self._plan = plan
@@ -100,13 +100,15 @@ class Tail:
         plan = self._plan
         session = self._connect()
         try:
-            self._identity = Identity.of(session)
+            if self._known is None:
+                self._identity = Identity.of(session)
+            else:
+                before, read = self._known
+                self._identity = check_same(before, session, read, standby=plan.server.in_recovery)
             position = self._create(session) if plan.slot is None else plan.slot.confirmed_flush_lsn or 0
             start = max(plan.start, position)
             if 0 < plan.start < start:
                 self._voice.tell(f"--from is older than the slot: starting at {lsn_text(start)}")
-            if self._known is not None:
-                self._identity = check_same(self._known, session, start, standby=plan.server.in_recovery)
             self._worker = self._make_taker(self._spool, start, self._identity)
             self._pump = Pump(self._spool, self._worker, self._interrupt, self._voice, self._lag, self._limits)
             self._first_words(start)
