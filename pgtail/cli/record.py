@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from pgtail.cli.options import dump_options, verbose_option
 from pgtail.cli.stream_options import content_options, end_options, publication_options, server_options, size
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pgtail.server.recording import Known
     from pgtail.server.spool import Spool
     from pgtail.server.tail import Tail
+
+
+_OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until", "two_phase", "binary")
 
 
 @click.command("record", context_settings={"help_option_names": ["--help"]})
@@ -84,13 +88,28 @@ def command(source: tuple[str, ...], **options: Any) -> None:
     from pgtail.cli.settings import usual_dsn
 
     with exit_statuses():
+        if not options["directory"]:
+            raise OptionError("--directory is empty: name the capture's directory")
         if options["dumps"]:
+            _check_options()
             damaged = _from_dumps((*options["dumps"], *source), options)
         else:
             if len(source) > 1:
                 raise OptionError(f"one DSN, not {len(source)}: {' '.join(source)}")
             damaged = Record({**options, "dsn": source[0] if source else usual_dsn()}).run()
     raise SystemExit(1 if damaged else 0)
+
+
+def _check_options() -> None:
+    """Dumps come from no server."""
+    for name in _OF_A_SLOT:
+        if not _was_left(name):
+            raise OptionError(f"--{name.replace('_', '-')} is for recording a slot, not for dumps (--from)")
+
+
+def _was_left(option: str) -> bool:
+    """Whether the command line does not have an option."""
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.COMMANDLINE
 
 
 def _rotation(options: dict[str, Any]) -> Rotation:
@@ -209,6 +228,7 @@ class Record:
             ),
             ack="commit",
             until=until_of(options),
+            encoding=None if _was_left("encoding") else options["encoding"],
             allow_missing_publication=options["allow_missing_publication"],
         )
 

@@ -79,8 +79,8 @@ RUNNING: Final = (
          "ALTER SYSTEM SET wal_level = logical; and restart the server."),
     Cure("42704", 'publication "[^"]*" does not exist',
          "The slot's position is older than the publication, or it was dropped: the server reads the catalog as it was"
-         " at that position. Create a new slot (it starts after the publication), or go on behind the publication's"
-         " creation with --from."),
+         " at that position. Create a new slot (it starts after the publication), or let pgtail stream go on behind the"
+         " publication's creation with --from."),
     Cure(None, 'skipped loading publication',
          "The publication was dropped, or is younger than the slot's position; its changes are not sent. Create a new"
          " slot, or go on without it: --allow-missing-publication."),

@@ -31,7 +31,8 @@ def check_same(before: Identity, session: Session, resume: int, *, standby: bool
     if now.system != before.system:
         raise ServerError(
             f"this is another server: its system identifier is {now.system}, it was {before.system}.",
-            cure=f"What was committed after {lsn_text(resume)} was not seen. Start anew if this server is meant.",
+            cure=f"What was committed after {lsn_text(resume)} was not seen. Start anew if this server is meant: with"
+            " another slot, and a capture in another directory.",
         )
     if now.timeline == before.timeline:
         return now
@@ -41,7 +42,8 @@ def check_same(before: Identity, session: Session, resume: int, *, standby: bool
         raise ServerError(
             f"the server was promoted or restored: it went from timeline {before.timeline} to {now.timeline} {where},"
             f" but was read up to {lsn_text(resume)}.",
-            cure="What was shown behind that point does not exist on this server. Start anew.",
+            cure="What was shown behind that point does not exist on this server. Start anew, a capture in"
+            " another directory.",
         )
     return now
 

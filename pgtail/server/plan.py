@@ -200,8 +200,8 @@ def same_slot(name: str, slot: Slot | None, server: ServerFacts, resume: int) ->
         raise ServerError(
             f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: somebody else has consumed slot {slot.name}"
             " meanwhile.",
-            cure=f"What was committed between these positions was not seen. To go on behind the gap:"
-            f" --from {lsn_text(confirmed)}",
+            cure="What was committed between these positions was not seen. To go on behind the gap:"
+            f" --from {lsn_text(confirmed)} (pgtail record: --allow-gap)",
         )
 
 

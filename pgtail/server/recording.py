@@ -48,7 +48,7 @@ def head_of(plan: Plan, identity: Identity) -> dict[str, str]:
     return {
         "server_version": plan.server.version_text,
         "server_encoding": plan.server.encoding,
-        "client_encoding": "SQL_ASCII" if plan.server.encoding == "SQL_ASCII" else "UTF8",
+        "client_encoding": plan.encoding or ("SQL_ASCII" if plan.server.encoding == "SQL_ASCII" else "UTF8"),
         "pgtail.database": plan.server.database,
         SLOT: plan.slot_name,
         "pgtail.publications": ",".join(plan.options.publications),

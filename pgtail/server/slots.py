@@ -21,6 +21,7 @@ from pgtail.wire.scalars import lsn_text, parse_lsn
 
 PLUGIN: Final = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
+_TEMPORARY: Final = "use pgtail stream without --slot, which takes a temporary one."
 _CREATION_PAUSE: Final = 1.0
 """Seconds after which a creation that has not come back is explained."""
 
@@ -45,8 +46,7 @@ def find(connection: Connection, name: str, server: ServerFacts) -> Slot:
         connection,
         slot,
         cure=f"Only one client can read a slot. Look at it through a copy (pgtail stream --fork {name}), or"
-        f" stop that one (SELECT pg_terminate_backend({slot.active_pid}); it may come back at once), or leave --slot"
-        " away: pgtail then uses a temporary one.",
+        f" stop that one (SELECT pg_terminate_backend({slot.active_pid}); it may come back at once), or {_TEMPORARY}",
     )
     return slot
 
@@ -82,13 +82,12 @@ def check(slot: Slot, server: ServerFacts) -> None:
     if slot.plugin != PLUGIN:
         raise ServerError(
             f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
-            cure=f"Look at it through a copy that uses {PLUGIN} (pgtail stream --fork {slot.name}), or leave --slot"
-            " away: pgtail then uses a temporary one.",
+            cure=f"Look at it through a copy that uses {PLUGIN} (pgtail stream --fork {slot.name}), or {_TEMPORARY}",
         )
     if slot.synced:
         raise ServerError(
             f"slot {slot.name} is a copy that this standby keeps in step with its primary: it cannot be read here.",
-            cure="Read it on the primary, or leave --slot away: pgtail then uses a temporary one.",
+            cure=f"Read it on the primary, or {_TEMPORARY}",
         )
 
 
@@ -97,7 +96,7 @@ def check_decodable(slot: Slot, server: ServerFacts) -> None:
     if slot.physical:
         raise ServerError(
             f"slot {slot.name} is a physical slot: it sends WAL, no messages.",
-            cure="Name a logical slot, or leave --slot away: pgtail then uses a temporary one.",
+            cure=f"Name a logical slot, or {_TEMPORARY}",
         )
     if slot.database != server.database:
         raise ServerError(

@@ -24,7 +24,7 @@ FIRST = [begin(1, 0x100), encode.relation(), insert("1", "a"), insert("2", "a"),
 SECOND = [begin(2, 0x200), insert("3", "b"), insert("4", "b"), commit(0x200, 0x208)]
 
 
-def rows(result: Result) -> list[tuple[str, int | None]]:
+def rows(result: Result) -> list[tuple[int, int | None]]:
     """The ids of the rows in order, and their numbers in the transaction."""
     return [(one["new"]["id"], one.get("seq")) for one in result.objects if one["op"] == "insert"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from pgtail.captures.position import FILE
 from pgtail.server.embedded import EmbeddedServer
 from pgtail.wire.scalars import parse_lsn
 from tests.decoding import Result, command
 from tests.recording.captures import segments
 from tests.recording.torture import torture
 from tests.server.tailing import stream, wait_for
-from tests.servers import Database
+from tests.servers import Database, fresh_database
 
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 
@@ -124,3 +126,53 @@ def test_ctrl_c_closes_what_is_open(newest_database: Database, tmp_path: Path, s
 def test_a_slot_is_needed(newest_database: Database, tmp_path: Path) -> None:
     result = command("record", newest_database.conninfo(), "-D", tmp_path / "c")
     assert (result.status, "--slot NAME is missing" in result.stderr) == (2, True)
+
+
+def test_a_capture_of_something_else(newest_database: Database, tmp_path: Path) -> None:
+    """Also where nothing came yet but positions: what the slot holds before them would be lost without a word."""
+    database, directory = newest_database, tmp_path / "c"
+    database.execute(*SCHEMA, "SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    record(database, directory, "--until", "now")
+    other = command("record", database.conninfo(), "-S", "older", "-D", directory, "--until", "now")
+    assert (other.status, "is of slot cap, not older" in other.stderr) == (2, True)
+    note = json.loads((directory / FILE).read_text())
+    before = confirmed(database)
+    for words, change in [
+        ("this is another server", {"head": note["head"] | {"pgtail.system_identifier": "1"}}),
+        ("it is another one, or was restored from a backup", {"position": "FFFF/0"}),
+    ]:
+        (directory / FILE).write_text(json.dumps(note | change))
+        refused = record(database, directory, "--until", "now", "--allow-gap")
+        assert (refused.status, words in refused.stderr) == (3, True), refused.stderr
+    (directory / FILE).write_text(json.dumps(note | {"head": {"pgtail.from": "dumps"}}))
+    assert "was made of dumps" in record(database, directory, "--until", "now").stderr
+    assert confirmed(database) == before
+
+
+def test_text_as_the_server_stores_it(newest_server: EmbeddedServer, tmp_path: Path) -> None:
+    """Else one character that UTF8 does not have would keep a slot from ever being recorded."""
+    with fresh_database(newest_server, encoding="LATIN1", lc_collate="C", lc_ctype="C") as database:
+        database.execute(*SCHEMA)
+        record(database, tmp_path / "c", "--until", "now")
+        database.execute("INSERT INTO t VALUES (1, 'd' || chr(233) || 'j' || chr(224))")
+        assert record(database, tmp_path / "c", "--until", "now", "--encoding", "latin1").status == 0
+    found = command("decode", "-o", "json", "--encoding", "latin1", tmp_path / "c")
+    assert [one["new"]["v"] for one in found.objects] == ["d\u00e9j\u00e0"]
+    assert (
+        b"client_encoding\0latin1\0"
+        in subprocess.run(["gzip", "-dc", *segments(tmp_path / "c")], check=True, capture_output=True).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-D", "", "-S", "s"], "--directory is empty"),
+        (["-D", "x", "--from", "dump", "-S", "s"], "--slot is for recording a slot, not for dumps"),
+        (["-D", "x", "--from", "dump", "--until", "now"], "--until is for recording a slot"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments: list[str], words: str) -> None:
+    result = command("record", *arguments)
+    assert (result.status, words in result.stderr) == (2, True)
