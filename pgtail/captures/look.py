@@ -20,13 +20,14 @@ class Look:
         """Each segment of a directory, checked just before it is to be read. Raises InputError."""
         known = remembered(Path(directory))  # before the names: a recorder may be at work
         before: str | None = None
-        for listed in segments(Path(directory)):
-            found = settled(listed)
+        listed = segments(Path(directory))
+        for segment in listed:
+            found = settled(segment)
             if found is None:
                 continue
             self._place(found, before)
             before = str(found.name)
-            if found.open:
+            if found.open and segment is listed[-1]:  # all before it have an end
                 yield str(found.path)
             else:
                 yield from self.segment(str(found.path))

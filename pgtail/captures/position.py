@@ -18,18 +18,20 @@ FILE: Final = "capture.json"
 class Remembered(NamedTuple):
     """Everything up to `position` is in the capture; its last segment was `last`, empty where there was none.
 
-    `head` is what the segments say at their beginning of how the frames are made.
+    `messages` is the number of that one's own messages, where it was open then. `head` is what the segments say at
+    their beginning of how the frames are made.
     """
 
     position: int
     last: str
+    messages: int
     head: Mapping[str, str]
 
 
 def remember(directory: Path, now: Remembered) -> None:
     """Replace what is remembered, for good. Raises OutputError."""
     path, draft = directory / FILE, directory / f"{FILE}.draft"
-    text = json.dumps({"position": lsn_text(now.position), "last": now.last, "head": now.head}, indent=1) + "\n"
+    text = json.dumps({**now._asdict(), "position": lsn_text(now.position)}, indent=1) + "\n"
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -48,7 +50,7 @@ def remembered(directory: Path) -> Remembered | None:
     try:
         found = json.loads(path.read_bytes())
         head = {str(name): str(value) for name, value in found["head"].items()}
-        return Remembered(parse_lsn(found["position"]), str(found["last"]), head)
+        return Remembered(parse_lsn(found["position"]), str(found["last"]), int(found["messages"]), head)
     except FileNotFoundError:
         return None
     except OSError as error:

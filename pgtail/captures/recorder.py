@@ -188,6 +188,7 @@ class Recorder:
 
     def _remember(self) -> None:
         """Note up to where the server has nothing that is not here: before that is acknowledged."""
-        remember(self._directory, Remembered(self.whole, self._predecessor, self._head))
+        messages = 0 if self._segment is None else self._segment.messages
+        remember(self._directory, Remembered(self.whole, self._predecessor, messages, self._head))
         self.safe = self.whole
         self._told = time.monotonic()

@@ -22,7 +22,7 @@ from pgtail.captures.reader import Unwrapped, walk
 from pgtail.captures.segment import Segment, rename
 from pgtail.captures.stream import Stream
 from pgtail.errors import DecodeError, InputError, OutputError
-from pgtail.wire.scalars import parse_lsn
+from pgtail.wire.scalars import lsn_text, parse_lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,16 @@ def recover(directory: Path, *, compress: bool) -> Recovered:
             _remove(path)  # the crash came between its closing and its removal
         else:
             parts.append(_Part(path, name))
-    _close(directory, _looked_through(parts), compress=compress)
+    whole = _looked_through(parts)
+    _check_remembered(directory, parts)
+    for part in reversed(parts[len(whole) :]):
+        _remove(part.path)
+    _close(directory, whole, compress=compress)
     return _state(directory)
 
 
 def _looked_through(parts: list[_Part]) -> list[_Part]:
-    """The parts up to the last whole transaction's end; the others are removed."""
+    """The parts up to the last whole transaction's end."""
     keep = 0
     for index, part in enumerate(parts):
         _look_through(part)
@@ -77,9 +81,20 @@ def _looked_through(parts: list[_Part]) -> list[_Part]:
             keep = index + 1
         if not part.ended and index + 1 < len(parts):
             raise InputError("is damaged: it has no end, and others follow it", source=str(part.path))
-    for part in reversed(parts[keep:]):
-        _remove(part.path)
     return parts[:keep]
+
+
+def _check_remembered(directory: Path, parts: list[_Part]) -> None:
+    """A crash takes nothing that the capture was known to have."""
+    known = remembered(directory)
+    for part in parts:
+        if known is not None and str(part.name) == known.last and part.messages < known.messages:
+            raise InputError(
+                f"is damaged: of the {known.messages} messages that were on the disk {part.messages} are left. What"
+                f" follows up to {lsn_text(known.position)} was acknowledged; move the segment away to go on without"
+                " it",
+                source=str(part.path),
+            )
 
 
 def _look_through(part: _Part) -> None:

@@ -109,7 +109,7 @@ def _slot(request: Request, connection: Connection, server: ServerFacts) -> tupl
         if request.wanted.two_phase and not slot.two_phase:
             raise OptionError(
                 f"--two-phase: slot {slot.name} was created without it, and this would change it for good;"
-                " --create-slot makes a new one"
+                " name another one to be created"
             )
         return slot, slot.name
     if request.wanted.two_phase:

@@ -93,6 +93,7 @@ def _check_follows(name: str, slot: Slot | None, known: Known) -> None:
     if confirmed > known.position:
         raise ServerError(
             f"gap from {lsn_text(known.position)}, where the capture in {known.directory} ends, to"
-            f" {lsn_text(confirmed)}, where slot {name} stands: somebody else has consumed it.",
+            f" {lsn_text(confirmed)}, where slot {name} stands: somebody else has consumed it, or the capture"
+            " has lost its end.",
             cure=cure,
         )

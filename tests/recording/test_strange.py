@@ -19,7 +19,7 @@ from pgtail.captures.position import FILE, remembered
 from pgtail.captures.recorder import Recorder, Rotation
 from pgtail.captures.recovery import Recovered, recover
 from pgtail.cli import main
-from pgtail.errors import OutputError
+from pgtail.errors import InputError, OutputError
 from tests import encode
 from tests.corpus import capture
 from tests.recording.captures import SMALL, data_frames, lengths, read, record, segments
@@ -227,7 +227,9 @@ def test_dumps_may_be_given_again_where_nothing_of_them_was_recorded(tmp_path: P
     assert read(tmp_path / "capture").stdout == read(dump).stdout
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"position": 5, "last": "", "head": {}}', '{"position": "0/1"}', "\xff"])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"position": 5, "last": "", "messages": 0, "head": {}}', '{"position": "0/1"}', "\xff"]
+)
 def test_a_damaged_note_of_the_position(text: str, recorded: Path) -> None:
     (recorded / FILE).write_text(text, "latin-1")
     result = read(recorded)
@@ -235,3 +237,38 @@ def test_a_damaged_note_of_the_position(text: str, recorded: Path) -> None:
     (recorded / FILE).unlink()
     assert remembered(recorded) is None
     assert read(recorded).status == 0
+
+
+def test_an_open_segment_lost_what_was_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The idle position behind it was noted: cutting the segment back would lose what lies between without a word."""
+    monkeypatch.setattr("pgtail.captures.recorder._REMEMBER_PAUSE", 0)
+    recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0), compress=False)
+    for frame in data_frames(STREAM):
+        recorder.take(frame)
+    recorder.sync()
+    recorder.reached(recorder.whole + 100)
+    recorder.tick()
+    [part] = tmp_path.glob(f"*{OPEN}")
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2 :] = b""
+    part.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(InputError, match="was acknowledged; move the segment away"):
+            recover(tmp_path, compress=True)
+    part.rename(tmp_path / "elsewhere")
+    assert recover(tmp_path, compress=True).last == part.name.removesuffix(OPEN)
+
+
+def test_damage_in_an_open_segment_that_others_follow(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, {}, rotation=SMALL)
+    frames = iter(data_frames(capture("A_big", "p1_msg")))
+    while len(list(tmp_path.glob(f"*{OPEN}"))) < 2:
+        recorder.take(next(frames))
+    recorder.sync()
+    assert read(tmp_path).status == 0
+    first = min(tmp_path.glob(f"*{OPEN}"))
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 1
+    first.write_bytes(data)
+    result = read(tmp_path)
+    assert (result.status, f"damage: {first}" in result.stderr) == (1, True)
