@@ -44,12 +44,16 @@ def record_dumps(
     decoder = RawDecoder(assume=assume, encoding=encoding)
     head = {"client_encoding": encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     rewriter = Rewriter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
+    left = list(files)
     try:
-        for file in files:
-            with Source(file) as source:
+        while left:
+            with Source(left[0]) as source:
                 _record(source, decoder, rewriter, format)
+            del left[0]
     finally:
         rewriter.finish()
+        if left[1:]:
+            tell(f"not in the capture: {', '.join(left[1:])}, behind {left[0]}")
     return rewriter.left_out > 0
 
 

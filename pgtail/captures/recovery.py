@@ -156,13 +156,16 @@ def _state(directory: Path) -> Recovered:
 def _position(path: Path) -> int:
     """Up to where a capture has everything that ends with this segment."""
     found = None
-    for _, kind, body in walk(path):
-        if kind == PARAMETER_STATUS:
-            name, value = read_parameter(body)
-            if name == POSITION:
-                found = parse_lsn(value)
+    with contextlib.suppress(DecodeError, ValueError):
+        for _, kind, body in walk(path):
+            if kind == PARAMETER_STATUS:
+                name, value = read_parameter(body)
+                if name == POSITION:
+                    found = parse_lsn(value)
     if found is None:
-        raise InputError("is damaged: its end is missing, although it is closed", source=str(path))
+        raise InputError(
+            "is damaged: its end is missing, although it is closed; move it away to go on without it", source=str(path)
+        )
     return found
 
 

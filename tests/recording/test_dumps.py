@@ -69,9 +69,10 @@ def test_damage_keeps_what_came_before_it(tmp_path: Path) -> None:
     data = FORMS["lengths"](found)
     dump = tmp_path / "dump"
     dump.write_bytes(data[: len(data) * 2 // 3])
-    result = record(tmp_path / "capture", "--from", dump)
+    result = record(tmp_path / "capture", "--from", dump, tmp_path / "next")
     assert result.exit_code == 1
     assert f"{dump}: byte" in result.stderr
+    assert f"not in the capture: {tmp_path / 'next'}, behind {dump}" in result.stderr
     whole, kept = read(dump), read(tmp_path / "capture")
     assert kept.status == 0
     assert kept.stdout

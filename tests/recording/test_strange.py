@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -272,3 +273,19 @@ def test_damage_in_an_open_segment_that_others_follow(tmp_path: Path) -> None:
     first.write_bytes(data)
     result = read(tmp_path)
     assert (result.status, f"damage: {first}" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("compress", [True, False], ids=["gzip", "plain"])
+def test_the_last_segment_is_damaged(compress: bool, tmp_path: Path) -> None:
+    record(tmp_path, data_frames(STREAM), compress=compress)
+    last = segments(tmp_path)[-1]
+    data = last.read_bytes()
+    for place in random.Random(4).sample(range(len(data)), 40):
+        last.write_bytes(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
+        try:
+            assert str(recover(tmp_path, compress=compress).last) == last.stem
+        except InputError as error:
+            assert str(last) in str(error)
+            assert "move it away to go on without it" in str(error)
+    last.unlink()
+    assert recover(tmp_path, compress=compress).last == last.stem
