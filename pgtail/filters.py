@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from pgtail.errors import OptionError
 from pgtail.redaction import Redaction
 from pgtail.relations import Relation
-from pgtail.transaction import Change, Outcome, RowChange, TableTruncate
+from pgtail.transaction import Change, Outcome, RowChange, SchemaChange, TableTruncate
 from pgtail.values import Kind, Undecoded
 from pgtail.wire.cells import UNCHANGED, Binary
 
@@ -68,7 +68,8 @@ class Where:
             try:
                 self._pattern = re.compile(self.value)
             except re.error as error:
-                raise OptionError(f"--where {self.shown!r}: {error} in the regular expression") from error
+                reason = "an error" if self._secret else error  # which may quote a part of it
+                raise OptionError(f"--where {self.shown!r}: {reason} in the regular expression") from error
 
     def matches(self, change: RowChange) -> bool | None:
         """Whether it holds for the new row, of a delete for the old; None where the value was not sent."""
@@ -174,6 +175,13 @@ class Filter:
         if (self._ops and outcome.op not in self._ops) or (self._xids and outcome.xid not in self._xids):
             return False
         return not (self._tables or self.where)
+
+    def described(self, event: SchemaChange) -> bool:
+        """Whether a table that was described passes; what is masked of one that does not must be known all the same,
+        for it may be renamed to one that does."""
+        if self.redaction is not None:
+            self.redaction.learn(event.before, event.now)
+        return self.table_passes(event.now)
 
     def table_passes(self, relation: Relation) -> bool:
         """Whether a table's changes may pass."""

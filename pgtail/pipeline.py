@@ -196,7 +196,7 @@ class Pipeline:
         if isinstance(event, Started):
             self._waiting = event
         elif isinstance(event, SchemaChange):
-            if filter_.table_passes(event.now):
+            if filter_.described(event):
                 self._emit(event)
         elif filter_.passes(event):
             if self._waiting is not None and event.transaction is not None:

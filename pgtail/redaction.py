@@ -34,7 +34,9 @@ _TEXT_OID: Final = next(oid for oid, builtin in BUILTIN.items() if builtin.name 
 _PART = r'\s*(?:"((?:[^"]|"")+)"|([^".,\s]+))\s*'
 _RULE: Final = re.compile(rf"{_PART}(?:\.{_PART})?(?:\.{_PART})?(?:,|$)")
 _QUOTED: Final = re.compile(
-    r"""^(?:'.*'|".*"|byte\ 0x\w\w)(?=\ where\ |\ is\ no\ )|(?<=starts\ with\ )byte\ 0x\w\w""", re.VERBOSE
+    r"""^(?:'.*'|".*"|byte\ 0x\w\w)(?=\ where\ |\ is\ no\ |\ does\ not\ begin\ )|(?<=starts\ with\ )byte\ 0x\w\w
+        |-?\b\d+(?=\ (?:more\ )?bytes?\b|\ columns|\ relations)""",
+    re.VERBOSE | re.DOTALL,
 )
 
 
@@ -75,6 +77,20 @@ def _pattern(quoted: str | None, plain: str | None) -> re.Pattern[str]:
     return re.compile(glob, re.IGNORECASE | re.DOTALL)
 
 
+class _Mask(bytes):
+    """Stands in place of a value, and is equal to itself alone: outputs ask which values an update changed."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = bytes.__hash__
+
+
 class Redaction:
     """Masks the columns of one stream; with a `key` by a keyed hash of their text (HMAC with SHA-256).
 
@@ -105,18 +121,15 @@ class Redaction:
     def learn(self, before: Relation | None, now: Relation) -> None:
         """A table is described anew: what was masked stays so under another name.
 
-        A new column in the place of a masked one that has gone, or of its type, may be that column renamed.
+        Where a masked column has gone, any new one may be that column renamed.
         """
         masked = set(self.columns(now))
         if before is not None and before.seen:
-            hidden = [(index, before.columns[index]) for index in self.columns(before)]
+            hidden = {before.columns[index].name for index in self.columns(before)}
             names, known = {column.name for column in now.columns}, {column.name for column in before.columns}
-            gone = [(index, column) for index, column in hidden if column.name not in names]
-            places, types = {index for index, _ in gone}, {column.type_oid for _, column in gone}
-            kept = {column.name for _, column in hidden}
+            gone = hidden - names
             for index, column in enumerate(now.columns):
-                new = column.name not in known
-                if column.name in kept or (new and (index in places or column.type_oid in types)):
+                if column.name in hidden or (gone and column.name not in known):
                     masked.add(index)
         self._masked[now.version] = frozenset(masked)
 
@@ -138,7 +151,7 @@ class Redaction:
         if cell is None or cell is UNCHANGED:
             return cell
         if self._key is None:
-            return MASK.encode()
+            return _Mask(MASK.encode())
         digest = hmac.digest(self._key, _hashed(codec, cell), hashlib.sha256)
         return (HASHED + digest[:_DIGEST].hex()).encode()
 
@@ -162,6 +175,9 @@ class Redaction:
         if not whole and not self.columns(relation):
             return change
         old, new = [None if row is None else self._row(relation, row, whole) for row in (change.old, change.new)]
+        if old is not None and new is not None and change.old is not None and change.new is not None:
+            same = [before == now for before, now in zip(change.old, change.new, strict=False)]
+            new = (*[before if one else now for one, before, now in zip(same, old, new, strict=False)], *new[len(same) :])
         return replace(change, relation=self._as_shown(relation, whole), old=old, new=new)
 
     def _row(self, relation: Relation, row: TupleData, whole: bool) -> TupleData:

@@ -239,6 +239,40 @@ def test_a_masked_column_stays_masked_under_another_name() -> None:
     assert any(line.get("new", {}).get("b b") is not None for line in plain)
 
 
+def _renamed(**now: Any) -> bytes:
+    """people.mail has another name in a second version of the table, whose only other name is in a third."""
+    before = relation(name="people", columns=(("id", 23), ("old", 25), ("mail", 25)))
+    second = {"name": "people", "columns": (("id", 23), ("address", 25)), **now}
+    third = relation(**{**second, "name": "users"})
+    rows = [insert("1", "x", "ada@x.org"), relation(**second), insert("2", "bob@x.org"), third, insert("3", "eve@x.org")]
+    return recvlogical(before, begin(), *rows, commit())
+
+
+@pytest.mark.parametrize("options", [(), ("-t", "users"), ("-t", "users", "--where", "id = 3"), ("-t", "people")])
+def test_a_renamed_column_stays_masked_whatever_passes(options: tuple[str, ...]) -> None:
+    """Also where the filter lets none of the tables pass that had it under its first name."""
+    rows = lines("--redact", "people.mail", *options, input=_renamed())
+    assert rows
+    assert [row["new"].get("address", MASK) for row in rows] == [MASK] * len(rows)
+
+
+def test_a_masked_column_with_another_name_place_and_type() -> None:
+    retyped = (("id", 23), ("address", 1043))
+    assert b"@x.org" not in decode("--redact", "people.mail", input=_renamed(columns=retyped)).stdout
+
+
+def test_what_an_update_changed_is_told_of_masked_values_too() -> None:
+    full = relation(identity="f", key=(0, 1), oid=200, name="f")
+    data = recvlogical(
+        relation(), full, begin(), update(("2", "a"), ("1", None)), update(("2", "a"), ("2", None)),
+        update(("1", "b"), ("1", "a"), "O", oid=200), update(("2", "a"), ("1", "a"), "O", oid=200), commit(),
+    )  # fmt: skip
+    masked = [decode("-o", "debezium", *options, input=data).objects for options in ((), ("--redact", "id,v"))]
+    assert [[event["op"] for event in events] for events in masked] == [["d", "c", "u", "u", "u"]] * 2
+    shown = decode("-o", "table", "--redact", "id,v", input=data).stdout.decode()
+    assert [line.count(f"'{MASK}' → '{MASK}'") for line in shown.splitlines() if "UPDATE" in line] == [1, 0, 1, 1]
+
+
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
@@ -247,8 +281,9 @@ def test_a_condition_is_tested_on_the_true_value_and_not_quoted() -> None:
     assert [line["new"] for line in result.objects] == [{"id": 1, "v": MASK}]
     result = decode("--redact", "colour", "--where", "colour = red", input=DUMP)
     assert "red" not in result.stderr.replace("redact", "")
-    result = decode("--redact", "id", "--where", "id = secret", input=DUMP)
-    assert (result.status, "secret" in result.stderr) == (2, False)
+    for wrong in ("id = secret", "id ~ (?P<secret", "id ~ secret)"):
+        result = decode("--redact", "id", "--where", wrong, input=DUMP)
+        assert (result.status, "secret" in result.stderr) == (2, False)
 
 
 def test_a_rule_that_matched_nothing_is_named() -> None:
@@ -273,6 +308,22 @@ def test_errors_and_damaged_bytes_quote_nothing(tmp_path: Path) -> None:
         assert MASK in last
         assert "5a" not in last.partition('"error"')[2]
         assert " 5a" not in last
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        # Bytes of a value where a cell's length should stand: AAAA.
+        (recvlogical(relation(), begin(), insert("1", "Z").replace(b"t\0\0\0\1Z", b"tAAAAZ")), "1094795"),
+        (b"I\\000\\000\\000dN\\000\\001t\\000\\000\\000\\003a\\Zb\n", "\\"),
+    ],
+)
+def test_errors_quote_no_length_and_no_character_that_may_be_a_value(data: bytes, words: str) -> None:
+    plain, masked = decode(input=data), decode("--redact", "v", input=data)
+    assert plain.status == masked.status == 1
+    assert words in plain.stderr
+    assert words not in masked.stderr
+    assert MASK in masked.stderr
 
 
 @pytest.mark.parametrize(

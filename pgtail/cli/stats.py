@@ -62,11 +62,11 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     pgtail stats --slot audit shop
     pgtail stats shop --for 60s -o json | jq '.tables[0]'
     """
-    from pgtail.cli.common import exit_statuses
+    from pgtail.cli.common import exit_statuses, redaction_of
     from pgtail.stats.gather import Statistics
 
     with exit_statuses():
-        stats = Statistics()
+        stats = Statistics(redaction_of(options))
         run = _over(sources, options, stats)
         try:
             damaged = run()
@@ -130,9 +130,7 @@ class _Files(Decode):
         self._stats = stats
 
     def _output(self, sink: Target) -> Output:
-        from pgtail.cli.common import masked
-
-        return masked(self._stats, self._options)
+        return self._stats
 
 
 class _Slot(Stream):
@@ -143,9 +141,7 @@ class _Slot(Stream):
         self._stats = stats
 
     def _output(self, sink: StreamSink | DirectorySink, voice: Voice, plan: Plan) -> Output:
-        from pgtail.cli.common import masked
-
-        return masked(self._stats, self._options)
+        return self._stats
 
     def _last_words(
         self, tail: Tail, pipeline: Pipeline, filter_: Filter, voice: Voice, *, written: bool = True

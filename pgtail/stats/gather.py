@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pgtail.outputs.base import Parts
+from pgtail.redaction import Redaction
 from pgtail.relations import Relation, differences
 from pgtail.stats.hotkeys import HotKeys
 from pgtail.stats.rate import Rate
@@ -73,9 +74,14 @@ class HotKey:
 
 
 class Statistics:
-    """Counts; an Output for the pipeline, read when the stream has ended."""
+    """Counts; an Output for the pipeline, read when the stream has ended.
 
-    def __init__(self) -> None:
+    It counts true values, for masks would all be equal and of one size; `redaction` masks the only ones that it tells,
+    those of hot keys.
+    """
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self._redaction = redaction
         self.tables: dict[tuple[int, str], TableCount] = {}
         self.transactions = Transactions()
         self.rate = Rate()
@@ -124,8 +130,16 @@ class Statistics:
             row: list[Cell] = [None] * len(relation.columns)
             for place, cell in zip(places, cells, strict=True):
                 row[place] = cell
-            found.append(HotKey(relation, tuple(row), places, count))
+            found.append(HotKey(*self._shown(relation, tuple(row)), places, count))
         return found
+
+    def _shown(self, relation: Relation, row: TupleData) -> tuple[Relation, TupleData]:
+        """A row as it may be told."""
+        change = RowChange("delete", Transaction(None), None, None, relation, "K", row, None)
+        shown = change if self._redaction is None else self._redaction.event(change)
+        assert isinstance(shown, RowChange)
+        assert shown.old is not None
+        return shown.relation, shown.old
 
     # -- for who counts rows without events ----------------------------------------------------------------------
 
@@ -215,8 +229,8 @@ class Statistics:
                     table.unsent_columns[columns[index].name if index < len(columns) else f"?{index + 1}"] += 1
 
     def _touch(self, version: int, key: Sequence[int], cells: TupleData | None) -> None:
-        """A row of this key was changed."""
-        if cells is not None and key[-1] < len(cells):
+        """A row of this key was changed; what the key is of a row that does not fit its table is in doubt."""
+        if cells is not None and len(cells) == len(self._versions[version].columns):
             self.hot_keys.add((version, tuple([cells[index] for index in key])))
 
     def _truncate(self, change: TableTruncate) -> None:
@@ -229,6 +243,8 @@ class Statistics:
         self.anything = self.anything or message.transaction is not None
 
     def _schema(self, event: SchemaChange) -> None:
+        if self._redaction is not None:
+            self._redaction.learn(event.before, event.now)
         found = [] if event.before is None else differences(event.before, event.now)
         if not found:
             return

@@ -290,3 +290,20 @@ def test_every_key_of_the_report_is_documented() -> None:
     found = set(keys(reports))
     assert {"gid", "longest", "differences", "changes"} <= found
     assert {key for key in found if not re.search(rf"\b{key}\b", page)} == set()
+
+
+def test_masking_changes_no_number() -> None:
+    """A mask is as long as another one, and equal to it: what is counted are the values."""
+    table = relation(identity="f", key=(0, 1), oid=200, name="f")
+    data = lengths(
+        relation(), table, begin(), *[update((str(number), "x" * 50)) for number in (1, 2, 2, 3)],
+        update(("1", "b"), ("1", "a"), "O", oid=200), update(("1", "b"), ("1", "b"), "O", oid=200), commit(),
+    )  # fmt: skip
+    for way in WAYS:
+        with rows_by(way):
+            plain, masked = stats(data=data), stats("--redact", "id,v", data=data)
+        assert [key["key"] for key in plain["hot_keys"]["keys"]] == [{"id": 2}, {"id": 1}, {"id": 3}]
+        for key in plain["hot_keys"]["keys"]:
+            key["key"] = {"id": "(redacted)"}
+        assert masked == plain
+        assert [one["updates_without_change"] for one in masked["tables"]] == [0, 1]
