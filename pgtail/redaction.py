@@ -175,9 +175,10 @@ class Redaction:
         if not whole and not self.columns(relation):
             return change
         old, new = [None if row is None else self._row(relation, row, whole) for row in (change.old, change.new)]
-        if old is not None and new is not None and change.old is not None and change.new is not None:
-            same = [before == now for before, now in zip(change.old, change.new, strict=False)]
-            new = (*[before if one else now for one, before, now in zip(same, old, new, strict=False)], *new[len(same) :])
+        if old is not None and new is not None:
+            same = [before == now for before, now in zip(change.old or (), change.new or (), strict=False)]
+            known = [before if one else now for one, before, now in zip(same, old, new, strict=False)]
+            new = (*known, *new[len(same) :])
         return replace(change, relation=self._as_shown(relation, whole), old=old, new=new)
 
     def _row(self, relation: Relation, row: TupleData, whole: bool) -> TupleData:

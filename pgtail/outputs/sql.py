@@ -8,7 +8,7 @@ from __future__ import annotations
 from pgtail.outputs import sql_text
 from pgtail.outputs.base import Output, OutputOptions, Sink
 from pgtail.outputs.escape import quoted
-from pgtail.outputs.sql_text import Unsayable, comment
+from pgtail.outputs.sql_text import Unsayable, Which, comment
 from pgtail.relations import Relation, differences
 from pgtail.transaction import (
     Ended,
@@ -147,7 +147,7 @@ def row_sql(change: RowChange) -> str:
     return sql_text.update(relation, where, new, _to_set(relation, old, new))
 
 
-def _where(change: RowChange) -> str:
+def _where(change: RowChange) -> Which:
     """Finds the row that an update or delete changed."""
     relation, row = change.relation, change.new if change.old is None else change.old
     assert row is not None
@@ -157,17 +157,14 @@ def _where(change: RowChange) -> str:
 
 
 def _to_set(relation: Relation, old: TupleData | None, new: TupleData) -> list[int]:
-    """The places of the columns that an update sets: those that may have changed, and at least one."""
-    sent = [index for index, cell in enumerate(new) if cell is not UNCHANGED]
-    if not sent:
-        raise Unsayable("no column of the new row was sent")
+    """The places of the columns that an update sets: those that may have changed."""
     if old is None:
         same = set(sql_text.key_places(relation))
     else:
         whole = relation.identity == "full"
         known = range(min(len(old), len(new))) if whole else sql_text.key_places(relation)
         same = {index for index in known if index < len(old) and old[index] == new[index]}
-    return [index for index in sent if index not in same] or sent[:1]
+    return [index for index, cell in enumerate(new) if cell is not UNCHANGED and index not in same]
 
 
 def heading(transaction: Transaction) -> str:

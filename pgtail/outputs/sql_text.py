@@ -13,9 +13,11 @@ from typing import Final, NamedTuple
 
 from pgtail.outputs.celltext import cell_text, columns_of
 from pgtail.outputs.escape import escape, hides, quoted
-from pgtail.relations import Relation
+from pgtail.relations import Column, Relation
 from pgtail.transaction import RowChange, TableTruncate
 from pgtail.values import Undecoded
+from pgtail.values.names import builtin_type_name
+from pgtail.values.oids import BUILTIN
 from pgtail.wire.cells import UNCHANGED, Cell, TupleData
 from pgtail.wire.scalars import lsn_text, time_text
 
@@ -35,15 +37,23 @@ SET lc_monetary = 'C';
 SET xmloption = 'content';
 SET quote_all_identifiers = off;
 SET session_replication_role = 'replica';
--- Runs a statement that has to change one row, and fails where it does not.
-CREATE OR REPLACE PROCEDURE pg_temp.one_row(statement text) LANGUAGE plpgsql AS $$
+-- Runs a statement that has to find one row (or "equal": one of some that are equal), and fails where it does not. A
+-- partitioned table's rows are those of its partitions, any other table's are its own, and not those that inherit.
+CREATE OR REPLACE PROCEDURE pg_temp.one_row(
+    verb text, tab regclass, change text, which text, equal boolean DEFAULT false
+) LANGUAGE plpgsql AS $$
 DECLARE
-    changed bigint;
+    kind "char" := (SELECT relkind FROM pg_catalog.pg_class WHERE oid = tab);
+    own text := CASE kind WHEN 'p' THEN '' ELSE 'ONLY ' END || tab::text;
+    place text := CASE WHEN equal THEN '(tableoid, ctid) = (SELECT tableoid, ctid FROM ' || own || ' WHERE ' || which
+        || ' LIMIT 1)' ELSE which END;
+    statement text := verb || ' ' || own || ' ' || change || ' WHERE ' || place;
+    rows bigint;
 BEGIN
     EXECUTE statement;
-    GET DIAGNOSTICS changed = ROW_COUNT;
-    IF changed <> 1 THEN
-        RAISE EXCEPTION '% rows instead of 1: %', changed, left(statement, 1000);
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    IF rows <> 1 THEN
+        RAISE EXCEPTION '% rows instead of 1: %', rows, left(statement, 1000);
     END IF;
 END $$;
 
@@ -57,8 +67,19 @@ _TRUNCATE: Final = (
 which it is. All tables of one TRUNCATE in one, for they may refer to each other."""
 
 
+_BUILTIN_NAMES: Final = frozenset(map(builtin_type_name, BUILTIN))
+"""By which domains over built-in types go as well."""
+
+
 class Unsayable(Exception):
     """A change that cannot be written as SQL: the reason, for people."""
+
+
+class Which(NamedTuple):
+    """A condition that finds one row; with `equal` one of some that are equal."""
+
+    condition: str
+    equal: bool = False
 
 
 class Assigned(NamedTuple):
@@ -105,9 +126,17 @@ def place(change: RowChange | TableTruncate) -> str:
     return f"{change.op} on {change.relation.qualified} ({', '.join(xid + numbers + lsn)})"
 
 
-def one_row(statement: str) -> str:
-    """A statement that has to change one row."""
-    return f"CALL pg_temp.one_row({_dollars(statement)});\n"
+def _one_row(verb: str, relation: Relation, change: str, which: Which) -> str:
+    """A statement that has to find one row. Raises Unsayable."""
+    change = _dollars(change) if change else "''"
+    equal = ", true" if which.equal else ""
+    return f"CALL pg_temp.one_row('{verb}', {_named(relation)}, {change}, {_dollars(which.condition)}{equal});\n"
+
+
+def _named(relation: Relation) -> str:
+    """A table's name as a string that regclass reads. Raises Unsayable."""
+    table(relation)
+    return quoted(f"{_plain(relation.schema)}.{_plain(relation.name)}")
 
 
 def _dollars(text: str) -> str:
@@ -126,48 +155,50 @@ def insert(relation: Relation, row: TupleData) -> str:
     return f"INSERT INTO {table(relation)} ({names}) OVERRIDING SYSTEM VALUE VALUES ({values});\n"
 
 
-def update(relation: Relation, where: str, row: TupleData, places: Iterable[int]) -> str:
-    """UPDATE of the columns at these places. Raises Unsayable."""
+def update(relation: Relation, which: Which, row: TupleData, places: Iterable[int]) -> str:
+    """UPDATE of the columns at these places; of none, the row has to be there all the same. Raises Unsayable."""
     changes = ", ".join([f"{one.name} = {one.value}" for one in assigned(relation, row, places)])
-    return one_row(f"UPDATE {table(relation)} SET {changes} WHERE {where}")
+    verb, change = ("UPDATE", f"SET {changes}") if changes else ("SELECT FROM", "")
+    return _one_row(verb, relation, change, which)
 
 
-def delete(relation: Relation, where: str) -> str:
+def delete(relation: Relation, which: Which) -> str:
     """DELETE of one row. Raises Unsayable."""
-    return one_row(f"DELETE FROM {table(relation)} WHERE {where}")
+    return _one_row("DELETE FROM", relation, "", which)
 
 
 def truncate(changes: Sequence[TableTruncate]) -> str:
     """The tables of one TRUNCATE. Raises Unsayable."""
-    names = [f"{_plain(change.relation.schema)}.{_plain(change.relation.name)}" for change in changes]
-    for change in changes:
-        table(change.relation)
-    oids = ", ".join([f"{quoted(name)}::regclass" for name in names])
+    oids = ", ".join([f"{_named(change.relation)}::regclass" for change in changes])
     restart = " RESTART IDENTITY" if changes[0].restart_identity else ""
     return f"DO {_dollars(_TRUNCATE.format(restart, oids))};\n"
 
 
-def by_key(relation: Relation, row: TupleData) -> str:
-    """A condition that finds the row by its replica identity, which is no full one. Raises Unsayable."""
+def by_key(relation: Relation, row: TupleData) -> Which:
+    """Finds the row by its replica identity, which is no full one. Raises Unsayable."""
     places = key_places(relation)
     if not places:
         raise Unsayable("the table has no replica identity")
     found = assigned(relation, row, places)
     if len(found) < len(places) or any(one.value == "NULL" for one in found):
         raise Unsayable("a column of the replica identity was not sent")
-    return " AND ".join([f"{one.name} = {one.value}" for one in found])
+    columns = [relation.columns[index] for index in places]
+    return Which(" AND ".join([_equal(column, one) for column, one in zip(columns, found, strict=True)]))
 
 
-def by_row(relation: Relation, row: TupleData) -> str:
-    """A condition that finds one row that has all these values. Raises Unsayable."""
+def _equal(column: Column, one: Assigned) -> str:
+    """Compares a column of the identity: as text where its type is a user's, which may have no operator in sight."""
+    known = column.type_oid in BUILTIN or column.type_name in _BUILTIN_NAMES
+    return f"{one.name} = {one.value}" if known else f"{one.name}::text = {one.value}"
+
+
+def by_row(relation: Relation, row: TupleData) -> Which:
+    """Finds one row that has all these values. Raises Unsayable."""
     found = assigned(relation, row, range(len(row)))
-    name = table(relation)
     if not found:
-        condition = "true"
-    else:
-        names, values = ", ".join([one.name for one in found]), ", ".join([one.value for one in found])
-        condition = f"ROW({names})::text = ROW({values})::text"
-    return f"(tableoid, ctid) = (SELECT tableoid, ctid FROM {name} WHERE {condition} LIMIT 1)"
+        return Which("true", equal=True)
+    names, values = ", ".join([one.name for one in found]), ", ".join([one.value for one in found])
+    return Which(f"ROW({names})::text = ROW({values})::text", equal=True)
 
 
 def key_places(relation: Relation) -> list[int]:

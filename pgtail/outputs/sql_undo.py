@@ -12,7 +12,7 @@ from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.held import Held
 from pgtail.outputs.sql import heading, table_changed
 from pgtail.outputs.sql_stack import Stack
-from pgtail.outputs.sql_text import Unsayable, comment
+from pgtail.outputs.sql_text import Unsayable, Which, comment
 from pgtail.relations import Relation
 from pgtail.transaction import Ended, Event, RowChange, SchemaChange, Started, TableTruncate
 from pgtail.wire.cells import UNCHANGED, TupleData
@@ -133,7 +133,7 @@ def _whole(change: RowChange, old: TupleData) -> bool:
     return change.old_kind == "O" or len(sql_text.key_places(change.relation)) == columns
 
 
-def _where(relation: Relation, row: TupleData) -> str:
+def _where(relation: Relation, row: TupleData) -> Which:
     """Finds the row as it is after the change."""
     if sql_text.key_places(relation):
         return sql_text.by_key(relation, row)

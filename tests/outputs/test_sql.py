@@ -262,7 +262,7 @@ def test_what_cannot_be_undone_is_a_comment_and_told() -> None:
         ],
     ]
     assert [line for line in found if line.startswith("CALL")] == [
-        'CALL pg_temp.one_row($$DELETE FROM "public"."t" WHERE "id" = \'3\'$$);'
+        """CALL pg_temp.one_row('DELETE FROM', '"public"."t"', '', $$"id" = '3'$$);"""
     ]
     assert told == [
         "4 changes cannot be undone: a comment stands in the place of each",
@@ -278,16 +278,16 @@ def test_a_row_that_is_nothing_but_key_can_be_undone() -> None:
     found = statements(render(key, begin(), *changes, commit(), output="sql", undo=True))
     assert found[2:4] == [
         'INSERT INTO "public"."t" ("id") OVERRIDING SYSTEM VALUE VALUES (\'2\');',
-        'CALL pg_temp.one_row($$UPDATE "public"."t" SET "id" = \'1\' WHERE "id" = \'2\'$$);',
+        """CALL pg_temp.one_row('UPDATE', '"public"."t"', $$SET "id" = '1'$$, $$"id" = '2'$$);""",
     ]
 
 
 def test_unchanged_toast_stays_what_it_was() -> None:
     change = update(("1", UNCHANGED), ("2", "old"), "O")
     [_, _, redo, _] = statements(render(FULL, begin(), change, commit(), output="sql"))
-    assert "SET \"id\" = '1' WHERE" in redo
+    assert "$$SET \"id\" = '1'$$" in redo
     [_, _, undo, _] = statements(render(FULL, begin(), change, commit(), output="sql", undo=True))
-    assert "SET \"id\" = '2' WHERE" in undo
+    assert "$$SET \"id\" = '2'$$" in undo
     assert "ROW('1', 'old')::text" in undo
 
 

@@ -1,0 +1,71 @@
+"""Which row of a real second database a statement of `sql` finds, where that is not plain."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.outputs.test_sql import contents, databases, psql, server
+from tests.outputs.workload import make_slots, pgoutput, published, write
+from tests.servers import Database
+
+__all__ = ["databases", "server"]
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_keys_of_types_without_an_operator_in_sight(databases: tuple[Database, Database], undone: bool) -> None:
+    """Composite types have none for a string, those of extensions have theirs in a schema that is not searched."""
+    source, target = databases
+    values = {"pair": ('(1,"a b")', "(2,)"), "hstore": ("a=>1", "b=>NULL"), "ltree": ("A.b", "C"), "mood": ("x", "y z")}
+    for database in databases:
+        database.execute(
+            "CREATE EXTENSION hstore; CREATE EXTENSION ltree; CREATE TYPE pair AS (a int, b text)",
+            "CREATE TYPE mood AS ENUM ('x', 'y z')",
+            *[f"CREATE TABLE {name}_key (k {name} PRIMARY KEY)" for name in values],
+        )
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    make_slots(source, [("one", "pgoutput", False)])
+    for name, (one, other) in values.items():
+        source.execute(f"INSERT INTO {name}_key VALUES ('{one}'), ('{other}')")
+        source.execute(f"DELETE FROM {name}_key WHERE k = '{one}'::{name}", f"UPDATE {name}_key SET k = '{one}'")
+    tables, messages = published(source), pgoutput(source, "one")
+    before = contents(target, tables)
+    for undo in (False, True)[: undone + 1]:
+        assert (ran := psql(target, write("sql", messages, undo=undo).written)).returncode == 0, ran.stderr
+    assert contents(target, tables) == (before if undone else contents(source, tables))
+
+
+def test_rows_of_tables_that_inherit_are_others(databases: tuple[Database, Database]) -> None:
+    source, target = databases
+    for database in databases:
+        database.execute(
+            "CREATE TABLE base (id int PRIMARY KEY, v text); CREATE TABLE whole (v text)",
+            "CREATE TABLE derived (PRIMARY KEY (id)) INHERITS (base); CREATE TABLE part () INHERITS (whole)",
+            "ALTER TABLE whole REPLICA IDENTITY FULL; ALTER TABLE part REPLICA IDENTITY FULL",
+            "INSERT INTO derived VALUES (1, 'a'); INSERT INTO part VALUES ('a')",
+        )
+    source.execute("INSERT INTO base VALUES (1, 'a'); INSERT INTO whole VALUES ('a')")
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    make_slots(source, [("one", "pgoutput", False)])
+    source.execute("UPDATE ONLY base SET v = 'b'; UPDATE ONLY whole SET v = 'b'", "DELETE FROM ONLY base")
+    tables, written = published(source), write("sql", pgoutput(source, "one")).written
+    before = contents(target, tables)
+    assert "0 rows instead of 1: UPDATE ONLY public.base" in psql(target, written).stderr
+    assert contents(target, tables) == before
+    target.execute("INSERT INTO base VALUES (1, 'a'); INSERT INTO whole VALUES ('a')")
+    assert (ran := psql(target, written)).returncode == 0, ran.stderr
+    assert contents(target, tables) == contents(source, tables)
+
+
+def test_an_update_that_changed_nothing_still_needs_its_row(databases: tuple[Database, Database]) -> None:
+    """It sets nothing: an ALWAYS AS IDENTITY column could not be set, not even to what it is."""
+    source, target = databases
+    for database in databases:
+        database.execute("CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text)")
+        database.execute("ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t (v) VALUES ('a')")
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    make_slots(source, [("one", "pgoutput", False)])
+    source.execute("UPDATE t SET v = v")
+    written = write("sql", pgoutput(source, "one")).written
+    assert (ran := psql(target, written)).returncode == 0, ran.stderr
+    target.execute("DELETE FROM t")
+    assert "0 rows instead of 1: SELECT FROM" in psql(target, written).stderr
