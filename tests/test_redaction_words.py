@@ -19,7 +19,7 @@ def test_a_condition_is_tested_on_the_true_value_and_not_quoted() -> None:
     assert [line["new"] for line in result.objects] == [{"id": 1, "v": MASK}]
     result = decode("--redact", "colour", "--where", "colour = red", input=DUMP)
     assert "red" not in result.stderr.replace("redact", "")
-    for wrong in ("id = secret", "id ~ (?P<secret", "id ~ secret)"):
+    for wrong in ("id = secret", "id ~ (?P<secret>a)(?P<secret>b)"):
         result = decode("--redact", "id", "--where", wrong, input=DUMP)
         assert (result.status, "secret" in result.stderr) == (2, False)
 
@@ -62,6 +62,7 @@ def _escaped(*messages: bytes) -> bytes:
         # A backslash of the escape format that stands for no byte.
         (_escaped(relation(), begin(), insert("1", "Zeta"), commit()).replace(b"Zeta", b"Z\\ta"), "'\\\\'"),
     ],
+    ids=["length", "character"],
 )
 def test_errors_quote_no_length_and_no_character_that_may_be_a_value(data: bytes, words: str) -> None:
     plain, masked = decode(input=data), decode("--redact", "v", input=data)

@@ -69,8 +69,9 @@ class Expect(Stream):
         from pgtail.cli.common import filter_arguments
         from pgtail.expectation import Expectation
 
+        conditions = filter_arguments(options)  # what masks values is among the options from here on
         super().__init__({**options, "ack": "none", "seconds": options["within"]})
-        self.expectation: Expectation = Expectation(options["count"], **filter_arguments(options))
+        self.expectation: Expectation = Expectation(options["count"], **conditions)
         self._since = time.monotonic()
 
     def _filter(self) -> Filter:
@@ -88,7 +89,7 @@ class Expect(Stream):
     def _last_words(
         self, tail: Tail, pipeline: Pipeline, filter_: Filter, voice: Voice, *, written: bool = True
     ) -> None:
-        from pgtail.cli.common import redaction_of, tell_filter
+        from pgtail.cli.common import tell_filter
 
         expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
         if expectation.met:
@@ -97,7 +98,7 @@ class Expect(Stream):
         tell_filter(filter_, voice.tell)
         came = f"{expectation.came} came" if expectation.came else "none came"
         voice.tell(f"not as expected, {after}: {came} of {_changes(expectation.count)} ({self._conditions()})")
-        voice.tell(_what_came_instead(expectation, redaction_of(self._options)))
+        voice.tell(_what_came_instead(expectation))
 
     def _conditions(self) -> str:
         """The filters, as they were given."""
@@ -111,14 +112,14 @@ def _changes(count: int) -> str:
     return f"{count} change{'s'[: count != 1]}"
 
 
-def _what_came_instead(expectation: Expectation, redaction: Redaction | None) -> str:
+def _what_came_instead(expectation: Expectation) -> str:
     """How many changes of what else, and the last of them as lines of JSON."""
     if not expectation.instead:
         return "nothing else came either"
     kinds = [f"{count} {op} {table}".strip() for (op, table), count in expectation.instead.most_common(10)]
     more = len(expectation.instead) - len(kinds)
     words = ", ".join(kinds) + (f", and {more} other kinds" if more else "")
-    lines = [_line(change, redaction) for change in expectation.last_instead]
+    lines = [_line(change, expectation.redaction) for change in expectation.last_instead]
     return "\n".join([f"instead came {words}; the last ones:", *lines])
 
 

@@ -73,6 +73,18 @@ def test_what_came_instead_is_told(shop: Database) -> None:
     assert "audit" not in "".join(lines)  # changes of the table in question are worth more than others
 
 
+def test_what_came_instead_is_masked_also_of_a_column_that_was_renamed(shop: Database) -> None:
+    """In a table that the filter leaves out."""
+    with expect(shop, "-t", "audit", "--within", "1s", "--redact", "orders.status") as running:
+        running.wait_for_words("ready")
+        shop.execute("UPDATE orders SET status = 'one secret'", "ALTER TABLE orders RENAME status TO state")
+        shop.execute("UPDATE orders SET state = 'another secret' WHERE id = 1")
+        words = running.end(status=1)
+    assert "instead came 3 update public.orders" in words
+    assert words.count("(redacted)") == 3
+    assert "secret" not in words
+
+
 def test_a_count_over_several_transactions(shop: Database) -> None:
     with expect(shop, "-t", "audit", "--count", "3", "--within", "20s") as running:
         running.wait_for_words("ready")
