@@ -177,7 +177,8 @@ def _column_differences(before: Sequence[Column], now: Sequence[Column]) -> list
     for name in [c.name for c in now if c.name in old]:
         b, n = old[name], new[name]
         if (b.type_oid, b.typmod) != (n.type_oid, n.typmod):
-            found.append(f"column {name} retyped")
+            types = f" from {b.type_name} to {n.type_name}" if b.type_name != n.type_name else ""
+            found.append(f"column {name} retyped{types}")
         elif b.type_name != n.type_name:
             found.append(f"column {name}: its type {b.type_name} is called {n.type_name} now")
         if b.key != n.key:

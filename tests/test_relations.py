@@ -146,7 +146,7 @@ def test_a_type_that_is_declared_late_is_read_right_from_then_on(relations: Rela
             described("b", "a"),
             ["column b joined the replica identity", "column a left the replica identity"],
         ),
-        (described("a"), described("a", type_=TEXT), ["column a retyped"]),
+        (described("a"), described("a", type_=TEXT), ["column a retyped from integer to text"]),
         (described("a", "b"), described("a", "x", "y"), ["column b dropped", "column x added", "column y added"]),
     ],
 )

@@ -21,7 +21,7 @@ from pgtail.wire.scalars import lsn_text, time_text
 _Shown: TypeAlias = Change | Outcome
 _Part: TypeAlias = Callable[[_Shown], str]
 
-_SEQUENCE: Final = re.compile(r"%(?:\{(?P<column>[^}]*)\}|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL)
+_SEQUENCE: Final = re.compile(r"%(?:\{(?P<column>[^}]+)\}|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\"}
 _VALUES: Final = ValueStyle(None)
 

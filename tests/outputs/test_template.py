@@ -104,7 +104,7 @@ def test_masked_values_stay_masked() -> None:
     assert "(redacted)" in shown
 
 
-@pytest.mark.parametrize("format_", ["%z", "%", "%{v", "\\q", "%-3o"])
+@pytest.mark.parametrize("format_", ["%z", "%", "%{v", "%{}", "\\q", "%-3o"])
 def test_a_sequence_that_there_is_not(format_: str) -> None:
     result = decode("--format-string", format_, input=DUMP)
     assert (result.status, result.stdout) == (2, b"")
