@@ -35,6 +35,7 @@ SET extra_float_digits = 3;
 SET bytea_output = 'hex';
 SET lc_monetary = 'C';
 SET xmloption = 'content';
+SET array_nulls = on;
 SET quote_all_identifiers = off;
 SET session_replication_role = 'replica';
 -- Runs a statement that has to find one row (or "equal": one of some that are equal), and fails where it does not. A

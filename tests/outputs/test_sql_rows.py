@@ -69,3 +69,22 @@ def test_an_update_that_changed_nothing_still_needs_its_row(databases: tuple[Dat
     assert (ran := psql(target, written)).returncode == 0, ran.stderr
     target.execute("DELETE FROM t")
     assert "0 rows instead of 1: SELECT FROM" in psql(target, written).stderr
+
+
+def test_values_mean_what_they_meant_whatever_a_database_sets(databases: tuple[Database, Database]) -> None:
+    source, target = databases
+    for database in databases:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY, a text[], d date, i interval, x xml, m money)")
+    for setting in (
+        "array_nulls = off",
+        "DateStyle = 'SQL, DMY'",
+        "IntervalStyle = sql_standard",
+        "xmloption = document",
+    ):
+        target.execute(f"ALTER DATABASE {target.name} SET {setting}")
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    make_slots(source, [("one", "pgoutput", False)])
+    values = "'{NULL,\"NULL\"}', '0044-02-03 BC', '-1 year +2 days -3:00', 'no document', '-1234.5'"
+    source.execute(f"INSERT INTO t VALUES (1, {values})")
+    assert (ran := psql(target, write("sql", pgoutput(source, "one")).written)).returncode == 0, ran.stderr
+    assert contents(target, {("public", "t")}) == contents(source, {("public", "t")})
