@@ -48,7 +48,7 @@ cdef extern from *:
     """
     int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
 
-SOURCE = "cc942efa50441e490be0de732bc06dc0899fe5b2f58f678d79a8c87f362c1890"
+SOURCE = "508c643aa7b123c86d6537dc63faa4996d0e67e09e4bbeb260ccde825adaaf32"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_rows.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -2016,9 +2016,9 @@ cdef class Tally(Rows):
         if op == 1:
             if kind == c"O":
                 table.compared += 1
-                table.same += same_rows(buf, old, new, table.columns)
-            else:
-                table.moved += kind == c"K"
+                table.same += same_rows(buf, old, new, table.columns, False)
+            elif kind == c"K":
+                table.moved += not same_rows(buf, old, new, table.columns, True)
             table.unsent += count_unsent(buf, new, table.columns, table.unsent_columns)
         if op and table.places:
             key = old if kind == c"K" else new
@@ -2032,14 +2032,14 @@ cdef inline Py_ssize_t cell_end(const uint8_t *buf, Py_ssize_t pos) noexcept:
     return pos + 1 if buf[pos] == c"n" or buf[pos] == c"u" else pos + 5 + u32(buf + pos + 1)
 
 
-cdef bint same_rows(const uint8_t *buf, Py_ssize_t old, Py_ssize_t new, int columns) noexcept:
-    """Whether two tuples that were checked are the same, what was not sent being as it was."""
+cdef bint same_rows(const uint8_t *buf, Py_ssize_t old, Py_ssize_t new, int columns, bint key) noexcept:
+    """Whether two tuples that were checked are the same, or the old one's `key` is; what was not sent is as it was."""
     cdef Py_ssize_t old_end, new_end
     cdef int i
     old, new = old + 2, new + 2
     for i in range(columns):
         old_end, new_end = cell_end(buf, old), cell_end(buf, new)
-        if buf[new] != c"u":
+        if buf[new] != c"u" and not (key and buf[old] == c"n"):
             if old_end - old != new_end - new:
                 return False
             if new_end - new == 1:

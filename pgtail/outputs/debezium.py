@@ -233,12 +233,16 @@ class Debezium:
 
 
 def _key_changed(change: RowChange) -> bool:
-    """Whether the primary key changed, as far as the stream tells which columns it has."""
+    """Whether the primary key changed, as far as the stream tells which columns it has.
+
+    The old one is also sent where it is TOASTed; what was not sent anew is what it was.
+    """
     old, new, relation = change.old, change.new, change.relation
     if old is None or new is None or relation.identity != "default":
         return False
     places = [index for index, column in enumerate(relation.columns) if column.key]
-    return any(index < min(len(old), len(new)) and old[index] != new[index] for index in places)
+    known = [index for index in places if index < min(len(old), len(new)) and new[index] is not UNCHANGED]
+    return any(old[index] != new[index] for index in known)
 
 
 def _transaction_id(transaction: Transaction, lsn: int | None) -> str:

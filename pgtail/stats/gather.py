@@ -220,7 +220,7 @@ class Statistics:
             table.compared += 1
             table.same += _same(old, new)
         elif old is not None:
-            table.moved += 1
+            table.moved += not _same_key(old, new)
         if UNCHANGED in new:
             columns = change.relation.columns
             table.unsent += 1
@@ -261,6 +261,11 @@ def _tuple_size(cells: TupleData) -> int:
         if cell is not None and cell is not UNCHANGED:
             size += 4 + len(cell)
     return size
+
+
+def _same_key(old: TupleData, new: TupleData) -> bool:
+    """Whether an update left the key as it was: a TOASTed one is sent all the same. What is no key is NULL there."""
+    return all(now is UNCHANGED or before is None or now == before for before, now in zip(old, new, strict=False))
 
 
 def _same(old: TupleData, new: TupleData) -> bool:

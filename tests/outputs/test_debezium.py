@@ -121,6 +121,9 @@ def test_an_update_of_the_primary_key_is_a_delete_and_a_create() -> None:
     # A key that was sent but is the same is an ordinary update.
     [same] = events(update(ANNE, ("1", None, None, None)))
     assert (same["op"], same["before"]) == ("u", {"id": 1})
+    # So is one of a TOASTed key: the old one is sent, and not sent anew.
+    [toasted] = events(update((UNCHANGED, *ANNE[1:]), ("1", None, None, None)))
+    assert (toasted["op"], toasted["before"], toasted["after"]) == ("u", {"id": 1}, AFTER)
 
 
 def test_the_documented_transaction_metadata() -> None:

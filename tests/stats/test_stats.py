@@ -306,3 +306,12 @@ def test_masking_changes_no_number() -> None:
             key["key"] = {"id": "(redacted)"}
         assert masked == plain
         assert [one["updates_without_change"] for one in masked["tables"]] == [0, 1]
+
+
+def test_a_key_that_was_sent_and_is_the_same_did_not_move() -> None:
+    """As the server sends one that is TOASTed."""
+    updates = [update((UNCHANGED, "b"), ("1", None)), update(("1", "b"), ("1", None)), update(("2", "b"), ("1", None))]
+    for way in WAYS:
+        with rows_by(way):
+            [table] = stats(data=lengths(relation(), begin(), *updates, commit()))["tables"]
+        assert (table["updates"], table["key_updates"]) == (3, 1)
