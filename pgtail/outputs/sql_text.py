@@ -48,7 +48,7 @@ DECLARE
     own text := CASE kind WHEN 'p' THEN '' ELSE 'ONLY ' END || tab::text;
     place text := CASE WHEN equal THEN '(tableoid, ctid) = (SELECT tableoid, ctid FROM ' || own || ' WHERE ' || which
         || ' LIMIT 1)' ELSE which END;
-    statement text := verb || ' ' || own || ' ' || change || ' WHERE ' || place;
+    statement text := concat_ws(' ', verb, own, change, 'WHERE', place);
     rows bigint;
 BEGIN
     EXECUTE statement;
@@ -129,7 +129,7 @@ def place(change: RowChange | TableTruncate) -> str:
 
 def _one_row(verb: str, relation: Relation, change: str, which: Which) -> str:
     """A statement that has to find one row. Raises Unsayable."""
-    change = _dollars(change) if change else "''"
+    change = _dollars(change) if change else "NULL"
     equal = ", true" if which.equal else ""
     return f"CALL pg_temp.one_row('{verb}', {_named(relation)}, {change}, {_dollars(which.condition)}{equal});\n"
 

@@ -262,7 +262,7 @@ def test_what_cannot_be_undone_is_a_comment_and_told() -> None:
         ],
     ]
     assert [line for line in found if line.startswith("CALL")] == [
-        """CALL pg_temp.one_row('DELETE FROM', '"public"."t"', '', $$"id" = '3'$$);"""
+        """CALL pg_temp.one_row('DELETE FROM', '"public"."t"', NULL, $$"id" = '3'$$);"""
     ]
     assert told == [
         "4 changes cannot be undone: a comment stands in the place of each",
