@@ -72,7 +72,7 @@ class Commands(click.Group):
             import difflib
 
             for close in difflib.get_close_matches(args[0], self._modules, 1):
-                error.message += f" Did you mean {close}?"
+                raise click.UsageError(f"{error.message} Did you mean {close}?", ctx) from None
             raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -89,8 +89,8 @@ def drop(name: str, **options: Any) -> None:
 def advance(name: str, to: int | Literal["now"], **options: Any) -> None:
     """Move a slot on without reading it.
 
-    Its consumer never gets what lies between. The server decodes up to there, which may take a while, and the position that it reached is printed. pgtail shows
-    the slot and asks first.
+    Its consumer never gets what lies between. The server decodes up to there, which may take a while, and the
+    position that it reached is printed. pgtail shows the slot and asks first.
     """
     from pgtail.cli.common import exit_statuses
     from pgtail.cli.slot_work import advance as work

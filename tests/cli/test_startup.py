@@ -67,7 +67,7 @@ def test_a_command_that_there_is_not(typed: str, meant: str | None) -> None:
     ran = subprocess.run([*PROGRAM, *typed.split()], capture_output=True, check=False, text=True)
     assert ran.returncode == 2
     last = ran.stderr.splitlines()[-1]
-    assert last.startswith(f"Error: No such command '{typed.split()[-1]}'.")
+    assert last.startswith(f"Error: No such command {typed.rpartition(' ')[2]!r}.")
     assert last.partition("Did you mean ")[2] == (f"{meant}?" if meant else "")
 
 
