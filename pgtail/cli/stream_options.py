@@ -108,7 +108,9 @@ def slot_options(function: F) -> F:
                 help="What the slot is told: nothing, each commit that was written, or that only at a normal end. none"
                 " is the default where the slot existed before, commit elsewhere.",
             ),
-            click.option("--yes", is_flag=True, help="Skip for good what --from together with --ack skips."),
+            click.option(
+                "--yes", is_flag=True, help="Let --from with --ack skip changes for good, for all readers of the slot."
+            ),
         ]
     )(function)
 
