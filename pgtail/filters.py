@@ -142,6 +142,8 @@ class Filter:
         self.where = [Where(text, redaction) for text in where]
         self.redaction = redaction
         self.not_sent = 0
+        self.left_out: list[str] = []
+        """The tables of which nothing passed because of their names."""
         self._known: dict[int, bool] = {}
 
     @property
@@ -154,19 +156,25 @@ class Filter:
         """Whether a row's table and operation alone decide."""
         return not (self._xids or self.where)
 
+    @property
+    def no_table_passed(self) -> bool:
+        """Whether there were tables, and none of them has a name that was asked for."""
+        return bool(self.left_out) and not any(self._known.values())
+
     def row_passes(self, relation: Relation, op: str) -> bool:
         """Whether such rows are to be shown, where their table and operation decide."""
-        return (not self._ops or op in self._ops) and self.table_passes(relation)
+        return self.table_passes(relation) and (not self._ops or op in self._ops)
 
     def passes(self, change: Change) -> bool:
         """Whether a change is to be shown. Raises OptionError where a condition does not fit its column."""
+        if isinstance(change, RowChange | TableTruncate):
+            if not self.table_passes(change.relation):  # looked at first: every table that came is told at the end
+                return False
+        elif self._tables or self.where:
+            return False
         if self._ops and change.op not in self._ops:
             return False
         if self._xids and (change.transaction is None or change.transaction.xid not in self._xids):
-            return False
-        if not isinstance(change, RowChange | TableTruncate):
-            return not (self._tables or self.where)
-        if not self.table_passes(change.relation):
             return False
         return not self.where or (isinstance(change, RowChange) and self._where_passes(change))
 
@@ -190,6 +198,9 @@ class Filter:
             known = self._known[relation.version] = (
                 not self._tables or any(_matches(relation, pattern) for pattern in self._tables)
             ) and not any(_matches(relation, pattern) for pattern in self._exclude)
+            name = f"{relation.schema}.{relation.name}"
+            if not known and relation.seen and name not in self.left_out:
+                self.left_out.append(name)
         return known
 
     def _where_passes(self, change: RowChange) -> bool:

@@ -155,3 +155,6 @@ def test_every_block_has_a_language_and_every_mark_is_known() -> None:
 def test_the_links_of_the_readme_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).is_file(), target
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", README), re.MULTILINE)
+    places = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", README)) <= places

@@ -63,6 +63,18 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._modules)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            for close in difflib.get_close_matches(args[0], self._modules, 1):
+                raise click.UsageError(f"{error.message} Did you mean {close}?", ctx) from None
+            raise
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = self._modules.get(cmd_name)
         if module is None:
@@ -73,9 +85,11 @@ class Commands(click.Group):
 
 def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
+        from pgtail.cli.common import exit_statuses, print_line
         from pgtail.compiled import how_rows_run
 
-        click.echo(f"pgtail {__version__}, {how_rows_run()}")
+        with exit_statuses():
+            print_line(f"pgtail {__version__}, {how_rows_run()}")
         ctx.exit()
 
 

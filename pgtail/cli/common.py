@@ -123,6 +123,19 @@ def say(text: str) -> None:
         click.echo(f"pgtail: {text}", err=True)
 
 
+def print_line(text: str) -> None:
+    """A line on standard output, which is all that a command writes. Raises ClosedPipe or OutputError."""
+    if sys.stdout is None:
+        raise OutputError("cannot write to standard output: it is closed")
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        raise ClosedPipe from None
+    except OSError as error:
+        _forget_stdout()
+        raise OutputError(f"cannot write to standard output: {error.strerror}") from error
+
+
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
     """Turn what was raised into a sentence on standard error and the exit status of the man page."""
@@ -345,7 +358,7 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
     for condition in filter_.where:
-        if not condition.column_seen:
+        if not condition.column_seen and not filter_.no_table_passed:
             tell(escape(f"note: no table had a column {condition.column} (--where {condition.shown})"))
     if filter_.redaction is not None:
         from pgtail.cli.settings import settings

@@ -61,6 +61,7 @@ class Decode:
         self._options = {**command.make_context("decode", ["-"]).params, **options}
         self._source: str | None = None
         self._damaged = False
+        self._came = False
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
@@ -94,6 +95,8 @@ class Decode:
                 sink.flush()
                 assembler.close()
         tell_filter(filter_)
+        if filter_.no_table_passed:
+            self._tell(f"note: --table and --exclude leave nothing: what came is of {_some(filter_.left_out)}")
         return self._damaged or pipeline.damaged
 
     def _output(self, sink: Target) -> Output:
@@ -148,7 +151,12 @@ class Decode:
                 contextlib.closing(input_),
                 progress(source, pipeline) if wanted(self._options["file"]) else contextlib.nullcontext(),
             ):
-                return self._whole(input_, pipeline)
+                before, self._came = pipeline.rows, False
+                goes_on = self._whole(input_, pipeline)
+                if not self._came and pipeline.rows == before and not source.name.endswith((CLOSED, OPEN)):
+                    what = f"it holds no message, read as {input_.name}" if input_.position else "it is empty"
+                    self._tell(f"note: {source.name}: {what}")
+                return goes_on
 
     def _whole(self, input_: Input, pipeline: Pipeline) -> bool:
         """The same for an input that is open."""
@@ -172,6 +180,7 @@ class Decode:
         feed, limit = pipeline.feed, self._options["limit"]
         with no_quotes(self._options):
             for message, lsn, offset, _ in input_.messages():
+                self._came = True
                 feed(message, lsn, offset)
                 if limit is not None and pipeline.shown >= limit:
                     return False
@@ -192,3 +201,8 @@ class Decode:
         from pgtail.cli.common import tell_note
 
         tell_note(note, self._source)
+
+
+def _some(names: list[str]) -> str:
+    """The first ten of them, and how many more."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -29,7 +29,7 @@ _PSQL_HELP: Final = {"help_option_names": ["--help"]}
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours."
 )
 def list_(**options: Any) -> None:
-    """Show every slot: who reads it, where it stands, what it holds back, what was decoded.
+    """Show every slot: who reads it, and what it holds back.
 
     All slots of the server are shown, whatever the database. LAG is from the confirmed position to the server's, WAL
     HELD from restart_lsn to there. Values are those of pg_replication_slots, pg_stat_replication_slots and
@@ -87,10 +87,10 @@ def drop(name: str, **options: Any) -> None:
 @connection_options
 @_sure
 def advance(name: str, to: int | Literal["now"], **options: Any) -> None:
-    """Move a slot on without reading it: its consumer never gets what lies between.
+    """Move a slot on without reading it.
 
-    The server decodes up to there, which may take a while, and the position that it reached is printed. pgtail shows
-    the slot and asks first.
+    Its consumer never gets what lies between. The server decodes up to there, which may take a while, and the
+    position that it reached is printed. pgtail shows the slot and asks first.
     """
     from pgtail.cli.common import exit_statuses
     from pgtail.cli.slot_work import advance as work

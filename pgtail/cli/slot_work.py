@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pgtail.cli.common import say
+from pgtail.cli.common import print_line, say
 from pgtail.cli.connecting import connector_of
 from pgtail.errors import OptionError
 from pgtail.outputs.escape import escape
@@ -39,7 +39,7 @@ def create(name: str, options: dict[str, Any]) -> None:
             say(f"stopped: slot {name} exists, and stays" if made else f"stopped: slot {name} was not created")
             raise SystemExit(1) from None
         try:
-            click.echo(lsn_text(point))
+            print_line(lsn_text(point))
             if temporary:
                 say(f"temporary slot {name} lives until Ctrl-C, and holds WAL as long")
                 slotwork.hold(session, interrupt)
@@ -64,7 +64,7 @@ def advance(name: str, to: int | Literal["now"], options: dict[str, Any]) -> Non
         slot = slotwork.droppable(connection, name)
         target = slotwork.target(connection, slot, to)
         _ask(connection, slot, f"Move it on to {lsn_text(target)}", options)
-        click.echo(lsn_text(slotwork.advance(connection, slot, target)))
+        print_line(lsn_text(slotwork.advance(connection, slot, target)))
 
 
 def copy(source: str, name: str, options: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ def copy(source: str, name: str, options: dict[str, Any]) -> None:
     with connector_of(options).ordinary() as connection:
         before, made = slotwork.copy(connection, source, name)
     stands = made.confirmed_flush_lsn or made.restart_lsn
-    click.echo("" if stands is None else lsn_text(stands))
+    print_line("" if stands is None else lsn_text(stands))
     flags = {"two_phase": before.two_phase, "failover": before.failover}
     for flag in [flag for flag, there in flags.items() if there]:
         say(f"slot {source} has {flag}, its copy does not: the server does not copy that")

@@ -121,7 +121,6 @@ class Stream:
         check_acknowledged(self._options, plan)
         for warning in plan.warnings:
             voice.tell(f"warning: {warning}")
-        voice.detail(f"options: {plan.options.words()}")
         assembler = Assembler(types, show=show_of(self._options))
         pipeline = Pipeline(
             assembler,

@@ -108,7 +108,9 @@ def slot_options(function: F) -> F:
                 help="What the slot is told: nothing, each commit that was written, or that only at a normal end. none"
                 " is the default where the slot existed before, commit elsewhere.",
             ),
-            click.option("--yes", is_flag=True, help="Skip for good what --from together with --ack skips."),
+            click.option(
+                "--yes", is_flag=True, help="Let --from with --ack skip changes for good, for all readers of the slot."
+            ),
         ]
     )(function)
 
@@ -116,7 +118,7 @@ def slot_options(function: F) -> F:
 def range_options(function: F) -> F:
     """Where to begin, when to end."""
     start = click.option(
-        "--from", "start", type=place, metavar="LSN|now", help="Start there; now is the server's position."
+        "--from", "start", type=place, metavar="LSN|now", help="Start at this log position; now is the server's."
     )
     return start(end_options(function))
 
@@ -126,19 +128,25 @@ def end_options(function: F) -> F:
     return in_order(
         [
             click.option(
-                "-E", "--until-lsn", "--endpos", "until_lsn", type=position, metavar="LSN", help="Stop there."
+                "-E",
+                "--until-lsn",
+                "--endpos",
+                "until_lsn",
+                type=position,
+                metavar="LSN",
+                help="Stop at this log position.",
             ),
             click.option(
                 "--until", type=place, metavar="LSN|now", help="The same; now is the server's position at the start."
             ),
             click.option(
-                "--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after so long."
+                "--for", "seconds", type=duration, metavar="TIME", help="Stop after so long: 30, 30s, 500ms, 2m, 1h."
             ),
             click.option(
                 "--idle-exit",
                 "idle",
-                type=click.FloatRange(min=0),
-                metavar="SECONDS",
+                type=duration,
+                metavar="TIME",
                 help="Stop when nothing has come for so long.",
             ),
             click.option(
@@ -180,7 +188,9 @@ def protocol_options(function: F) -> F:
     """pgoutput's own options; the defaults are the best that the server knows."""
     return in_order(
         [
-            click.option("--proto-version", type=int, metavar="N", help="Protocol version; the highest of the server."),
+            click.option(
+                "--proto-version", type=int, metavar="N", help="Protocol version; without it the server's highest."
+            ),
             content_options,
             click.option(
                 "--streaming",

@@ -36,7 +36,7 @@ class Source(Supply):
             raise InputError(reason_of(error), source=self.name) from None
         if stat.S_ISDIR(status.st_mode):
             self.close()
-            raise InputError("is a directory, not a file", source=self.name)
+            raise InputError("is a directory: name the files in it", source=self.name)
         regular = stat.S_ISREG(status.st_mode) and status.st_size > 0
         self._start = os.lseek(self._fd, 0, os.SEEK_CUR) if regular else 0
         self.size: int | None = status.st_size - self._start if regular else None

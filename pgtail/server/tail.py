@@ -214,8 +214,7 @@ class Tail:
         )
         if not plan.temporary:
             self._voice.tell(
-                f"slot {self._slot} was created: it stays, and keeps WAL, until"
-                f" SELECT pg_drop_replication_slot('{self._slot}')"
+                f"slot {self._slot} was created: it stays, and holds WAL, until pgtail slot drop {self._slot}"
             )
         return position
 
@@ -311,6 +310,7 @@ class Tail:
             size = max(0, start - read.restart_lsn)
             say(f"{size_text(size)} of WAL are read before the first row, from {lsn_text(read.restart_lsn)} on")
         say(f"publication {tables_in_words(plan.publications)}")
+        say(f"options: {plan.options.words()}")
         if plan.slot is not None:
             say("the slot is in use meanwhile: nobody else can read it")
 

@@ -79,6 +79,16 @@ def test_where_and_what_was_not_sent(dump: Path) -> None:
     assert "no table had a column colour (--where colour = red)" in result.stderr
 
 
+@pytest.mark.parametrize("more", [[], ["--op", "delete"], ["--xid", "9"], ["--where", "id = 1"]])
+def test_a_table_that_never_came_is_told_with_those_that_did(dump: Path, more: list[str]) -> None:
+    result = decode("-t", "nosuch", *more, dump)
+    assert (result.status, result.stdout) == (0, b"")
+    told = "note: --table and --exclude leave nothing: what came is of public.t, public.other"
+    assert result.stderr == f"pgtail: {told}\n"
+    assert decode("-t", "nosuch", "-t", "other", *more, dump).stderr.count("leave nothing") == 0
+    assert decode("--exclude", "*", *more, dump).stderr == f"pgtail: {told}\n"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -97,6 +107,18 @@ def test_what_cannot_be_asked_for(dump: Path, options: tuple[str, ...], words: s
 
 
 # -- files and pipes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_file_without_a_message_is_told(dump: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    for data in (b"", gzip.compress(b"")):
+        empty.write_bytes(data)
+        result = decode(empty, dump)
+        assert (result.status, result.stdout) == (0, decode(dump).stdout)
+        assert result.stderr == f"pgtail: note: {empty}: it is empty\n"
+    assert command("decode", "-", input=b"").stderr == "pgtail: note: <stdin>: it is empty\n"
+    result = decode("--input-format", "psql", dump)
+    assert (result.status, result.stderr) == (0, f"pgtail: note: {dump}: it holds no message, read as psql\n")
 
 
 def test_several_files_are_one_stream(tmp_path: Path) -> None:

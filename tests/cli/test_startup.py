@@ -6,12 +6,14 @@ import resource
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
 
 from pgtail.cli import SUMMARIES
 
+PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
 HEAVY = {"rich", "psycopg", "orjson", "pyspark"}
 ROUNDS = 9
 
@@ -56,3 +58,25 @@ def test_help_takes_at_most_half_as_long_again_as_click() -> None:
     """The least of several rounds in turn, so that whatever else the machine does counts little."""
     costs = [(_cpu("-m", "pgtail", "--help"), _cpu("-c", "import click")) for _ in range(ROUNDS)]
     assert min(help_ for help_, _ in costs) <= 1.5 * min(click for _, click in costs)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("decod", "decode"), ("xyzzy", None), ("slots", "slot"), ("spark histroy", "history")]
+)
+def test_a_command_that_there_is_not(typed: str, meant: str | None) -> None:
+    ran = subprocess.run([*PROGRAM, *typed.split()], capture_output=True, check=False, text=True)
+    assert ran.returncode == 2
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(f"Error: No such command {typed.rpartition(' ')[2]!r}.")
+    assert last.partition("Did you mean ")[2] == (f"{meant}?" if meant else "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["--version"], ["config"], ["config", "-o", "json"], ["completion", "bash"]])
+def test_what_cannot_be_written_is_said(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run([*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    assert (ran.returncode, ran.stderr) == (
+        4,
+        "pgtail: error: cannot write to standard output: No space left on device\n",
+    )

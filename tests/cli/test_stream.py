@@ -199,7 +199,7 @@ def test_a_terminal_sees_first_words_and_a_status_line(shop: Database) -> None:
     assert "slot s, acknowledging: none\r\n" in shown
     assert "of WAL are read before the first row" in shown
     assert "behind the server" in shown
-    assert "publication p (1 table)" in shown
+    assert "publication p (1 table)\r\npgtail: options: proto_version" in shown
     assert "INSERT" in shown
     assert " · lag 0 bytes · 10 transactions" in shown
     assert shown.endswith("\n")

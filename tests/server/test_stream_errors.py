@@ -176,7 +176,7 @@ def test_a_missing_publication_cannot_be_allowed_before_18(database: Database) -
 
 def test_warnings_when_nothing_will_be_shown(newest_database: Database) -> None:
     newest_database.execute("CREATE PUBLICATION empty", "CREATE TABLE t (id int)")
-    _, words = stream(newest_database, "--for", "0.1")
+    _, words = stream(newest_database, "--for", "100ms")
     assert "warning: publication empty has no tables" in words
     newest_database.execute("DROP PUBLICATION empty", "CREATE PUBLICATION p FOR TABLE t")
     _, words = stream(newest_database, "--for", "0.1", "-t", "public.t", "-t", "T*", "-t", "other.*")
