@@ -9,7 +9,8 @@ from pgtail.outputs import sql_text
 from pgtail.outputs.base import Output, OutputOptions, Sink
 from pgtail.outputs.escape import quoted
 from pgtail.outputs.sql_text import Unsayable, Which, comment
-from pgtail.relations import Relation, differences
+from pgtail.outputs.sql_words import heading, message_words, table_changed
+from pgtail.relations import Relation
 from pgtail.transaction import (
     Ended,
     Event,
@@ -22,10 +23,6 @@ from pgtail.transaction import (
     Transaction,
 )
 from pgtail.wire.cells import UNCHANGED, TupleData
-from pgtail.wire.scalars import lsn_text
-
-_MOST_SHOWN = 200
-"""Bytes of a logical message that a comment shows."""
 
 
 def open_sql(sink: Sink, options: OutputOptions) -> Output:
@@ -165,31 +162,3 @@ def _to_set(relation: Relation, old: TupleData | None, new: TupleData) -> list[i
         known = range(min(len(old), len(new))) if whole else sql_text.key_places(relation)
         same = {index for index in known if index < len(old) and old[index] == new[index]}
     return [index for index, cell in enumerate(new) if cell is not UNCHANGED and index not in same]
-
-
-def heading(transaction: Transaction) -> str:
-    """What a transaction is, for people."""
-    word = "prepared" if transaction.state == "prepared" else "committed"
-    parts = [f"xid {'unknown' if transaction.xid is None else transaction.xid}"]
-    if transaction.lsn is not None:
-        parts.append(lsn_text(transaction.lsn))
-    parts.append(f"{word} {sql_text.when(transaction.time)}")
-    if transaction.origin is not None:
-        parts.append(f"from {transaction.origin}")
-    if not transaction.begun:
-        parts.append("its beginning was not seen")
-    return ", ".join(parts)
-
-
-def table_changed(event: SchemaChange) -> str:
-    """How a table differs from what it was, for people; empty where it was not known before, or does not."""
-    changes = [] if event.before is None else differences(event.before, event.now)
-    return f"{event.now.qualified}: {'; '.join(changes)} (the DDL is not in the stream)" if changes else ""
-
-
-def message_words(message: LogicalMessage) -> str:
-    """A logical message, for people."""
-    shown = message.content[:_MOST_SHOWN].decode("utf-8", "backslashreplace")
-    more = "" if len(message.content) <= _MOST_SHOWN else f"... ({len(message.content)} bytes)"
-    how = "" if message.transactional else ", not transactional"
-    return f"message {message.prefix!r}{how}: {shown!r}{more}"

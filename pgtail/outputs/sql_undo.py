@@ -10,9 +10,9 @@ from collections import Counter
 from pgtail.outputs import sql_text
 from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.held import Held
-from pgtail.outputs.sql import heading, table_changed
 from pgtail.outputs.sql_stack import Stack
 from pgtail.outputs.sql_text import Unsayable, Which, comment
+from pgtail.outputs.sql_words import heading, table_changed
 from pgtail.relations import Relation
 from pgtail.transaction import Ended, Event, RowChange, SchemaChange, Started, TableTruncate
 from pgtail.wire.cells import UNCHANGED, TupleData
