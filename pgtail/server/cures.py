@@ -77,6 +77,8 @@ RUNNING: Final = (
          " restart the server."),
     Cure(None, "wal_level",
          "ALTER SYSTEM SET wal_level = logical; and restart the server."),
+    Cure(None, "may not be used as an output plugin",
+         "The server loads only the plugins of output_plugin_libraries: pgtail doctor has the SQL that adds one."),
     Cure("42704", 'publication "[^"]*" does not exist',
          "The slot's position is older than the publication, or it was dropped: the server reads the catalog as it was"
          " at that position. Create a new slot (it starts after the publication), or let pgtail stream go on behind the"

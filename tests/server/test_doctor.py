@@ -165,7 +165,14 @@ def test_a_list_of_output_plugins(newest_database: Database) -> None:
         listed = replace(patient, settings={"output_plugin_libraries": "wal2json"})
         [finding] = server.output_plugins(listed)
         assert finding.severity is Severity.PROBLEM
-        assert "ALTER SYSTEM SET output_plugin_libraries = 'wal2json, pgoutput';" in finding.cure[0]
+        statement = "SET output_plugin_libraries = 'wal2json', 'pgoutput';"
+        assert f"ALTER SYSTEM {statement}" in finding.cure[0]
+        # This setting takes its values in the same way, and every server has it.
+        patient.connection.execute(statement.replace("output_plugin_libraries", "session_preload_libraries").encode())
+        assert server.allowed(patient.value("SHOW session_preload_libraries")) == ["wal2json", "pgoutput"]
+        listed = replace(patient, settings={"output_plugin_libraries": "wal2json"})
+        newest_database.query("SELECT pg_create_logical_replication_slot('r', 'pgoutput')")
+        assert len(list(server.output_plugins(listed))) == 1, "one cure for all, or the second one takes back the first"
 
 
 # -- access ----------------------------------------------------------------------------------------------------

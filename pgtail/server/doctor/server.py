@@ -102,14 +102,15 @@ def output_plugins(patient: Patient) -> Iterator[Finding]:
     names = allowed(listed)
     plugins = [plugin for (plugin,) in patient.rows("SELECT DISTINCT plugin::text FROM pg_replication_slots")]
     missing = [name for name in dict.fromkeys([PLUGIN, *filter(None, plugins)]) if name not in names]
-    for name in missing:
-        value = ", ".join([listed, name])
+    if missing:
+        # Like shared_preload_libraries it takes its values one by one: a list inside one string would be one library.
+        value = ", ".join([_quoted(name) for name in [*names, *missing]])
         cure = (
-            f"If all with the REPLICATION right may load it: {setting('output_plugin_libraries', _quoted(value))}",
+            f"If all with the REPLICATION right may load it: {setting('output_plugin_libraries', value)}",
             RELOAD,
         )
-        text = f"output_plugin_libraries ({listed}) does not have {name}: no slot of it can be created or read"
-        yield problem("output_plugins", text, *cure)
+        text = f"output_plugin_libraries ({listed}) does not have {' and '.join(missing)}: no slot of it can be"
+        yield problem("output_plugins", f"{text} created or read", *cure)
     if not missing:
         yield ok("output_plugins", f"output_plugin_libraries has {PLUGIN}")
 
