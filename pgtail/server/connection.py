@@ -45,7 +45,10 @@ SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catal
     THEN pg_catalog.set_config(%s, %s, false) END
 """
 
-_QUOTED = re.compile(r'"[^"]*"')
+_QUOTED = re.compile(r'".*"', re.DOTALL)
+"""From the first quote to the last: what is quoted may hold some itself."""
+_CREDENTIALS = re.compile(r"[^/@:]+:.*@")
+"""How a URI goes on behind its scheme where it has a password."""
 _URI = re.compile(r"postgres(?:ql)?://([^?]*)")
 
 
@@ -72,6 +75,11 @@ def parameters(
 
 def _parse(text: str) -> dict[str, str]:
     if "=" not in text and "://" not in text:
+        if _CREDENTIALS.match(text):
+            raise OptionError(
+                "the connection string looks like a URI without postgresql:// in front of it; a database that is really"
+                " called so: 'dbname=...'"
+            )
         return {"dbname": text}
     uri = _URI.match(text)
     if uri is not None and ("@" in uri[1].partition("/")[2] or uri[1].count("@") > 1):

@@ -316,6 +316,9 @@ def test_dsns_that_cannot_be_read_show_nothing_of_themselves() -> None:
         f"postgresql://user:x/{SECRET}@host/db",
         f"postgresql://user:{SECRET}[@host/db?x",
         f"host=x pass word='{SECRET}",
+        f'postgresql://user:a"{SECRET}@[::1/db',
+        f'postgresql://user:%zz"{SECRET}@host/db',
+        f"user:{SECRET}@host/db",
     ):
         words = fails(dsn, status=2)
         assert "connection" in words
