@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import orjson
 
-from pgtail.cli.common import open_sink, wants_color
+from pgtail.cli.common import open_sink, palette_of
 from pgtail.cli.connecting import connector_of
 from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape
 from pgtail.outputs.table_layout import padding, sentence, wrap
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.doctor import Finding, Report, Severity, examine
 
 _STYLES: Final = {Severity.OK: "good", Severity.WARNING: "warning", Severity.PROBLEM: "bad"}
@@ -28,12 +28,12 @@ _MOST: Final = 5
 def show(options: dict[str, Any]) -> int:
     """Examine, write what was found, and return the exit status. Raises PgtailError, and ClosedPipe."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
+    palette = palette_of(options, terminal=terminal)
     report = examine(connector_of(options))
     if (options["output"] or ("table" if terminal else "json")) == "json":
         text = _json(report)
     else:
-        color = wants_color(options["color"], terminal=terminal)
-        text = render(report, width=shutil.get_terminal_size((100, 24)).columns, color=color)
+        text = render(report, palette, width=shutil.get_terminal_size((100, 24)).columns)
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
         sink.write(text.encode("utf-8", "backslashreplace"))
         sink.flush()
@@ -55,9 +55,9 @@ def _json(report: Report) -> str:
     return "".join([orjson.dumps(line).decode() + "\n" for line in lines])
 
 
-def render(report: Report, *, width: int, color: bool) -> str:
+def render(report: Report, palette: Palette, *, width: int) -> str:
     """The report as text of at most `width` cells a line, as far as names allow."""
-    painter = Painter(COLORED if color else PLAIN)
+    painter = Painter(palette)
     return "".join([painter.line(line) + "\n" for line in _lines(report, max(width, 40))])
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape
 from pgtail.outputs.table_layout import GAP, Item, padding, width_of, wrap
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.facts import span_text
 from pgtail.server.slotlist import SlotReport
 from pgtail.server.words import size_text
@@ -24,9 +24,9 @@ _NARROWEST_NAME: Final = 12
 _FLAGS: Final = ("temporary", "two_phase", "failover", "synced")
 
 
-def render(reports: Sequence[SlotReport], *, width: int, color: bool) -> str:
+def render(reports: Sequence[SlotReport], palette: Palette, *, width: int) -> str:
     """All slots as text of at most `width` cells a line, as far as names allow."""
-    painter = Painter(COLORED if color else PLAIN)
+    painter = Painter(palette)
     if not reports:
         return painter.line([("the server has no replication slots", "note")]) + "\n"
     return "".join([painter.line(line) + "\n" for line in _lines(reports, width)])

@@ -74,6 +74,11 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", "--color", "always", status=2)
     assert Text.from_ansi(colored).plain.split() == out.split()
     assert "\x1b[1;31m" in colored
+    variables = {"PGTAIL_COLOR": "always", "PGTAIL_COLORS": "bad=35"}
+    colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", env=variables, status=2)
+    assert "\x1b[35mproblem" in colored
+    _, words = pgtail("doctor", shop.conninfo(), "--colors", "nothing", status=2)
+    assert "expected THING=STYLE" in words
 
 
 def test_names_never_drive_the_terminal(shop: Database) -> None:
