@@ -22,6 +22,7 @@ from pgtail.errors import OptionError, OutputError, PgtailError
 if TYPE_CHECKING:
     from pgtail.filters import Filter
     from pgtail.outputs.base import Output, OutputOptions, Sink
+    from pgtail.outputs.table_style import Palette
     from pgtail.redaction import Redaction
     from pgtail.transaction import Note
     from pgtail.uncommitted import Show
@@ -123,6 +124,17 @@ def say(text: str) -> None:
         click.echo(f"pgtail: {text}", err=True)
 
 
+def put(line: str) -> None:
+    """A line of a command whose output is short, on standard output. Raises ClosedPipe and OutputError."""
+    try:
+        click.echo(f"{line}\n".encode("utf-8", "backslashreplace"), nl=False)
+    except BrokenPipeError:
+        raise ClosedPipe from None
+    except OSError as error:
+        _forget_stdout()
+        raise OutputError(f"cannot write to standard output: {error.strerror}") from error
+
+
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
     """Turn what was raised into a sentence on standard error and the exit status of the man page."""
@@ -167,6 +179,13 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
     if choice != "auto":
         return choice == "always"
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def palette_of(options: dict[str, Any], *, terminal: bool) -> Palette:
+    """The colours that the options ask for. Raises OptionError."""
+    from pgtail.outputs.table_style import palette
+
+    return palette(color=wants_color(options["color"], terminal=terminal), colors=options["colors"] or "")
 
 
 def build_output(

@@ -17,7 +17,9 @@ def command(shell: str) -> None:
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
     from pgtail.cli import main
+    from pgtail.cli.common import exit_statuses, put
 
     completion = get_completion_class(shell)
     assert completion is not None  # click knows the three
-    click.echo(completion(main, {}, "pgtail", "_PGTAIL_COMPLETE").source())
+    with exit_statuses():
+        put(completion(main, {}, "pgtail", "_PGTAIL_COMPLETE").source())

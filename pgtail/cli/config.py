@@ -34,7 +34,7 @@ def command(ctx: click.Context, output: str) -> None:
     """
     import json
 
-    from pgtail.cli.common import exit_statuses, say
+    from pgtail.cli.common import exit_statuses, put, say
     from pgtail.cli.settings import SETTINGS, config_file, settings, usual_file, variable
     from pgtail.outputs.escape import escape
 
@@ -42,15 +42,15 @@ def command(ctx: click.Context, output: str) -> None:
     found = settings(ctx)
     with exit_statuses():
         shown = {key: _shown(key, setting, found) for key, setting in found.items()}
-    if output == "json":
-        values = {key: {"value": value, "from": found[key].origin} for key, value in shown.items()}
-        click.echo(json.dumps({"file": None if file is None else str(file), "settings": values}, ensure_ascii=False))
-    else:
-        click.echo(f"config file  {escape(str(file or f'none (looked for {usual_file(os.environ)})'))}")
-        for key in SETTINGS:
-            value = _toml(shown[key]) if key in shown else "-"
-            origin = f"   from {found[key].origin}" if key in shown else ""
-            click.echo(f"{key:<17}{escape(value + origin)}")
+        if output == "json":
+            values = {key: {"value": value, "from": found[key].origin} for key, value in shown.items()}
+            put(json.dumps({"file": None if file is None else str(file), "settings": values}))
+        else:
+            put(f"config file  {escape(str(file or f'none (looked for {usual_file(os.environ)})'))}")
+            for key in SETTINGS:
+                value = _toml(shown[key]) if key in shown else "-"
+                origin = f"   from {found[key].origin}" if key in shown else ""
+                put(f"{key:<17}{escape(value + origin)}")
     known = {"PGTAIL_CONFIG", "PGTAIL_PURE", *map(variable, SETTINGS)}
     for name in sorted(name for name in os.environ if name.startswith("PGTAIL_") and name not in known):
         say(f"note: nothing is called {escape(name)}: it has no effect")

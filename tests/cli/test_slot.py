@@ -94,6 +94,9 @@ def test_a_table_stays_within_the_width_and_says_the_same(newest_database: Datab
             assert "\x1b" not in out
         color, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", "--color", "always")
         assert "\x1b[1maudit" in color
+        variables = {"PGTAIL_COLOR": "always", "PGTAIL_COLORS": "table=35"}
+        color, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", env=variables)
+        assert "\x1b[35maudit" in color
     finally:
         database.query("SELECT pg_drop_replication_slot('phys')")
 
@@ -129,6 +132,12 @@ def test_who_reads_is_hidden_from_an_ordinary_role(newest_database: Database) ->
             running.stop()
     finally:
         database.execute("DROP ROLE nosy")
+
+
+@pytest.mark.parametrize("pause", ["0", "nan", "inf", "25h", "soon"])
+def test_a_pause_that_is_none(newest_database: Database, pause: str) -> None:
+    arguments = ("slot", "list", newest_database.conninfo(), "--watch", "--interval", pause)
+    assert "--interval" in pgtail(*arguments, status=2)[1]
 
 
 def test_watch_goes_on_until_ctrl_c(newest_database: Database) -> None:
@@ -212,7 +221,8 @@ def test_what_cannot_be_done_to_slots(newest_database: Database) -> None:
     assert "slot made exists already" in refused("copy", "made", "made", status=3)
     assert "lower case" in refused("create", "Made")
     assert "--yes does it" in refused("drop", "made")
-    assert "--yes does it" in refused("advance", "made", "now")
+    place = newest_database.value("SELECT pg_current_wal_flush_lsn()::text")
+    assert f"move it on to {place}: this cannot be undone" in refused("advance", "made", place)
     assert "it cannot go back" in refused("advance", "made", "0/1", "--yes")
     assert "beyond the server's position" in refused("advance", "made", "FFFFFFFF/0", "--yes")
     words = refused("drop", "nosuch", "--yes", status=3)
@@ -230,6 +240,23 @@ def test_a_slot_in_use_is_neither_dropped_nor_moved(newest_database: Database) -
             _, words = pgtail("slot", *arguments, newest_database.conninfo(), "--yes", status=3)
             assert "slot s is in use by pid" in words
         running.stop()
+
+
+def test_what_was_made_is_told_where_its_position_cannot_be(newest_database: Database) -> None:
+    conninfo = newest_database.conninfo()
+    for arguments, words in (
+        (("slot", "create", "s", conninfo), "slot s was created: it stays"),
+        (("slot", "copy", "s", "c", conninfo), "slot c is a copy of s: it stays"),
+        (("slot", "advance", "s", "now", conninfo, "--yes"), ""),
+        (("config",), ""),
+        (("completion", "bash"), ""),
+    ):
+        with open("/dev/full", "wb") as full:
+            ran = subprocess.run([*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
+        said = ran.stderr.decode()
+        assert (ran.returncode, words in said) == (4, True), said
+        assert said.endswith("pgtail: error: cannot write to standard output: No space left on device\n")
+    assert set(slots(newest_database)) == {"s", "c"}
 
 
 def test_drop_asks(newest_database: Database) -> None:
