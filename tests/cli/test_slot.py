@@ -9,9 +9,14 @@ import select
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 
+from pgtail.cli.slot_view import render
+from pgtail.outputs.table_style import PLAIN
+from pgtail.server import slotlist
+from pgtail.server.connection import Connector, parameters
 from tests.conftest import StartServer
 from tests.server.running import PROGRAM, lines, pgtail
 from tests.server.tailing import PATIENCE, tailing, wait_for
@@ -99,6 +104,22 @@ def test_a_table_stays_within_the_width_and_says_the_same(newest_database: Datab
         assert "\x1b[35maudit" in color
     finally:
         database.query("SELECT pg_drop_replication_slot('phys')")
+
+
+def test_what_has_no_room_beside_a_name_stands_below(newest_database: Database) -> None:
+    connector = Connector(parameters(newest_database.conninfo()))
+    newest_database.query("SELECT pg_create_logical_replication_slot('a_rather_long_name', 'pgoutput')")
+    with connector.ordinary() as connection:
+        found = slotlist.report(connection, newest_database.version, "a_rather_long_name")
+    assert found is not None
+    found.facts["database"] = "customer_production_replica_europe_west"
+    lost = replace(found, slot=replace(found.slot, invalid="wal_level_insufficient"))
+    for width in (80, 160):
+        text = render([found, lost], PLAIN, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert text.count("customer_production_replica_europe_west") == 2
+        assert text.count("wal_level_insufficient") == 1
+        assert ("INVALID: " in text) == ("…" not in text) == (width == 160)
 
 
 def test_an_invalid_slot_and_a_server_without_slots(start_server: StartServer) -> None:

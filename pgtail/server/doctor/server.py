@@ -54,7 +54,7 @@ def standby(patient: Patient) -> Iterator[Finding]:
         text = "the server is a standby without hot_standby_feedback: vacuum on the primary invalidates its slots"
         yield warning("standby", text, setting("hot_standby_feedback", "on"), RELOAD)
     else:
-        yield ok("standby", "the server is a standby, and decodes")
+        yield ok("standby", "the server is a standby, and decodes as long as the wal_level of its primary is logical")
 
 
 def free(patient: Patient) -> Iterator[Finding]:
