@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pgtail.cli.common import open_sink, palette_of
 from pgtail.cli.connecting import connector_of
 from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape
-from pgtail.outputs.table_layout import padding, sentence, wrap
+from pgtail.outputs.table_layout import SPACE, Item, padding, sentence, width_of, wrap
 from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.doctor import Finding, Report, Severity, examine
 
@@ -23,6 +24,7 @@ _WORD: Final = 9
 _MARGIN: Final = 2 + _WORD
 _MOST: Final = 5
 """Subjects and lines of a cure that a person is shown."""
+_WORDS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 
 
 def show(options: dict[str, Any]) -> int:
@@ -95,7 +97,7 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
         for line in _wrapped(_cut(", ".join(finding.subjects[:_MOST]), len(finding.subjects)), "table", width):
             yield [padding(_MARGIN), *line]
     for cure in finding.cure[:_MOST]:
-        for line in _wrapped(cure, "lsn", width):
+        for line in wrap([_unbroken(escape(cure), "lsn", width - _MARGIN)], width - _MARGIN):
             yield [padding(_MARGIN), *line]
     if len(finding.cure) > _MOST:
         yield [padding(_MARGIN), (_cut("", len(finding.cure)) + " (-o json has them all)", "note")]
@@ -104,6 +106,12 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
 def _wrapped(text: str, style: str, width: int) -> Iterator[list[Fragment]]:
     room = width - _MARGIN
     yield from wrap([sentence(escape(text), style, room)], room)
+
+
+def _unbroken(text: str, style: str, width: int) -> Item:
+    """A cure that can be pasted: where it is longer than a line, it is broken outside of quotes."""
+    words = [text] if width_of(text) <= width else _WORDS.findall(text)
+    return tuple([fragment for word in words for fragment in (SPACE, (word, style))][1:])
 
 
 def _cut(text: str, number: int) -> str:

@@ -81,6 +81,15 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     assert "expected THING=STYLE" in words
 
 
+def test_a_cure_is_not_broken_inside_of_quotes(shop: Database) -> None:
+    shop.execute('CREATE TABLE "Un ique" (id int NOT NULL UNIQUE)', 'ALTER PUBLICATION p ADD TABLE "Un ique"')
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", env={"COLUMNS": "80"}, status=2)
+    statement = 'ALTER TABLE public."Un ique" REPLICA IDENTITY USING INDEX "Un ique_id_key";'
+    assert statement not in out, "it has no room on a line"
+    pasted = "\n".join(out.partition("ALTER TABLE")[1:]).partition(";")[0]
+    shop.execute(pasted)
+
+
 def test_names_never_drive_the_terminal(shop: Database) -> None:
     shop.execute('CREATE TABLE "\x1b[31mred\u202e" (id int)', 'ALTER PUBLICATION p ADD TABLE "\x1b[31mred\u202e"')
     out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
