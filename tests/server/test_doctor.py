@@ -364,6 +364,7 @@ def test_slots_that_hold_back_or_lost_what_they_need(start_server: StartServer) 
     publish(database)
     for name in ("lost", "old"):
         database.query(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    database.query("SELECT pg_create_physical_replication_slot('never_used')")
     assert wrong(examine(database)) == {}
     database.execute("DO 'BEGIN FOR i IN 1..10001 LOOP PERFORM txid_current(); COMMIT; END LOOP; END'")
     finding, *_ = of(examine(database), "slot_vacuum")
@@ -374,6 +375,7 @@ def test_slots_that_hold_back_or_lost_what_they_need(start_server: StartServer) 
         database.execute("SELECT pg_switch_wal()", "INSERT INTO t VALUES (1)", "DELETE FROM t")
     near = of(examine(database), "slot_wal")
     assert {(finding.severity, "is lost after" in finding.text) for finding in near} == {(Severity.WARNING, True)}
+    assert {finding.subjects for finding in near} == {("lost",), ("old",)}
     assert "ALTER SYSTEM SET max_slot_wal_keep_size = '128MB';" in near[0].cure[1]
     database.query("SELECT pg_replication_slot_advance('old', pg_current_wal_lsn())")
     for _ in range(3):
