@@ -331,6 +331,22 @@ def test_create_waits_for_transactions_and_names_them(database: Database) -> Non
         assert slots(database)["s"] == ["pgoutput", False, out.decode().strip()]
 
 
+def test_what_create_waits_for_is_told_once(newest_database: Database) -> None:
+    publish(newest_database)
+    with newest_database.connect() as session:
+        session.execute("BEGIN; INSERT INTO t VALUES (7)")
+        command = [*PROGRAM, "slot", "create", "s", newest_database.conninfo()]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            assert b"waits for a transaction to end" in process.stderr.readline()
+            time.sleep(1.5)
+            session.execute("COMMIT")
+            _, rest = process.communicate(timeout=PATIENCE)
+    assert rest.decode().splitlines() == [
+        "pgtail: slot s was created: it stays, and holds WAL, until pgtail slot drop s"
+    ]
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_temporary_slot_lives_as_long_as_the_command(newest_database: Database, ending: signal.Signals) -> None:
     command = [*PROGRAM, "slot", "create", "s", newest_database.conninfo(), "--temporary"]

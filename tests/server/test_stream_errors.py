@@ -70,7 +70,7 @@ def test_no_such_slot_lists_those_there_are(database: Database) -> None:
         database.query("SELECT pg_drop_replication_slot('phys')")
     assert f"one, pgoutput, database {database.name}, free, confirmed" in words
     assert "phys, physical" in words
-    assert "--slot nosuch --create-slot creates it" in words
+    assert "pgtail slot create nosuch creates it" in words
 
 
 def test_a_slot_in_use_names_its_reader(database: Database) -> None:
