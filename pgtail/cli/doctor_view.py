@@ -14,7 +14,7 @@ import orjson
 from pgtail.cli.common import open_sink, palette_of
 from pgtail.cli.connecting import connector_of
 from pgtail.outputs.amounts import counted
-from pgtail.outputs.escape import escape
+from pgtail.outputs.escape import escape, in_json
 from pgtail.outputs.table_layout import SPACE, Item, padding, sentence, width_of, wrap
 from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.doctor import Finding, Report, Severity, examine
@@ -54,7 +54,7 @@ def _json(report: Report) -> str:
         }
         for family, finding in report.all()
     ]
-    return "".join([orjson.dumps(line).decode() + "\n" for line in lines])
+    return "".join([in_json(orjson.dumps(line).decode()) + "\n" for line in lines])
 
 
 def render(report: Report, palette: Palette, *, width: int) -> str:

@@ -15,6 +15,7 @@ import orjson
 from pgtail.cli.common import FileSink, open_sink, palette_of
 from pgtail.cli.connecting import connector_of
 from pgtail.cli.slot_view import render
+from pgtail.outputs.escape import in_json
 from pgtail.outputs.table_style import Palette
 from pgtail.server import facts, slotlist
 from pgtail.server.connection import Connector
@@ -61,7 +62,7 @@ def _write(sink: FileSink, text: str) -> None:
 
 def _json(reports: list[SlotReport]) -> str:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return "".join([orjson.dumps({"at": now, **report.facts}).decode() + "\n" for report in reports])
+    return "".join([in_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports])
 
 
 def _table(reports: list[SlotReport], palette: Palette) -> str:

@@ -37,7 +37,8 @@ def _lines(reports: Sequence[SlotReport], width: int) -> Iterator[list[Fragment]
     details = [[*_details(report.facts, hidden=report.hidden)] for report in reports]
     widths = _widths(rows)
     if _NARROWEST_NAME + _beside(widths) > width:
-        details = [[*_moved(*of), *items] for *of, items in zip(rows, reports, details, strict=True)]
+        beside = zip(rows, reports, details, strict=True)
+        details = [[*_moved(row, report), *items] for row, report, items in beside]
         widths = _widths(rows)
     widths[0] = max(min(widths[0], width - _beside(widths)), _NARROWEST_NAME)
     yield [padding(_MARGIN), *_row(_TITLES, ["dim"] * len(_TITLES), widths)]

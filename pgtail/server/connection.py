@@ -6,12 +6,15 @@ A DSN or URI, the flags of psql, PG* variables, service files and .pgpass all en
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgtail.errors import OptionError, ServerError
@@ -49,6 +52,7 @@ _QUOTED = re.compile(r'".*"', re.DOTALL)
 """From the first quote to the last: what is quoted may hold some itself."""
 _CREDENTIALS = re.compile(r"[^/@:]+:.*@")
 """How a URI goes on behind its scheme where it has a password."""
+_STRAY = re.compile("[\udc80-\udcff]")
 _URI = re.compile(r"postgres(?:ql)?://([^?]*)")
 
 
@@ -104,6 +108,21 @@ def without_secrets(dsn: str) -> str:
     return make_conninfo("", **{name: "********" if name in _SECRETS else value for name, value in found.items()})
 
 
+class _Text(Loader):
+    """Text of the catalogs, where names of other databases and roles may be in any encoding: stray bytes as \\xNN."""
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode("utf-8", "backslashreplace")
+
+
+class _Json(Loader):
+    """The same inside of JSON."""
+
+    def load(self, data: Buffer) -> Any:
+        text = bytes(data).decode("utf-8", "surrogateescape")
+        return json.loads(_STRAY.sub(lambda found: rf"\\x{ord(found[0]) & 0xFF:02x}", text))
+
+
 def is_direct(connection: Connection) -> bool:
     """Whether the session is the server's own: a pooler makes up the process id that it tells at the start."""
     row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
@@ -143,6 +162,12 @@ class Connector:
         connection = self._connect(client_encoding="UTF8", **more)
         try:
             set_if_direct(connection, "search_path", "")
+            if connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII":
+                set_if_direct(connection, "client_encoding", "SQL_ASCII")  # it refuses to call bytes UTF8
+            for name in ("text", "name", "varchar"):
+                connection.adapters.register_loader(name, _Text)
+            for name in ("json", "jsonb"):
+                connection.adapters.register_loader(name, _Json)
             yield connection
         except psycopg.Error as error:
             text = error.diag.message_primary or str(error).strip()

@@ -95,3 +95,6 @@ def test_names_never_drive_the_terminal(shop: Database) -> None:
     out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
     assert r"\x1b[31mred\u202e" in out
     assert "\x1b" not in out
+    out, _ = pgtail("doctor", shop.conninfo(), status=2)
+    assert "\u202e" not in out
+    assert ['public."\x1b[31mred\u202e"'] in [line["subjects"] for line in lines(out)]
