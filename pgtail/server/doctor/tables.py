@@ -1,4 +1,7 @@
-"""Floor 5, checks of the published tables: replica identity, TOAST, unlogged, partitioned. Takes no lock on them."""
+"""Floor 5, checks of the published tables: replica identity, TOAST, unlogged, partitioned. Takes no lock on them.
+
+From 16 on the view pg_publication_tables does, the weakest one; nobody waits for it longer than the doctor's patience.
+"""
 
 from __future__ import annotations
 
