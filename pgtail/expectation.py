@@ -46,6 +46,8 @@ class Expectation(Filter):
 
     def passes(self, change: Change) -> bool:
         passed = super().passes(change)
+        if not _settled(change):
+            return passed  # it may be shown, but it is no change yet, or never was one
         if passed:
             self.came += 1
         elif isinstance(change, LogicalMessage):
@@ -63,3 +65,8 @@ class Expectation(Filter):
         else:
             self.instead[outcome.op, ""] += 1
         return passed
+
+
+def _settled(change: Change) -> bool:
+    """Whether a change was committed or prepared."""
+    return not change.aborted and (change.transaction is None or change.transaction.settled)

@@ -85,11 +85,11 @@ class Commands(click.Group):
 
 def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from pgtail.cli.common import exit_statuses, print_line
+        from pgtail.cli.common import exit_statuses, put
         from pgtail.compiled import how_rows_run
 
         with exit_statuses():
-            print_line(f"pgtail {__version__}, {how_rows_run()}")
+            put(f"pgtail {__version__}, {how_rows_run()}")
         ctx.exit()
 
 

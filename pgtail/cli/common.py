@@ -22,6 +22,7 @@ from pgtail.errors import OptionError, OutputError, PgtailError
 if TYPE_CHECKING:
     from pgtail.filters import Filter
     from pgtail.outputs.base import Output, OutputOptions, Sink
+    from pgtail.outputs.table_style import Palette
     from pgtail.redaction import Redaction
     from pgtail.transaction import Note
     from pgtail.uncommitted import Show
@@ -123,12 +124,12 @@ def say(text: str) -> None:
         click.echo(f"pgtail: {text}", err=True)
 
 
-def print_line(text: str) -> None:
-    """A line on standard output, which is all that a command writes. Raises ClosedPipe or OutputError."""
+def put(line: str) -> None:
+    """A line of a command whose output is short, on standard output. Raises ClosedPipe and OutputError."""
     if sys.stdout is None:
         raise OutputError("cannot write to standard output: it is closed")
     try:
-        click.echo(text)
+        click.echo(f"{line}\n".encode("utf-8", "backslashreplace"), nl=False)
     except BrokenPipeError:
         raise ClosedPipe from None
     except OSError as error:
@@ -180,6 +181,13 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
     if choice != "auto":
         return choice == "always"
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def palette_of(options: dict[str, Any], *, terminal: bool) -> Palette:
+    """The colours that the options ask for. Raises OptionError."""
+    from pgtail.outputs.table_style import palette
+
+    return palette(color=wants_color(options["color"], terminal=terminal), colors=options["colors"] or "")
 
 
 def build_output(

@@ -17,9 +17,9 @@ def command(shell: str) -> None:
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
     from pgtail.cli import main
-    from pgtail.cli.common import exit_statuses, print_line
+    from pgtail.cli.common import exit_statuses, put
 
     completion = get_completion_class(shell)
     assert completion is not None  # click knows the three
     with exit_statuses():
-        print_line(completion(main, {}, "pgtail", "_PGTAIL_COMPLETE").source())
+        put(completion(main, {}, "pgtail", "_PGTAIL_COMPLETE").source())

@@ -34,7 +34,7 @@ def command(ctx: click.Context, output: str) -> None:
     """
     import json
 
-    from pgtail.cli.common import exit_statuses, print_line, say
+    from pgtail.cli.common import exit_statuses, put, say
     from pgtail.cli.settings import SETTINGS, config_file, settings, usual_file, variable
     from pgtail.outputs.escape import escape
 
@@ -45,14 +45,13 @@ def command(ctx: click.Context, output: str) -> None:
         if output == "json":
             values = {key: {"value": value, "from": found[key].origin} for key, value in shown.items()}
             told = {"file": None if file is None else str(file), "settings": values}
-            print_line(json.dumps(told, ensure_ascii=False))
+            put(json.dumps(told))
         else:
-            lines = [f"config file  {escape(str(file or f'none (looked for {usual_file(os.environ)})'))}"]
+            put(f"config file  {escape(str(file or f'none (looked for {usual_file(os.environ)})'))}")
             for key in SETTINGS:
                 value = _toml(shown[key]) if key in shown else "-"
                 origin = f"   from {found[key].origin}" if key in shown else ""
-                lines.append(f"{key:<17}{escape(value + origin)}")
-            print_line("\n".join(lines))
+                put(f"{key:<17}{escape(value + origin)}")
     known = {"PGTAIL_CONFIG", "PGTAIL_PURE", *map(variable, SETTINGS)}
     for name in sorted(name for name in os.environ if name.startswith("PGTAIL_") and name not in known):
         say(f"note: nothing is called {escape(name)}: it has no effect")

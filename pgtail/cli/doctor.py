@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pgtail.cli.options import color_options
 from pgtail.cli.stream_options import connection_options
 
 
@@ -14,9 +15,7 @@ from pgtail.cli.stream_options import connection_options
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), help="Format; json in a pipe: a line per finding."
 )
-@click.option(
-    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours."
-)
+@color_options
 def command(**options: Any) -> None:
     """Look at a server's setup for logical replication, and say what to do about it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,12 +11,12 @@ from typing import Any, Final
 
 import orjson
 
-from pgtail.cli.common import open_sink, wants_color
+from pgtail.cli.common import open_sink, palette_of
 from pgtail.cli.connecting import connector_of
 from pgtail.outputs.amounts import counted
-from pgtail.outputs.escape import escape
-from pgtail.outputs.table_layout import padding, sentence, wrap
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.escape import escape, in_json
+from pgtail.outputs.table_layout import SPACE, Item, padding, sentence, width_of, wrap
+from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.doctor import Finding, Report, Severity, examine
 
 _STYLES: Final = {Severity.OK: "good", Severity.WARNING: "warning", Severity.PROBLEM: "bad"}
@@ -23,17 +24,18 @@ _WORD: Final = 9
 _MARGIN: Final = 2 + _WORD
 _MOST: Final = 5
 """Subjects and lines of a cure that a person is shown."""
+_WORDS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 
 
 def show(options: dict[str, Any]) -> int:
     """Examine, write what was found, and return the exit status. Raises PgtailError, and ClosedPipe."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
+    palette = palette_of(options, terminal=terminal)
     report = examine(connector_of(options))
     if (options["output"] or ("table" if terminal else "json")) == "json":
         text = _json(report)
     else:
-        color = wants_color(options["color"], terminal=terminal)
-        text = render(report, width=shutil.get_terminal_size((100, 24)).columns, color=color)
+        text = render(report, palette, width=shutil.get_terminal_size((100, 24)).columns)
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
         sink.write(text.encode("utf-8", "backslashreplace"))
         sink.flush()
@@ -52,12 +54,12 @@ def _json(report: Report) -> str:
         }
         for family, finding in report.all()
     ]
-    return "".join([orjson.dumps(line).decode() + "\n" for line in lines])
+    return "".join([in_json(orjson.dumps(line).decode()) + "\n" for line in lines])
 
 
-def render(report: Report, *, width: int, color: bool) -> str:
+def render(report: Report, palette: Palette, *, width: int) -> str:
     """The report as text of at most `width` cells a line, as far as names allow."""
-    painter = Painter(COLORED if color else PLAIN)
+    painter = Painter(palette)
     return "".join([painter.line(line) + "\n" for line in _lines(report, max(width, 40))])
 
 
@@ -95,7 +97,7 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
         for line in _wrapped(_cut(", ".join(finding.subjects[:_MOST]), len(finding.subjects)), "table", width):
             yield [padding(_MARGIN), *line]
     for cure in finding.cure[:_MOST]:
-        for line in _wrapped(cure, "lsn", width):
+        for line in wrap([_unbroken(escape(cure), "lsn", width - _MARGIN)], width - _MARGIN):
             yield [padding(_MARGIN), *line]
     if len(finding.cure) > _MOST:
         yield [padding(_MARGIN), (_cut("", len(finding.cure)) + " (-o json has them all)", "note")]
@@ -104,6 +106,12 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
 def _wrapped(text: str, style: str, width: int) -> Iterator[list[Fragment]]:
     room = width - _MARGIN
     yield from wrap([sentence(escape(text), style, room)], room)
+
+
+def _unbroken(text: str, style: str, width: int) -> Item:
+    """A cure that can be pasted: where it is longer than a line, it is broken outside of quotes."""
+    words = [text] if width_of(text) <= width else _WORDS.findall(text)
+    return tuple([fragment for word in words for fragment in (SPACE, (word, style))][1:])
 
 
 def _cut(text: str, number: int) -> str:

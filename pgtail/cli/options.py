@@ -30,7 +30,7 @@ def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
 
 def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     """A number, or 0 for no limit (None)."""
-    if not value.isdecimal():
+    if not value.isdecimal() or len(value) > 18:  # Python refuses to read very many digits
         raise click.BadParameter(f"{value!r} is no number; 0 is for no limit", ctx, param)
     return int(value) or None
 

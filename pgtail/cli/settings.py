@@ -41,6 +41,8 @@ what is "one by one" is a single item."""
 ADDED: Final = frozenset(("redact",))
 """What flags add to, instead of taking its place."""
 
+_DIGITS: Final = 18
+"""No number has more; Python refuses to read very many."""
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _META: Final = "pgtail.settings"
 
@@ -183,11 +185,17 @@ def config_file(environment: Mapping[str, str]) -> Path | None:
     """The file that is read, where there is one: PGTAIL_CONFIG names it (empty: none). Raises SettingError."""
     named = environment.get("PGTAIL_CONFIG")
     if named is not None:
-        if named and not Path(named).is_file():
+        if named and not os.path.lexists(named):
             raise SettingError(f"PGTAIL_CONFIG: there is no file {named}")
         return Path(named) if named else None
     path = usual_file(environment)
-    return path if path.exists() else None
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:  # it may be there, and what it masks is to be masked
+        raise SettingError(f"{path}: {error.strerror}") from None
+    return path
 
 
 def usual_file(environment: Mapping[str, str]) -> Path:
@@ -210,7 +218,7 @@ def _from_file(path: Path) -> dict[str, Setting]:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"{path}: {error}") from None
     for key in entries:
         if key not in SETTINGS:
@@ -251,7 +259,7 @@ def _from_variable(key: str, kind: Kind, text: str) -> Setting:
             raise SettingError(f"{origin}: expected 1 or 0, true or false, yes or no, on or off")
         return Setting(text.lower() in _YES, origin)
     if kind == "number":
-        if not (text.isascii() and text.isdecimal()):
+        if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
             raise SettingError(f"{origin}: expected a number from 0 on")
         return Setting(int(text), origin)
     if kind == "list" and key != "redact":  # that has commas of its own, and quotes

@@ -7,10 +7,19 @@ from typing import Any, Final, Literal
 
 import click
 
-from pgtail.cli.stream_options import connection_options, place
+from pgtail.cli.options import color_options
+from pgtail.cli.stream_options import connection_options, duration, place
 
 _PSQL_HELP: Final = {"help_option_names": ["--help"]}
 """-h is the host, as in psql."""
+
+
+def _pause(text: str) -> float:
+    """Seconds between two looks. Raises BadParameter."""
+    seconds = duration(text)
+    if not 0.1 <= seconds <= 86_400:
+        raise click.BadParameter(f"{text} is not from 100ms to 24h")
+    return seconds
 
 
 @click.command("list", context_settings=_PSQL_HELP)
@@ -19,15 +28,13 @@ _PSQL_HELP: Final = {"help_option_names": ["--help"]}
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
-    metavar="SECONDS",
-    default=2.0,
+    type=_pause,
+    metavar="TIME",
+    default="2s",
     show_default=True,
     help="Pause of --watch.",
 )
-@click.option(
-    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours."
-)
+@color_options
 def list_(**options: Any) -> None:
     """Show every slot: who reads it, and what it holds back.
 

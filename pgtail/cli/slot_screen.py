@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import orjson
 
-from pgtail.cli.common import FileSink, open_sink, wants_color
+from pgtail.cli.common import FileSink, open_sink, palette_of
 from pgtail.cli.connecting import connector_of
 from pgtail.cli.slot_view import render
+from pgtail.outputs.escape import in_json
+from pgtail.outputs.table_style import Palette
 from pgtail.server import facts, slotlist
 from pgtail.server.connection import Connector
 from pgtail.server.slotlist import SlotReport
@@ -30,10 +32,10 @@ def show(options: dict[str, Any]) -> None:
     connector = connector_of(options)
     terminal = sys.stdout is not None and sys.stdout.isatty()
     as_json = (options["output"] or ("table" if terminal else "json")) == "json"
-    color = wants_color(options["color"], terminal=terminal)
+    palette = palette_of(options, terminal=terminal)
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
         if not options["watch"]:
-            _write(sink, _json(_ask(connector)) if as_json else _table(_ask(connector), color=color))
+            _write(sink, _json(_ask(connector)) if as_json else _table(_ask(connector), palette))
             return
         with _screen(sink) if terminal and not as_json else contextlib.nullcontext():
             while True:
@@ -41,9 +43,9 @@ def show(options: dict[str, Any]) -> None:
                 if as_json:
                     _write(sink, _json(reports))
                 elif terminal:
-                    _write(sink, _page(_table(reports, color=color), options["interval"]))
+                    _write(sink, _page(_table(reports, palette), options["interval"]))
                 else:
-                    _write(sink, _table(reports, color=color) + "\n")
+                    _write(sink, _table(reports, palette) + "\n")
                 time.sleep(options["interval"])
 
 
@@ -60,11 +62,11 @@ def _write(sink: FileSink, text: str) -> None:
 
 def _json(reports: list[SlotReport]) -> str:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return "".join([orjson.dumps({"at": now, **report.facts}).decode() + "\n" for report in reports])
+    return "".join([in_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports])
 
 
-def _table(reports: list[SlotReport], *, color: bool) -> str:
-    return render(reports, width=shutil.get_terminal_size((100, 24)).columns, color=color)
+def _table(reports: list[SlotReport], palette: Palette) -> str:
+    return render(reports, palette, width=shutil.get_terminal_size((100, 24)).columns)
 
 
 @contextlib.contextmanager

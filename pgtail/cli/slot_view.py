@@ -8,7 +8,7 @@ from typing import Any, Final
 from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape
 from pgtail.outputs.table_layout import GAP, Item, padding, width_of, wrap
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.facts import span_text
 from pgtail.server.slotlist import SlotReport
 from pgtail.server.words import size_text
@@ -24,9 +24,9 @@ _NARROWEST_NAME: Final = 12
 _FLAGS: Final = ("temporary", "two_phase", "failover", "synced")
 
 
-def render(reports: Sequence[SlotReport], *, width: int, color: bool) -> str:
+def render(reports: Sequence[SlotReport], palette: Palette, *, width: int) -> str:
     """All slots as text of at most `width` cells a line, as far as names allow."""
-    painter = Painter(COLORED if color else PLAIN)
+    painter = Painter(palette)
     if not reports:
         return painter.line([("the server has no replication slots", "note")]) + "\n"
     return "".join([painter.line(line) + "\n" for line in _lines(reports, width)])
@@ -34,15 +34,38 @@ def render(reports: Sequence[SlotReport], *, width: int, color: bool) -> str:
 
 def _lines(reports: Sequence[SlotReport], width: int) -> Iterator[list[Fragment]]:
     rows = [_columns(report) for report in reports]
-    widths = [max(width_of(text) for text in column) for column in zip(_TITLES, *rows, strict=True)]
-    others = sum(widths[1:]) + GAP * (len(widths) - 1) + _MARGIN
-    widths[0] = max(min(widths[0], width - others), _NARROWEST_NAME)
+    details = [[*_details(report.facts, hidden=report.hidden)] for report in reports]
+    widths = _widths(rows)
+    if _NARROWEST_NAME + _beside(widths) > width:
+        beside = zip(rows, reports, details, strict=True)
+        details = [[*_moved(row, report), *items] for row, report, items in beside]
+        widths = _widths(rows)
+    widths[0] = max(min(widths[0], width - _beside(widths)), _NARROWEST_NAME)
     yield [padding(_MARGIN), *_row(_TITLES, ["dim"] * len(_TITLES), widths)]
-    for report, row in zip(reports, rows, strict=True):
-        mood = _mood(report)
-        yield from _headline(row, mood, widths)
-        for line in wrap(_details(report.facts, hidden=report.hidden), max(width - _INDENT, 20)):
+    for report, row, items in zip(reports, rows, details, strict=True):
+        yield from _headline(row, _mood(report), widths)
+        for line in wrap(items, max(width - _INDENT, 20)):
             yield [padding(_INDENT), *line]
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(width_of(text) for text in column) for column in zip(_TITLES, *rows, strict=True)]
+
+
+def _beside(widths: Sequence[int]) -> int:
+    """Cells of a line beside the name."""
+    return _MARGIN + sum(widths[1:]) + GAP * (len(widths) - 1)
+
+
+def _moved(row: list[str], report: SlotReport) -> Iterator[Item]:
+    """What of a slot's columns has no room and is told below them: a long database's name, and why it is invalid."""
+    place = _TITLES.index("DATABASE")
+    if width_of(row[place]) > len("DATABASE"):
+        yield _item("database", row[place])
+        row[place] = "…"
+    if report.slot.invalid is not None:
+        yield _item("invalid", escape(report.slot.invalid), "bad")
+        row[_TITLES.index("STATE")] = "INVALID"
 
 
 def _headline(row: Sequence[str], mood: str, widths: Sequence[int]) -> Iterator[list[Fragment]]:

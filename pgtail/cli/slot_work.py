@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pgtail.cli.common import print_line, say
+from pgtail.cli.common import put, say
 from pgtail.cli.connecting import connector_of
 from pgtail.errors import OptionError
 from pgtail.outputs.escape import escape
@@ -39,12 +39,12 @@ def create(name: str, options: dict[str, Any]) -> None:
             say(f"stopped: slot {name} exists, and stays" if made else f"stopped: slot {name} was not created")
             raise SystemExit(1) from None
         try:
-            print_line(lsn_text(point))
+            if not temporary:  # said first: it is there, whatever becomes of the output
+                say(f"slot {name} was created: it stays, and holds WAL, until pgtail slot drop {name}")
+            put(lsn_text(point))
             if temporary:
                 say(f"temporary slot {name} lives until Ctrl-C, and holds WAL as long")
                 slotwork.hold(session, interrupt)
-            else:
-                say(f"slot {name} was created: it stays, and holds WAL, until pgtail slot drop {name}")
         finally:
             session.close()
 
@@ -64,7 +64,7 @@ def advance(name: str, to: int | Literal["now"], options: dict[str, Any]) -> Non
         slot = slotwork.droppable(connection, name)
         target = slotwork.target(connection, slot, to)
         _ask(connection, slot, f"Move it on to {lsn_text(target)}", options)
-        print_line(lsn_text(slotwork.advance(connection, slot, target)))
+        put(lsn_text(slotwork.advance(connection, slot, target)))
 
 
 def copy(source: str, name: str, options: dict[str, Any]) -> None:
@@ -72,11 +72,11 @@ def copy(source: str, name: str, options: dict[str, Any]) -> None:
     with connector_of(options).ordinary() as connection:
         before, made = slotwork.copy(connection, source, name)
     stands = made.confirmed_flush_lsn or made.restart_lsn
-    print_line("" if stands is None else lsn_text(stands))
     flags = {"two_phase": before.two_phase, "failover": before.failover}
     for flag in [flag for flag, there in flags.items() if there]:
         say(f"slot {source} has {flag}, its copy does not: the server does not copy that")
     say(f"slot {name} is a copy of {source}: it stays, and holds WAL, until pgtail slot drop {name}")
+    put("" if stands is None else lsn_text(stands))
 
 
 def _ask(connection: Connection, slot: Slot, what: str, options: dict[str, Any]) -> None:
@@ -84,7 +84,9 @@ def _ask(connection: Connection, slot: Slot, what: str, options: dict[str, Any])
     if options["yes"]:
         return
     if not (sys.stdin is not None and sys.stdin.isatty()):
-        raise OptionError(f"{what.lower()}: this cannot be undone, and there is nobody to ask; --yes does it")
+        raise OptionError(
+            f"{what[:1].lower()}{what[1:]}: this cannot be undone, and there is nobody to ask; --yes does it"
+        )
     say(f"slot {_described(connection, slot)}")
     if not click.confirm(f"{what}? It cannot be undone.", err=True):
         say("nothing was done")

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from pgtail.cli.decode import Decode
-from pgtail.cli.options import dump_options, filter_options, limit_option, verbose_option
+from pgtail.cli.options import color_options, dump_options, filter_options, limit_option, verbose_option
 from pgtail.cli.stream import Stream
 from pgtail.cli.stream_options import duration, place, publication_options, server_options, slot_option
 from pgtail.errors import InputError, OptionError, ServerError
 
 if TYPE_CHECKING:
+    from pgtail.cli.common import FileSink
     from pgtail.cli.directory import DirectorySink
     from pgtail.cli.formats import Target
     from pgtail.cli.voice import StreamSink, Voice
     from pgtail.filters import Filter
     from pgtail.outputs.base import Output
+    from pgtail.outputs.table_style import Palette
     from pgtail.pipeline import Pipeline
     from pgtail.server.plan import Plan
     from pgtail.server.tail import Tail
@@ -43,13 +45,7 @@ if TYPE_CHECKING:
     help="Format; table on a terminal and json in a pipe unless told otherwise.",
 )
 @click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colours; auto looks at the terminal and at NO_COLOR.",
-)
+@color_options
 @verbose_option
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Tell who writes what: by table, transaction, time and key.
@@ -62,19 +58,26 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     pgtail stats --slot audit shop
     pgtail stats shop --for 60s -o json | jq '.tables[0]'
     """
-    from pgtail.cli.common import exit_statuses, redaction_of
+    import sys
+
+    from pgtail.cli.common import exit_statuses, open_sink, palette_of, redaction_of
     from pgtail.stats.gather import Statistics
 
     with exit_statuses():
         stats = Statistics(redaction_of(options))
+        terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
+        as_json = (options["output"] or ("table" if terminal else "json")) == "json"
+        palette = palette_of(options, terminal=terminal)
         run = _over(sources, options, stats)
-        try:
-            damaged = run()
-        except (InputError, ServerError):
-            if stats.tables or stats.transactions.count:
-                _write(stats, options)
-            raise
-        _write(stats, options)
+        # What cannot be written to is told before anything is gathered; what stood there stays as long.
+        with open_sink(options["file"], append=True) as sink:
+            try:
+                damaged = run()
+            except (InputError, ServerError):
+                if stats.tables or stats.transactions.count:
+                    _write(stats, options, sink, None if as_json else palette)
+                raise
+            _write(stats, options, sink, None if as_json else palette)
     raise SystemExit(1 if damaged else 0)
 
 
@@ -102,24 +105,23 @@ def _over(sources: tuple[str, ...], options: dict[str, Any], stats: Statistics) 
     return lambda: _Slot(live, stats).run()
 
 
-def _write(stats: Statistics, options: dict[str, Any]) -> None:
+def _write(stats: Statistics, options: dict[str, Any], sink: FileSink, palette: Palette | None) -> None:
+    """The report in these colours, or as JSON, in place of what the file held."""
+    import contextlib
     import shutil
-    import sys
 
-    from pgtail.cli.common import open_sink, wants_color
+    if options["file"] not in (None, "-"):
+        with contextlib.suppress(OSError):  # a device or a pipe
+            os.ftruncate(sink.fd, 0)
+    if palette is None:
+        from pgtail.outputs.stats_json import stats_json
 
-    terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
-    with open_sink(options["file"]) as sink:
-        if (options["output"] or ("table" if terminal else "json")) == "json":
-            from pgtail.outputs.stats_json import stats_json
+        sink.write(stats_json(stats))
+    else:
+        from pgtail.outputs.stats_table import stats_table
 
-            sink.write(stats_json(stats))
-        else:
-            from pgtail.outputs.stats_table import stats_table
-
-            width = shutil.get_terminal_size((100, 24)).columns
-            sink.write(stats_table(stats, width, color=wants_color(options["color"], terminal=terminal)))
-        sink.flush()
+        sink.write(stats_table(stats, palette, width=shutil.get_terminal_size((100, 24)).columns))
+    sink.flush()
 
 
 class _Files(Decode):

@@ -5,6 +5,7 @@ What drives a terminal, what reorders a line and what cannot be seen is shown as
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
@@ -34,6 +35,11 @@ def escape(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _HIDDEN.sub(_spelled, text)
+
+
+def in_json(text: str) -> str:
+    r"""JSON on one line with hidden characters as \uNNNN: the same to who reads it, and harmless on a terminal."""
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def hides(text: str) -> bool:

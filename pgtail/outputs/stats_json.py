@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from pgtail.outputs.escape import in_json
 from pgtail.outputs.ndjson import RelationJson, RowParts
 from pgtail.relations import Relation
 from pgtail.stats.gather import HotKey, Statistics, TableCount
@@ -21,7 +22,7 @@ STEPS: Final = 120
 
 def stats_json(stats: Statistics) -> bytes:
     """One line of JSON."""
-    return orjson.dumps(_object(stats), option=orjson.OPT_APPEND_NEWLINE)
+    return in_json(orjson.dumps(_object(stats)).decode()).encode() + b"\n"
 
 
 def _object(stats: Statistics) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pgtail.outputs.escape import quoted
 from pgtail.outputs.plot import bar, plot
 from pgtail.outputs.table_layout import GAP, Item, fitting, item_width, padding, sentence, width_of, wrap
 from pgtail.outputs.table_rows import Rows
-from pgtail.outputs.table_style import COLORED, PLAIN, Fragment, Painter
+from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.outputs.table_values import ValueStyle, name
 from pgtail.stats.gather import HotKey, Statistics, TableCount
 from pgtail.stats.spread import Spread
@@ -40,9 +40,9 @@ _FINE: Final = 1_000_000
 Line = list[Fragment]
 
 
-def stats_table(stats: Statistics, width: int, *, color: bool) -> bytes:
+def stats_table(stats: Statistics, palette: Palette, *, width: int) -> bytes:
     """The whole report, no line wider than so many cells (80 at least)."""
-    painter = Painter(COLORED if color else PLAIN)
+    painter = Painter(palette)
     view = _View(stats, max(width, _NARROWEST))
     return "".join([f"{painter.line(line)}\n" for line in view.lines()]).encode()
 

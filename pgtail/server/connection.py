@@ -6,12 +6,15 @@ A DSN or URI, the flags of psql, PG* variables, service files and .pgpass all en
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgtail.errors import OptionError, ServerError
@@ -45,7 +48,11 @@ SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catal
     THEN pg_catalog.set_config(%s, %s, false) END
 """
 
-_QUOTED = re.compile(r'"[^"]*"')
+_QUOTED = re.compile(r'".*"', re.DOTALL)
+"""From the first quote to the last: what is quoted may hold some itself."""
+_CREDENTIALS = re.compile(r"[^/@:]+:.*@")
+"""How a URI goes on behind its scheme where it has a password."""
+_STRAY = re.compile("[\udc80-\udcff]")
 _URI = re.compile(r"postgres(?:ql)?://([^?]*)")
 
 
@@ -72,6 +79,11 @@ def parameters(
 
 def _parse(text: str) -> dict[str, str]:
     if "=" not in text and "://" not in text:
+        if _CREDENTIALS.match(text):
+            raise OptionError(
+                "the connection string looks like a URI without postgresql:// in front of it; a database that is really"
+                " called so: 'dbname=...'"
+            )
         return {"dbname": text}
     uri = _URI.match(text)
     if uri is not None and ("@" in uri[1].partition("/")[2] or uri[1].count("@") > 1):
@@ -94,6 +106,21 @@ def without_secrets(dsn: str) -> str:
     if dsn == found.get("dbname"):
         return dsn
     return make_conninfo("", **{name: "********" if name in _SECRETS else value for name, value in found.items()})
+
+
+class _Text(Loader):
+    """Text of the catalogs, where names of other databases and roles may be in any encoding: stray bytes as \\xNN."""
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode("utf-8", "backslashreplace")
+
+
+class _Json(Loader):
+    """The same inside of JSON."""
+
+    def load(self, data: Buffer) -> Any:
+        text = bytes(data).decode("utf-8", "surrogateescape")
+        return json.loads(_STRAY.sub(lambda found: rf"\\x{ord(found[0]) & 0xFF:02x}", text))
 
 
 def is_direct(connection: Connection) -> bool:
@@ -135,6 +162,12 @@ class Connector:
         connection = self._connect(client_encoding="UTF8", **more)
         try:
             set_if_direct(connection, "search_path", "")
+            if connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII":
+                set_if_direct(connection, "client_encoding", "SQL_ASCII")  # it refuses to call bytes UTF8
+            for name in ("text", "name", "varchar"):
+                connection.adapters.register_loader(name, _Text)
+            for name in ("json", "jsonb"):
+                connection.adapters.register_loader(name, _Json)
             yield connection
         except psycopg.Error as error:
             text = error.diag.message_primary or str(error).strip()

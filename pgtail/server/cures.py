@@ -77,6 +77,8 @@ RUNNING: Final = (
          " restart the server."),
     Cure(None, "wal_level",
          "ALTER SYSTEM SET wal_level = logical; and restart the server."),
+    Cure(None, "may not be used as an output plugin",
+         "The server loads only the plugins of output_plugin_libraries: pgtail doctor has the SQL that adds one."),
     Cure("42704", 'publication "[^"]*" does not exist',
          "The slot's position is older than the publication, or it was dropped: the server reads the catalog as it was"
          " at that position. Create a new slot (it starts after the publication), or let pgtail stream go on behind the"
@@ -88,6 +90,9 @@ RUNNING: Final = (
          " stores it, in that encoding."),
     Cure("22021", "", "The database holds bytes that are not text in its encoding. --encoding NAME takes them as they"
          " are."),
+    Cure(None, "conflict with recovery",
+         "A standby cannot keep what its primary gives up: a lower wal_level there invalidates its slots, and without"
+         " hot_standby_feedback vacuum does. Set that right, then create the slot anew."),
     Cure(None, "requested WAL segment .* has already been removed|can no longer get changes from replication slot|slot"
          ".*invalidated",
          "The server has removed WAL that the slot needed: what is lost cannot be read. Drop the slot and create it"

@@ -96,6 +96,8 @@ def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
 
 def _facts(row: dict[str, Any], counts: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     known = {name: _value(name, value) for name, value in (row | more | counts).items()}
+    if known["restart_lsn"] is None and known.get("safe_wal_size") is not None:
+        known["safe_wal_size"] = None  # the server counts from 0/0; it holds nothing that could be lost
     first = [name for name in _FIRST if name in known]
     last = [name for name in _COUNTERS if name in counts]
     others = [name for name in row if name not in first]

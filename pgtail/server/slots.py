@@ -39,7 +39,7 @@ def check_name(name: str) -> None:
 
 def find(connection: Connection, name: str, server: ServerFacts) -> Slot:
     """The slot of this name, checked. Raises ServerError for one that is not there or cannot be read."""
-    cure = f"--slot {name} --create-slot creates it; without --slot pgtail uses a temporary one."
+    cure = f"pgtail slot create {name} creates it; without --slot pgtail uses a temporary one."
     slot = existing(connection, name, cure=cure)
     check(slot, server)
     check_free(
@@ -129,8 +129,9 @@ def create(
 
     def explain() -> None:
         for line in _waits_for(connector, session.backend_pid, server):
-            if line not in explained:
-                explained.add(line)
+            waits_for, _, _ = line.rpartition(", ")  # behind it stands for how long by now
+            if waits_for not in explained:
+                explained.add(waits_for)
                 tell(line)
 
     words = [f"CREATE_REPLICATION_SLOT {identifier(name)}", *(["TEMPORARY"] if temporary else []), f"LOGICAL {PLUGIN}"]

@@ -185,6 +185,7 @@ def test_a_wrong_file(file: Path, text: str, words: str) -> None:
     ("name", "value", "words"),
     [
         ("PGTAIL_MAX_ROWS", "ten", "PGTAIL_MAX_ROWS: expected a number from 0 on"),
+        ("PGTAIL_MAX_ROWS", "9" * 5000, "PGTAIL_MAX_ROWS: expected a number from 0 on"),
         ("PGTAIL_REDACT_HASH", "perhaps", "PGTAIL_REDACT_HASH: expected 1 or 0"),
         ("PGTAIL_OUTPUT", "xml", "PGTAIL_OUTPUT: 'xml' is not one of"),
         ("PGTAIL_CONFIG", "/no/such", "PGTAIL_CONFIG: there is no file /no/such"),
@@ -201,6 +202,30 @@ def test_a_file_that_is_no_text(file: Path) -> None:
     result = command("decode", RECV, environment={"PGTAIL_CONFIG": str(file)})
     assert result.status == 2
     assert f"pgtail: error: {file}: 'utf-8' codec" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_not_passed_over(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it masks would be shown."""
+    file.unlink()
+    assert command("decode", RECV, environment={}).status == 0
+    file.symlink_to(file.with_name("gone"))
+    for wrong in (file, file.parent):
+        monkeypatch.delenv("PGTAIL_CONFIG", raising=False)
+        result = CliRunner().invoke(main, ["config"], env={"PGTAIL_CONFIG": str(wrong)} if wrong != file else {})
+        assert result.exit_code == 2
+        assert f"pgtail: error: {wrong}: " in result.stderr
+    file.unlink()
+    file.write_text("x = " + "[" * 5000)
+    assert CliRunner().invoke(main, ["config"]).exit_code == 2
+
+
+def test_a_folder_that_may_not_be_searched_is_not_passed_over(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lstat(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "lstat", lstat)  # root may search all
+    result = CliRunner().invoke(main, ["config"])
+    assert (result.exit_code, f"{file}: Permission denied" in result.stderr) == (2, True)
 
 
 # -- pgtail config -----------------------------------------------------------------------------------------------------
@@ -243,6 +268,12 @@ def test_config_never_shows_a_password(file: Path, dsn: str) -> None:
         result = config(*arguments)
         assert "hunter2" not in result.output
         assert "host=h" in result.stdout or "cannot read it" in result.stdout
+
+
+def test_bytes_that_are_no_text_are_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = command("config", "-o", "json", environment={"PGTAIL_SLOT": "a\udcff\x9b"})
+    assert (result.status, result.stdout.isascii()) == (0, True)
+    assert json.loads(result.stdout)["settings"]["slot"]["value"] == "a\udcff\x9b"
 
 
 def test_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

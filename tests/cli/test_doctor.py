@@ -74,6 +74,20 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", "--color", "always", status=2)
     assert Text.from_ansi(colored).plain.split() == out.split()
     assert "\x1b[1;31m" in colored
+    variables = {"PGTAIL_COLOR": "always", "PGTAIL_COLORS": "bad=35"}
+    colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", env=variables, status=2)
+    assert "\x1b[35mproblem" in colored
+    _, words = pgtail("doctor", shop.conninfo(), "--colors", "nothing", status=2)
+    assert "expected THING=STYLE" in words
+
+
+def test_a_cure_is_not_broken_inside_of_quotes(shop: Database) -> None:
+    shop.execute('CREATE TABLE "Un ique" (id int NOT NULL UNIQUE)', 'ALTER PUBLICATION p ADD TABLE "Un ique"')
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", env={"COLUMNS": "80"}, status=2)
+    statement = 'ALTER TABLE public."Un ique" REPLICA IDENTITY USING INDEX "Un ique_id_key";'
+    assert statement not in out, "it has no room on a line"
+    pasted = "\n".join(out.partition("ALTER TABLE")[1:]).partition(";")[0]
+    shop.execute(pasted)
 
 
 def test_names_never_drive_the_terminal(shop: Database) -> None:
@@ -81,3 +95,6 @@ def test_names_never_drive_the_terminal(shop: Database) -> None:
     out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
     assert r"\x1b[31mred\u202e" in out
     assert "\x1b" not in out
+    out, _ = pgtail("doctor", shop.conninfo(), status=2)
+    assert "\u202e" not in out
+    assert ['public."\x1b[31mred\u202e"'] in [line["subjects"] for line in lines(out)]

@@ -9,9 +9,14 @@ import select
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 
+from pgtail.cli.slot_view import render
+from pgtail.outputs.table_style import PLAIN
+from pgtail.server import slotlist
+from pgtail.server.connection import Connector, parameters
 from tests.conftest import StartServer
 from tests.server.running import PROGRAM, lines, pgtail
 from tests.server.tailing import PATIENCE, tailing, wait_for
@@ -94,8 +99,27 @@ def test_a_table_stays_within_the_width_and_says_the_same(newest_database: Datab
             assert "\x1b" not in out
         color, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", "--color", "always")
         assert "\x1b[1maudit" in color
+        variables = {"PGTAIL_COLOR": "always", "PGTAIL_COLORS": "table=35"}
+        color, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", env=variables)
+        assert "\x1b[35maudit" in color
     finally:
         database.query("SELECT pg_drop_replication_slot('phys')")
+
+
+def test_what_has_no_room_beside_a_name_stands_below(newest_database: Database) -> None:
+    connector = Connector(parameters(newest_database.conninfo()))
+    newest_database.query("SELECT pg_create_logical_replication_slot('a_rather_long_name', 'pgoutput')")
+    with connector.ordinary() as connection:
+        found = slotlist.report(connection, newest_database.version, "a_rather_long_name")
+    assert found is not None
+    found.facts["database"] = "customer_production_replica_europe_west"
+    lost = replace(found, slot=replace(found.slot, invalid="wal_level_insufficient"))
+    for width in (80, 160):
+        text = render([found, lost], PLAIN, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert text.count("customer_production_replica_europe_west") == 2
+        assert text.count("wal_level_insufficient") == 1
+        assert ("INVALID: " in text) == ("…" not in text) == (width == 160)
 
 
 def test_an_invalid_slot_and_a_server_without_slots(start_server: StartServer) -> None:
@@ -129,6 +153,12 @@ def test_who_reads_is_hidden_from_an_ordinary_role(newest_database: Database) ->
             running.stop()
     finally:
         database.execute("DROP ROLE nosy")
+
+
+@pytest.mark.parametrize("pause", ["0", "nan", "inf", "25h", "soon"])
+def test_a_pause_that_is_none(newest_database: Database, pause: str) -> None:
+    arguments = ("slot", "list", newest_database.conninfo(), "--watch", "--interval", pause)
+    assert "--interval" in pgtail(*arguments, status=2)[1]
 
 
 def test_watch_goes_on_until_ctrl_c(newest_database: Database) -> None:
@@ -212,7 +242,8 @@ def test_what_cannot_be_done_to_slots(newest_database: Database) -> None:
     assert "slot made exists already" in refused("copy", "made", "made", status=3)
     assert "lower case" in refused("create", "Made")
     assert "--yes does it" in refused("drop", "made")
-    assert "--yes does it" in refused("advance", "made", "now")
+    place = newest_database.value("SELECT pg_current_wal_flush_lsn()::text")
+    assert f"move it on to {place}: this cannot be undone" in refused("advance", "made", place)
     assert "it cannot go back" in refused("advance", "made", "0/1", "--yes")
     assert "beyond the server's position" in refused("advance", "made", "FFFFFFFF/0", "--yes")
     words = refused("drop", "nosuch", "--yes", status=3)
@@ -230,6 +261,23 @@ def test_a_slot_in_use_is_neither_dropped_nor_moved(newest_database: Database) -
             _, words = pgtail("slot", *arguments, newest_database.conninfo(), "--yes", status=3)
             assert "slot s is in use by pid" in words
         running.stop()
+
+
+def test_what_was_made_is_told_where_its_position_cannot_be(newest_database: Database) -> None:
+    conninfo = newest_database.conninfo()
+    for arguments, words in (
+        (("slot", "create", "s", conninfo), "slot s was created: it stays"),
+        (("slot", "copy", "s", "c", conninfo), "slot c is a copy of s: it stays"),
+        (("slot", "advance", "s", "now", conninfo, "--yes"), ""),
+        (("config",), ""),
+        (("completion", "bash"), ""),
+    ):
+        with open("/dev/full", "wb") as full:
+            ran = subprocess.run([*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
+        said = ran.stderr.decode()
+        assert (ran.returncode, words in said) == (4, True), said
+        assert said.endswith("pgtail: error: cannot write to standard output: No space left on device\n")
+    assert set(slots(newest_database)) == {"s", "c"}
 
 
 def test_drop_asks(newest_database: Database) -> None:
@@ -281,6 +329,22 @@ def test_create_waits_for_transactions_and_names_them(database: Database) -> Non
             out, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
         assert slots(database)["s"] == ["pgoutput", False, out.decode().strip()]
+
+
+def test_what_create_waits_for_is_told_once(newest_database: Database) -> None:
+    publish(newest_database)
+    with newest_database.connect() as session:
+        session.execute("BEGIN; INSERT INTO t VALUES (7)")
+        command = [*PROGRAM, "slot", "create", "s", newest_database.conninfo()]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            assert b"waits for a transaction to end" in process.stderr.readline()
+            time.sleep(1.5)
+            session.execute("COMMIT")
+            _, rest = process.communicate(timeout=PATIENCE)
+    assert rest.decode().splitlines() == [
+        "pgtail: slot s was created: it stays, and holds WAL, until pgtail slot drop s"
+    ]
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.outputs.escape import escape, hides
+from pgtail.outputs.escape import escape, hides, in_json
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 """Every code point, lone surrogates too."""
@@ -64,3 +65,10 @@ def test_nothing_hidden_gets_through(text: str) -> None:
     assert not {unicodedata.category(char) for char in shown} & HIDDEN_CATEGORIES
     assert escape(shown) == shown
     shown.encode()
+
+
+@given(ANY_TEXT)
+def test_json_says_the_same_and_drives_nothing(text: str) -> None:
+    shown = in_json(json.dumps(text, ensure_ascii=False))
+    assert json.loads(shown) == text
+    assert not hides(shown)

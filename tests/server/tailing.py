@@ -91,8 +91,11 @@ class Tailing:
         assert words in self.stderr, (self.process.poll(), self.stderr)
 
     def wait_for_slot(self, database: Database, name: str) -> None:
-        """Until the slot is being read."""
-        query = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{name}' AND active"
+        """Until the slot is being read; one that is still being created is active as well, and sees nothing yet."""
+        query = (
+            f"SELECT active FROM pg_replication_slots WHERE slot_name = '{name}' AND active"
+            " AND confirmed_flush_lsn IS NOT NULL"
+        )
         wait_for(f"reader of slot {name}: {self.stderr}", lambda: database.query(query))
 
     def _over(self) -> bool:

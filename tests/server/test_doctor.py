@@ -165,7 +165,14 @@ def test_a_list_of_output_plugins(newest_database: Database) -> None:
         listed = replace(patient, settings={"output_plugin_libraries": "wal2json"})
         [finding] = server.output_plugins(listed)
         assert finding.severity is Severity.PROBLEM
-        assert "ALTER SYSTEM SET output_plugin_libraries = 'wal2json, pgoutput';" in finding.cure[0]
+        statement = "SET output_plugin_libraries = 'wal2json', 'pgoutput';"
+        assert f"ALTER SYSTEM {statement}" in finding.cure[0]
+        # This setting takes its values in the same way, and every server has it.
+        patient.connection.execute(statement.replace("output_plugin_libraries", "session_preload_libraries").encode())
+        assert server.allowed(patient.value("SHOW session_preload_libraries")) == ["wal2json", "pgoutput"]
+        listed = replace(patient, settings={"output_plugin_libraries": "wal2json"})
+        newest_database.query("SELECT pg_create_logical_replication_slot('r', 'pgoutput')")
+        assert len(list(server.output_plugins(listed))) == 1, "one cure for all, or the second one takes back the first"
 
 
 # -- access ----------------------------------------------------------------------------------------------------
@@ -357,6 +364,7 @@ def test_slots_that_hold_back_or_lost_what_they_need(start_server: StartServer) 
     publish(database)
     for name in ("lost", "old"):
         database.query(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    database.query("SELECT pg_create_physical_replication_slot('never_used')")
     assert wrong(examine(database)) == {}
     database.execute("DO 'BEGIN FOR i IN 1..10001 LOOP PERFORM txid_current(); COMMIT; END LOOP; END'")
     finding, *_ = of(examine(database), "slot_vacuum")
@@ -367,6 +375,7 @@ def test_slots_that_hold_back_or_lost_what_they_need(start_server: StartServer) 
         database.execute("SELECT pg_switch_wal()", "INSERT INTO t VALUES (1)", "DELETE FROM t")
     near = of(examine(database), "slot_wal")
     assert {(finding.severity, "is lost after" in finding.text) for finding in near} == {(Severity.WARNING, True)}
+    assert {finding.subjects for finding in near} == {("lost",), ("old",)}
     assert "ALTER SYSTEM SET max_slot_wal_keep_size = '128MB';" in near[0].cure[1]
     database.query("SELECT pg_replication_slot_advance('old', pg_current_wal_lsn())")
     for _ in range(3):

@@ -128,6 +128,21 @@ def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
         assert [change["new"]["id"] for change in running.changes] == ["5000"]
 
 
+def test_what_is_open_or_was_rolled_back_is_shown_and_does_not_count(shop: Database) -> None:
+    shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
+    shown = ("--show-aborted", "--show-uncommitted")
+    with expect(shop, "-t", "audit", *shown, "--within", "2s") as running:
+        running.wait_for_words("ready")
+        with shop.connect() as session:
+            session.execute("BEGIN; INSERT INTO audit SELECT generate_series(1, 5000)")
+            running.wait_for_lines(1)
+            session.execute("ROLLBACK")
+        words = running.end(status=1)
+        assert {line.get("state") or line.get("aborted") for line in running.changes} >= {"open", True}
+    assert "none came of 1 change (-t audit)" in words
+    assert "nothing else came either" in words
+
+
 def test_ctrl_c_before_it_came_is_not_as_expected(shop: Database) -> None:
     with expect(shop, *PAID) as running:
         running.wait_for_words("ready")

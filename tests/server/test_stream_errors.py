@@ -70,7 +70,7 @@ def test_no_such_slot_lists_those_there_are(database: Database) -> None:
         database.query("SELECT pg_drop_replication_slot('phys')")
     assert f"one, pgoutput, database {database.name}, free, confirmed" in words
     assert "phys, physical" in words
-    assert "--slot nosuch --create-slot creates it" in words
+    assert "pgtail slot create nosuch creates it" in words
 
 
 def test_a_slot_in_use_names_its_reader(database: Database) -> None:
@@ -316,6 +316,9 @@ def test_dsns_that_cannot_be_read_show_nothing_of_themselves() -> None:
         f"postgresql://user:x/{SECRET}@host/db",
         f"postgresql://user:{SECRET}[@host/db?x",
         f"host=x pass word='{SECRET}",
+        f'postgresql://user:a"{SECRET}@[::1/db',
+        f'postgresql://user:%zz"{SECRET}@host/db',
+        f"user:{SECRET}@host/db",
     ):
         words = fails(dsn, status=2)
         assert "connection" in words

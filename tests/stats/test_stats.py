@@ -232,6 +232,23 @@ def test_no_line_is_wider_than_the_terminal(page: Callable[..., str], name: str,
     assert "\x1b[" in page(*arguments_of(one), "--color", "always", width=width)
 
 
+def test_colours_are_settings(page: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGTAIL_COLOR", "always")
+    monkeypatch.setenv("PGTAIL_COLORS", "insert=35")
+    assert "\x1b[35minserts" in page(*arguments_of(capture("A_dml", "p1")))
+
+
+def test_the_file_is_opened_first_and_replaced_last(tmp_path: Path) -> None:
+    file = tmp_path / "report"
+    file.write_text("the report of yesterday\n")
+    good = [*arguments_of(capture("Z_small", "p1")), "-f", str(file)]
+    failed = decode("-o", "json", str(tmp_path / "nosuch"), *good[-2:], name="stats")
+    assert (failed.status, file.read_text()) == (1, "the report of yesterday\n")
+    assert decode("-o", "json", *good, name="stats").status == 0
+    assert file.read_text().startswith('{"transactions"')
+    assert decode(str(tmp_path / "nosuch"), "-f", "/nosuch/report", name="stats").status == 4, "before anything is read"
+
+
 def test_what_is_shown(page: Callable[..., str]) -> None:
     text = page(*arguments_of(capture("A_dml", "p1")))
     for words in (

@@ -34,7 +34,10 @@ def publications(patient: Patient) -> Iterator[Finding]:
             yield ok("publications", _described(row, tables, filters, lists), name)
         else:
             text = f"publication {name} has no tables: nothing is sent of it"
-            yield warning("publications", text, f"ALTER PUBLICATION {name} ADD TABLE some_table;", subjects=[name])
+            cure = f"ALTER PUBLICATION {name} ADD TABLE some_table;"
+            if row["puballtables"]:  # the server refuses to add to those
+                cure = "It is of all tables, and there is none that it could send: any that is created will be in it."
+            yield warning("publications", text, cure, subjects=[name])
 
 
 def _described(row: dict[str, Any], tables: int, filters: int, lists: int) -> str:

@@ -54,7 +54,7 @@ def standby(patient: Patient) -> Iterator[Finding]:
         text = "the server is a standby without hot_standby_feedback: vacuum on the primary invalidates its slots"
         yield warning("standby", text, setting("hot_standby_feedback", "on"), RELOAD)
     else:
-        yield ok("standby", "the server is a standby, and decodes")
+        yield ok("standby", "the server is a standby, and decodes as long as the wal_level of its primary is logical")
 
 
 def free(patient: Patient) -> Iterator[Finding]:
@@ -102,14 +102,15 @@ def output_plugins(patient: Patient) -> Iterator[Finding]:
     names = allowed(listed)
     plugins = [plugin for (plugin,) in patient.rows("SELECT DISTINCT plugin::text FROM pg_replication_slots")]
     missing = [name for name in dict.fromkeys([PLUGIN, *filter(None, plugins)]) if name not in names]
-    for name in missing:
-        value = ", ".join([listed, name])
+    if missing:
+        # Like shared_preload_libraries it takes its values one by one: a list inside one string would be one library.
+        value = ", ".join([_quoted(name) for name in [*names, *missing]])
         cure = (
-            f"If all with the REPLICATION right may load it: {setting('output_plugin_libraries', _quoted(value))}",
+            f"If all with the REPLICATION right may load it: {setting('output_plugin_libraries', value)}",
             RELOAD,
         )
-        text = f"output_plugin_libraries ({listed}) does not have {name}: no slot of it can be created or read"
-        yield problem("output_plugins", text, *cure)
+        text = f"output_plugin_libraries ({listed}) does not have {' and '.join(missing)}: no slot of it can be"
+        yield problem("output_plugins", f"{text} created or read", *cure)
     if not missing:
         yield ok("output_plugins", f"output_plugin_libraries has {PLUGIN}")
 

@@ -57,7 +57,9 @@ def _broken(report: SlotReport) -> Iterator[Finding]:
     name, invalid = report.slot.name, report.slot.invalid
     if invalid is not None:
         text = f"slot {name} is invalidated ({invalid}): what it should send is gone"
-        cure = (_drop(report), "and create it anew; its consumer needs a fresh copy of the tables.")
+        cure = [_drop(report), "and create it anew; its consumer needs a fresh copy of the tables."]
+        if invalid == "wal_level_insufficient":
+            cure.insert(0, f"Before that, on the primary: {setting('wal_level', 'logical')} and restart it.")
         yield problem("slot_invalid", text, *cure, subjects=[name])
 
 

@@ -1,4 +1,7 @@
-"""Floor 5, checks of the published tables: replica identity, TOAST, unlogged, partitioned. Takes no lock on them."""
+"""Floor 5, checks of the published tables: replica identity, TOAST, unlogged, partitioned. Takes no lock on them.
+
+From 16 on the view pg_publication_tables does, the weakest one; nobody waits for it longer than the doctor's patience.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from typing import Final
 
 from pgtail.server.doctor.base import Check, Finding, Patient, ok, problem, warning
 from pgtail.server.options import identifier
+
+_GENERATED_SINCE: Final = 18
+"""The version from which on generated columns may be published, and the identity must not have others."""
 
 _LEAVES: Final = """
 WITH RECURSIVE tree AS (
@@ -48,7 +54,9 @@ ORDER BY 1
 _TOASTED: Final = (
     _LEAVES
     + """
-SELECT format('%I.%I', n.nspname, c.relname)
+SELECT format('%I.%I', n.nspname, c.relname),
+    {listed},
+    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND to_jsonb(a) ->> 'attgenerated' <> '')
 FROM leaves l JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class t ON t.oid = c.reltoastrelid
 LEFT JOIN pg_stat_all_tables s ON s.relid = t.oid
@@ -57,27 +65,69 @@ ORDER BY 1
 """
 )
 """Only where something was ever stored out of line; statistics tell it without a lock."""
+_LISTED: Final = """EXISTS (
+        SELECT FROM pg_publication_rel r
+        WHERE r.prattrs IS NOT NULL AND r.prrelid IN (SELECT c.oid UNION ALL SELECT pg_partition_ancestors(c.oid)))"""
+"""Whether a column list is about the table; from 15 on."""
 
 _NOT_COVERED: Final = r"""
-WITH members AS (
-    SELECT p.pubname, c.relreplident, format('%I.%I', n.nspname, c.relname) AS name, r.prattrs::int2[] AS listed,
-        ARRAY(SELECT (found)[1]::int2 FROM regexp_matches(r.prqual::text, ':varattno (\d+)', 'g') found) AS filtered,
+WITH RECURSIVE tree AS (
+    SELECT p.pubname, p.pubviaroot, r.prrelid AS root, r.prrelid AS oid, r.prattrs::int2[] AS listed, r.prqual
+    FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubupdate OR p.pubdelete
+  UNION ALL
+    SELECT t.pubname, t.pubviaroot, t.root, i.inhrelid, t.listed, t.prqual
+    FROM tree t JOIN pg_inherits i ON i.inhparent = t.oid JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE t.pubviaroot AND c.relispartition
+), members AS (
+    SELECT t.pubname, c.relreplident, format('%I.%I', n.nspname, c.relname) AS name, t.listed IS NOT NULL AS has_list,
+        ARRAY(SELECT attname FROM pg_attribute WHERE attrelid = t.root AND attnum = ANY(t.listed)) AS listed,
         ARRAY(
-            SELECT unnest(i.indkey::int2[]) FROM pg_index i
+            SELECT attname FROM regexp_matches(t.prqual::text, ':varattno (\d+)', 'g') found
+            JOIN pg_attribute ON attrelid = t.root AND attnum = (found)[1]::int2
+        ) AS filtered,
+        ARRAY(
+            SELECT attname FROM pg_index i JOIN pg_attribute ON attrelid = i.indrelid AND attnum = ANY(i.indkey::int2[])
             WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
                 AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
         ) AS key
-    FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
-    JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE (p.pubupdate OR p.pubdelete) AND c.relkind = 'r' AND c.relreplident <> 'n'
+    FROM tree t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'r' AND c.relreplident <> 'n'
 )
-SELECT pubname::text, name, 'column list' FROM members
-WHERE listed IS NOT NULL AND (relreplident = 'f' OR NOT key <@ listed)
-UNION ALL
+SELECT pubname::text, name, 'column list' FROM members WHERE has_list AND (relreplident = 'f' OR NOT key <@ listed)
+UNION
 SELECT pubname::text, name, 'row filter' FROM members WHERE relreplident <> 'f' AND NOT filtered <@ key
 ORDER BY 1, 2, 3
 """
-"""Columns of a list or filter against those of the identity (src/backend/commands/publicationcmds.c); from 15 on."""
+"""Columns of a list or filter against those of the identity (src/backend/commands/publicationcmds.c); from 15 on.
+
+Those of a partitioned table hold for its partitions, whose columns may have other numbers.
+"""
+
+_GENERATED: Final = """
+WITH RECURSIVE tree AS (
+    SELECT p.pubname, p.pubgencols, c.oid, EXISTS (
+        SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid AND r.prattrs IS NOT NULL
+    ) AS listed
+    FROM pg_publication p JOIN pg_publication_tables t USING (pubname)
+    JOIN pg_namespace n ON n.nspname = t.schemaname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+    WHERE p.pubupdate OR p.pubdelete
+  UNION
+    SELECT t.pubname, t.pubgencols, c.oid, t.listed
+    FROM tree t JOIN pg_inherits i ON i.inhparent = t.oid JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE c.relispartition
+)
+SELECT DISTINCT t.pubname::text, a.attgenerated::text, format('%I.%I', n.nspname, c.relname)
+FROM tree t JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+WHERE c.relkind = 'r' AND NOT t.listed AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND t.pubgencols <> 's')
+    AND (c.relreplident = 'f' OR EXISTS (
+        SELECT FROM pg_index i
+        WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate AND a.attnum = ANY(i.indkey::int2[])
+            AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
+ORDER BY 1, 2, 3
+"""
+"""Generated columns of the identity that are not published (the same place); from 18 on."""
 
 _UNLOGGED: Final = """
 SELECT DISTINCT format('%I.%I', n.nspname, c.relname)
@@ -113,6 +163,8 @@ def identity(patient: Patient) -> Iterator[Finding]:
         yield ok("replica_identity", text)
         return
     cure = [_identity(name, index) for name, index in found]
+    if any(index is None for _, index in found):
+        cure.insert(0, "-- Better than FULL, where there is a key: ADD PRIMARY KEY (...);")
     text = "UPDATE and DELETE fail: published, and no usable replica identity"
     yield problem("replica_identity", text, *cure, subjects=[name for name, _ in found])
 
@@ -120,7 +172,7 @@ def identity(patient: Patient) -> Iterator[Finding]:
 def _identity(name: str, index: str | None) -> str:
     if index is not None:
         return f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index};"
-    return f"ALTER TABLE {name} REPLICA IDENTITY FULL;  -- better, where there is a key: ADD PRIMARY KEY (...)"
+    return f"ALTER TABLE {name} REPLICA IDENTITY FULL;"
 
 
 def coverage(patient: Patient) -> Iterator[Finding]:
@@ -138,15 +190,39 @@ def coverage(patient: Patient) -> Iterator[Finding]:
         )
 
 
+def generated(patient: Patient) -> Iterator[Finding]:
+    """Tables on which UPDATE and DELETE fail because generated columns of their identity are not published."""
+    if patient.server.major < _GENERATED_SINCE:
+        return
+    found: dict[tuple[str, str], list[str]] = {}
+    for publication, kind, name in patient.rows(_GENERATED):
+        found.setdefault((publication, kind), []).append(name)
+    for (publication, kind), names in found.items():
+        of = identifier(publication)
+        text = f"UPDATE and DELETE fail: publication {of} leaves out generated columns of the replica identity"
+        cure = [f"ALTER PUBLICATION {of} SET (publish_generated_columns = stored);"]
+        if kind == "v":
+            text += ", which are virtual and never published"
+            cure = [f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;" for name in names]
+            cure.insert(0, "-- The primary key has to be the identity:")
+        yield problem("identity_generated", text, *cure, subjects=names)
+
+
 def toast(patient: Patient) -> Iterator[Finding]:
     """Tables whose updates lack large values that did not change."""
-    names = [name for (name,) in patient.rows(_TOASTED)]
+    found = patient.rows(_TOASTED.format(listed=_LISTED if patient.server.major >= 15 else "false"))
+    names = [name for name, *_ in found]
     if not names:
         yield ok("toast", "no published table with large values (TOAST) leaves them out of updates")
         return
     text = "updates leave out large values (TOAST) that did not change: the consumer has to keep the ones before"
-    cure = [f"ALTER TABLE {name} REPLICA IDENTITY FULL;" for name in names]
-    yield warning("toast", text, "To have them in the old row, for more WAL:", *cure, subjects=names)
+    # Under FULL the server refuses updates of tables with a column list, and with generated columns left out.
+    strict = patient.server.major >= _GENERATED_SINCE
+    full = [name for name, listed, made in found if not (listed or (made and strict))]
+    cure = [f"ALTER TABLE {name} REPLICA IDENTITY FULL;" for name in full]
+    if cure:
+        cure.insert(0, "To have them in the old row, for more WAL:")
+    yield warning("toast", text, *cure, subjects=names)
 
 
 def unlogged(patient: Patient) -> Iterator[Finding]:
@@ -175,6 +251,7 @@ def partitioned(patient: Patient) -> Iterator[Finding]:
 CHECKS: Final[dict[str, Check]] = {
     "replica_identity": identity,
     "identity_coverage": coverage,
+    "identity_generated": generated,
     "toast": toast,
     "unlogged": unlogged,
     "partitioned": partitioned,
