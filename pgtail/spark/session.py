@@ -37,6 +37,9 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+_UTC: Final = "-Duser.timezone=UTC"
+"""ORC keeps a moment as the time of day where the JVM believes to be."""
+_OPTIONS_OF_JVM: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _STDERR: Final = 2
 
@@ -73,8 +76,10 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
     # Without this the workers take the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if master.startswith("local") else {})}
+    settings |= conf or {}
+    settings |= {name: f"{_UTC} {settings.get(name, '')}".strip() for name in _OPTIONS_OF_JVM}
     with _hushed() if quiet else contextlib.nullcontext():
-        started = _start(master, {**settings, **(conf or {})})
+        started = _start(master, settings)
     with _py4j_silent() if quiet else contextlib.nullcontext():
         try:
             yield started
