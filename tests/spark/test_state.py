@@ -18,11 +18,10 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark import history, state, table
 from pgtail.spark import manifest as manifests
 from pgtail.spark.files import HadoopFiles, LocalFiles
-from pgtail.spark.fold import Moment
 from pgtail.spark.settings import until_of
 from pgtail.spark.watch import watch
 from tests.spark import model
-from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server
+from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server, same_lives
 
 
 def test_all_tables_in_one_go(spark: Any, world: World, whole: Path) -> None:
@@ -48,21 +47,7 @@ def test_many_small_batches_give_the_same(
     same_as_server(world, found)
     for name in once.keys() | found.keys():
         assert sorted(map(as_plain, found.get(name, []))) == sorted(map(as_plain, once.get(name, []))), name
-    closed = history(spark, str(root)).where("valid_to_position IS NOT NULL").collect()
-    for name, fold in world.folds(history=True).items():
-        expected = [lifetime(row.since, row.until, row.values, row.unknown) for row in fold.closed]
-        assert sorted(ended(row) for row in closed if row["table"] == name) == sorted(expected)
-
-
-def lifetime(since: Any, until: Any, values: Any, unknown: Any) -> str:
-    return repr((since.position, since.time, until.position, until.time, sorted(values.items()), list(unknown)))
-
-
-def ended(row: Any) -> str:
-    since, until = (
-        Moment(row[f"valid_{end}_position"], 0, model.micros(row[f"valid_{end}"])) for end in ("from", "to")
-    )
-    return lifetime(since, until, row["values"], row["unknown"])
+    same_lives(spark, root, world.folds(history=True))
 
 
 def test_a_batch_that_is_applied_again_changes_nothing(spark: Any, world: World, whole: Path) -> None:
