@@ -75,6 +75,23 @@ def test_what_a_segment_of_a_transaction_lacks_is_waited_for(world: World) -> No
     assert missing.missing == "one"
 
 
+def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:
+    piece = manifests.Piece
+    one, two = piece((10, 1), (20, 5), "one"), piece((20, 5), (30, 1), "two", "one")
+    later = piece((25, 1), (40, 1), "later")
+    manifest = manifests.Manifest()
+    found = manifests.next_part(manifest, [later, one])
+    assert found.parts == [((10, 1), (20, 5))]
+    assert found.missing is not None
+    assert "whether anything was committed between them no capture tells" in str(found.missing)
+    gone_over = manifests.next_part(manifest, [later, one], allow_gap=True)
+    assert [gap["before"] for gap in gone_over.gaps] == ["later"]
+    assert manifests.joined(gone_over.parts) == [((10, 1), (20, 5)), ((25, 1), (40, 1))]
+    # What lies between them comes from the other capture.
+    manifest.applied, rest = found.parts, later._replace(first=(30, 1))
+    assert manifests.joined(manifests.next_part(manifest, [rest, two, one]).parts) == [((20, 5), (40, 1))]
+
+
 def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) -> None:
     # A path that looks like a pattern is a path.
     parts, root = pieces(world), tmp_path / "state {a,b} [x]*?"
