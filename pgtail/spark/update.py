@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pgtail.captures.names import CLOSED
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.dataframes import added_up, changes_in, first_seen, relations_in, transactions
 from pgtail.spark.failures import plainly
@@ -72,7 +73,11 @@ class Datasets:
 
     def update(self, captures: Sequence[str]) -> Update:
         """Apply every segment of these captures that is not in it. Raises InputError, OptionError, OutputError."""
-        return self.apply(segments(self._spark, captures))
+        paths = segments(self._spark, captures)
+        done = self.apply(paths)
+        if not paths:
+            done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
+        return done
 
     def apply(self, paths: Sequence[str]) -> Update:
         """Apply these segments, but those that were applied before."""

@@ -23,8 +23,9 @@ from click.testing import CliRunner
 
 from pgtail.cli import main
 from pgtail.cli.spark_options import Telling
-from pgtail.errors import InputError
+from pgtail.errors import InputError, OptionError
 from pgtail.spark import stored
+from pgtail.spark.output import Output
 from pgtail.spark.update import Datasets
 from pgtail.spark.watch import watch
 from tests.corpus import capture
@@ -58,6 +59,13 @@ def test_damage_ends_it_and_is_named(spark: Any, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(InputError, match=f"^file:{path}: "):
         watch(spark, [str(path.parent)], Datasets(spark, str(tmp_path / "out")), once=True)
+
+
+def test_what_ends_a_batch_is_told_as_without_watch(spark: Any, tmp_path: Path) -> None:
+    record(capture("Z_small", "p1"), tmp_path / "capture")
+    out = str(tmp_path / "out")
+    with Output(out).writing("parquet", []), pytest.raises(OptionError, match="another process writes to"):
+        watch(spark, [str(tmp_path / "capture")], Datasets(spark, out), once=True)
 
 
 Start = Callable[[Path, Path], "subprocess.Popen[str]"]
@@ -112,10 +120,10 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     seed = random.randrange(1 << 30)
     print("seed", seed)
     chance = random.Random(seed)
-    # The beginning comes soon, or there would be no history to be killed over.
-    later = paths[2:]
+    # The beginning comes first, or there would be no history to be killed over.
+    later = paths[3:]
     chance.shuffle(later)
-    arriving = [*paths[:2], *later]
+    arriving = [*paths[:3], *later]
     begun, moment = out / "history" / "data", chance.randrange(3)
     arrive(arriving[:1], growing)
     first = start(growing, out)
