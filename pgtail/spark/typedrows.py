@@ -74,8 +74,9 @@ def typed_frame(
 
 def as_variant(frame: DataFrame, versions: Iterable[Version]) -> DataFrame:
     """json and jsonb columns as VARIANT; what has no place in one is rescued."""
-    found = [name for name, types in names(versions).items() if all(map(is_json, types))]
-    rescued = _free("rescued", set(frame.columns) - {"_rescued"})
+    columns = names(versions)
+    found = [name for name, types in columns.items() if all(map(is_json, types))]
+    rescued = _free("rescued", set(columns))
     lost = F.create_map().cast(_TEXTS)
     for name in found:
         column = F.col(_quoted(name))

