@@ -94,8 +94,8 @@ def _in_words(kind: str, applied: Applied) -> str:
     from pgtail.wire.scalars import lsn_text
 
     found = [f"{kind}: {applied.changes} changes applied, up to {lsn_text(max(applied.behind[0], 0))}"]
-    found += [f"gone over the gap where {gap['missing']} is missing" for gap in applied.gaps]
+    found += [f"gone over the gap before {gap['before']}" for gap in applied.gaps]
     found += [f"relation {oid} was never described: nothing of it is in the {kind}" for oid in applied.unknown_tables]
     if applied.waiting is not None:
-        found.append(f"waiting for the segment {applied.waiting.missing}")
+        found.append(f"waiting for {applied.waiting.what}")
     return "; ".join(found)

@@ -45,6 +45,7 @@ def prepare_recording(request: Request, known: Known, connection: Connection, *,
 
 def head_of(plan: Plan, identity: Identity) -> dict[str, str]:
     """How the frames are made, for the beginning of each segment."""
+    two_phase = plan.two_phase or (plan.slot is not None and plan.slot.two_phase)
     return {
         "server_version": plan.server.version_text,
         "server_encoding": plan.server.encoding,
@@ -54,6 +55,7 @@ def head_of(plan: Plan, identity: Identity) -> dict[str, str]:
         "pgtail.publications": ",".join(plan.options.publications),
         "pgtail.proto_version": str(plan.options.proto_version),
         "pgtail.options": plan.options.words(),
+        "pgtail.two_phase": "on" if two_phase else "off",
         SYSTEM: identity.system,
         TIMELINE: str(identity.timeline),
     }

@@ -6,16 +6,17 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from pgtail.errors import InputError, OutputError
+from pgtail.errors import InputError, OptionError, OutputError
 
-_OURS = re.compile(r"^pgtail\.errors\.\w+: (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^pgtail\.errors\.(\w+): (.+)$", re.MULTILINE)
+_KINDS = {"OptionError": OptionError, "OutputError": OutputError}
 _MISSING = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (\S.*?)\. ")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
 
 
 @contextlib.contextmanager
 def plainly() -> Iterator[None]:
-    """What a worker of pgtail's raised is raised here again as InputError; other failures of Spark in one sentence."""
+    """What pgtail raised within Spark is raised here again; other failures of Spark in one sentence."""
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
@@ -27,7 +28,7 @@ def plainly() -> Iterator[None]:
         text = str(error)
         ours = _OURS.search(text)
         if ours is not None:
-            raise InputError(ours[1]) from None
+            raise _KINDS.get(ours[1], InputError)(ours[2]) from None
         trouble = _FULL.search(text)
         if trouble is not None:
             raise OutputError(f"Spark could not write: {trouble[0]}") from error

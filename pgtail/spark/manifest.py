@@ -149,14 +149,22 @@ class Manifest:
 
 
 class MissingSegment(InputError):
-    """A segment is not there yet: nothing behind it can be applied."""
+    """A segment is not there yet: nothing behind it can be applied.
+
+    `missing` is its name; '' where `successor` begins a capture that no other one overlaps: nobody tells what lies
+    between them.
+    """
 
     def __init__(self, missing: str, successor: str) -> None:
         super().__init__(
             f"the segment {missing} is missing: {successor} continues it, and nothing can be applied without it "
             "(--allow-gap goes on without it, and records the gap)"
+            if missing
+            else f"{successor} begins a capture behind the end of what was applied: whether anything was committed "
+            "between them no capture tells (--allow-gap goes on, and records the gap)"
         )
         self.missing = missing
+        self.what = f"the segment {missing}" if missing else f"what lies before {successor}"
 
 
 @dataclass(slots=True)
@@ -189,7 +197,7 @@ def next_part(
                     f"the segment {piece.name or piece.first} belongs into a gap that was gone over: "
                     "make the state anew, in another directory"
                 )
-            if piece.predecessor and piece.predecessor not in there:
+            if _leaves_a_gap(piece, there, behind):
                 missing = MissingSegment(piece.predecessor, piece.name)
                 if not allow_gap:
                     found.missing = missing
@@ -202,6 +210,13 @@ def next_part(
         # The transaction's next segment is closed already, or will be at once: half of it is nobody's state.
         found.parts = [(first, min(end, unended)) for first, end in found.parts if first < unended]
     return found
+
+
+def _leaves_a_gap(piece: Piece, there: set[str], behind: Place) -> bool:
+    """Whether something may lie between a piece and what is in it up to `behind`, or is to be."""
+    if piece.predecessor:
+        return piece.predecessor not in there
+    return bool(piece.name) and (0, 0) <= behind < piece.first
 
 
 def last_whole(manifest: Manifest, pieces: Iterable[Piece]) -> str:

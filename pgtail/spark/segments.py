@@ -177,11 +177,14 @@ def _overlap(one: Part, other: Part) -> bool:
 
 
 def check_one_server(found: Iterable[Surveyed]) -> None:
-    """Raises InputError where the captures are of different servers: their log positions say nothing to each other."""
+    """Raises InputError where the captures are of different servers or databases.
+
+    Log positions of different servers say nothing to each other, and tables of one name are not the same ones.
+    """
     servers = {segment.server: segment.path for segment in found if segment.server}
     if len(servers) > 1:
         (_, one), (_, other), *_ = servers.items()
-        raise InputError(f"{one} and {other} come from different servers: read them into two places")
+        raise InputError(f"{one} and {other} come from different servers or databases: read them into two places")
 
 
 def plan(spark: SparkSession, paths: Sequence[str]) -> Mapping[str, Parts]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -37,8 +38,13 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+_UTC: Final = "-Duser.timezone=UTC"
+"""ORC keeps a moment as the time of day where the JVM believes to be."""
+_OPTIONS_OF_JVM: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _STDERR: Final = 2
+_WHY: Final = re.compile(rb'^Exception in thread "main" \S+: (.+)$', re.MULTILINE)
+"""What Spark's launcher says when it gives up."""
 
 
 def check_installed() -> None:
@@ -73,9 +79,11 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
     # Without this the workers take the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if master.startswith("local") else {})}
-    with _hushed() if quiet else contextlib.nullcontext():
-        started = _start(master, {**settings, **(conf or {})})
+    settings |= conf or {}
+    settings |= {name: f"{_UTC} {settings.get(name, '')}".strip() for name in _OPTIONS_OF_JVM}
     with _py4j_silent() if quiet else contextlib.nullcontext():
+        with _hushed() if quiet else contextlib.nullcontext():
+            started = _start(master, settings)
         try:
             yield started
         finally:
@@ -129,7 +137,8 @@ def _memory() -> str:
 def _hushed() -> Iterator[None]:
     """Standard error goes to a file meanwhile, for good where a program started meanwhile inherits it.
 
-    The JVM writes lines there before its own settings can forbid it. Where the body fails, they are shown.
+    The JVM writes lines there before its own settings can forbid it. Where the body fails they are shown,
+    unless it is known why.
     """
     with tempfile.TemporaryFile(prefix="pgtail-spark-") as kept:
         sys.stderr.flush()
@@ -137,9 +146,15 @@ def _hushed() -> Iterator[None]:
         os.dup2(kept.fileno(), _STDERR)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             kept.seek(0)
-            os.write(own, kept.read())
+            written = kept.read()
+            why = _WHY.search(written)
+            if isinstance(error, OptionError) and why is not None:
+                raise OptionError(f"Spark did not start: {why[1].decode(errors='replace')}") from error
+            known = getattr(error.__cause__, "java_exception", None) is not None
+            if not known and not isinstance(error, KeyboardInterrupt):
+                os.write(own, written)
             raise
         finally:
             os.dup2(own, _STDERR)

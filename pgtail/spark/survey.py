@@ -29,7 +29,8 @@ _DESCRIBE: Final = frozenset(b"RY")
 _OUTCOMES: Final = frozenset(b"Kr")
 _LOGICAL: Final = ord("M")
 
-_SAME: Final = ("pgtail.system_identifier", "pgtail.timeline", "pgtail.publications", "pgtail.options")
+_SERVER: Final = ("pgtail.system_identifier", "pgtail.database")
+_SAME: Final = (*_SERVER, "pgtail.timeline", "pgtail.two_phase", "pgtail.publications", "pgtail.options")
 _OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names", "streaming"])
 """Options that do not change what the changes are."""
 
@@ -43,7 +44,7 @@ class Survey:
     stream: str = ""
     """Where it comes from, in words: two segments with other words do not number their changes alike."""
     server: str = ""
-    """The server's system identifier."""
+    """The server's system identifier and the database; '' where the capture does not tell."""
     predecessor: str = ""
     open: bool = False
     """Whether it ends inside a transaction."""
@@ -91,7 +92,8 @@ class _Surveyor:
 
     def _head(self, head: Head) -> None:
         found, parameters = self._found, head.parameters
-        found.server, found.predecessor = parameters.get(_SAME[0], ""), parameters.get(PREDECESSOR, "")
+        found.server = " ".join(parameters.get(name, "") for name in _SERVER).strip()
+        found.predecessor = parameters.get(PREDECESSOR, "")
         found.stream = "; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME)
 
     def _go_on(self, head: Head) -> None:

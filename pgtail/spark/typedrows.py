@@ -53,8 +53,10 @@ def typed_frame(
     """The table's columns from `values`; behind them `others` as they are, with an underscore before their names, and
     `_rescued`; with `old` also `_old` and `_old_rescued`, the same of the map `old`.
 
-    Where the table has a column of such a name, ours has more underscores.
+    Where the table has a column of such a name, ours has more underscores. A table without columns has no `_old`: no
+    format stores a struct of nothing.
     """
+    old = old and bool(columns)
     taken = {column.name for column in columns}
     kinds = {field.name: field.dataType for field in rows.schema}
     fields = [T.StructField(column.name, spark_type(column.kind)) for column in columns]
@@ -72,8 +74,9 @@ def typed_frame(
 
 def as_variant(frame: DataFrame, versions: Iterable[Version]) -> DataFrame:
     """json and jsonb columns as VARIANT; what has no place in one is rescued."""
-    found = [name for name, types in names(versions).items() if all(map(is_json, types))]
-    rescued = _free("rescued", set(frame.columns) - {"_rescued"})
+    columns = names(versions)
+    found = [name for name, types in columns.items() if all(map(is_json, types))]
+    rescued = _free("rescued", set(columns))
     lost = F.create_map().cast(_TEXTS)
     for name in found:
         column = F.col(_quoted(name))

@@ -16,7 +16,7 @@ from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.spark.failures import plainly
 from pgtail.spark.output import Manifest, Output
 from pgtail.spark.tablenames import folder_name
-from pgtail.spark.update import read_batches, stored
+from pgtail.spark.update import OF_FORMAT, read_batches, stored
 from pgtail.spark.versions import Version
 
 if TYPE_CHECKING:
@@ -79,13 +79,21 @@ def _versions(relations: DataFrame) -> list[Version]:
     return [Version.of(row.asDict(recursive=True)) for row in rows]
 
 
+def _level(columns: Sequence[str]) -> str:
+    """What the level of folders is called: Spark takes its name for a column's, in the place of one that has it."""
+    taken, found = {name.lower() for name in columns}, "batch"
+    while found in taken:
+        found = f"_{found}"
+    return found
+
+
 def _wanted(version: Version, globs: Sequence[str]) -> bool:
     """Whether `changes` has the table, with --table."""
     names = (version.table, f"{version.schema}.{version.table}")
     return not globs or any(fnmatchcase(names["." in glob], glob) for glob in globs)
 
 
-def _typed(changes: DataFrame, versions: Sequence[Version], *, variant: bool) -> DataFrame:
+def _typed(changes: DataFrame, versions: Sequence[Version], *, variant: bool, stored_as: str = "parquet") -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
     from pgtail.spark.typedrows import as_variant, columns_of, typed_frame
@@ -94,7 +102,8 @@ def _typed(changes: DataFrame, versions: Sequence[Version], *, variant: bool) ->
     rows = changes.where((F.col("schema") == one.schema) & (F.col("table") == one.table))
     rows = rows.where(F.col("op").isin("insert", "update", "delete", "truncate"))
     rows = rows.withColumn("values", F.when(F.col("op") == "delete", F.col("old")).otherwise(F.col("new")))
-    typed = typed_frame(rows, columns_of(versions), META, old=True)
+    columns = [column._replace(orc=stored_as == "orc") for column in columns_of(versions)]
+    typed = typed_frame(rows, columns, META, old=True)
     return as_variant(typed, versions) if variant else typed
 
 
@@ -147,10 +156,12 @@ class TypedTables:
         changes = read_batches(self._spark, self._output, manifest, "changes", new)
         staged = Path(self._output.staged("tables"))
         with plainly():
-            writer = _typed(changes, versions, variant=self._variant).write.format(manifest.stored_as)
+            stored_as = manifest.stored_as
+            typed = _typed(changes, versions, variant=self._variant, stored_as=stored_as)
+            writer = typed.write.format(stored_as).options(**OF_FORMAT[stored_as])
             writer.mode("overwrite").option("ignoreNullFields", "false").save(str(staged))
         try:
-            self._swap(folder, staged, new[-1], keep=bool(done))
+            self._swap(folder, staged, f"{_level(typed.columns)}={new[-1]:06d}", keep=bool(done))
             (folder / _NOTES).write_text(
                 json.dumps({"versions": described, "variant": self._variant, "numbers": [*done, *new]})
             )
@@ -167,12 +178,12 @@ class TypedTables:
         return found
 
     @staticmethod
-    def _swap(folder: Path, staged: Path, number: int, *, keep: bool) -> None:
+    def _swap(folder: Path, staged: Path, name: str, *, keep: bool) -> None:
         """Put a batch where it belongs; without `keep` in the place of all others."""
         (folder / _NOTES).unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"batch={number:06d}"
-        for other in folder.glob("batch=*"):
+        target = folder / name
+        for other in folder.glob("*batch=*"):
             if not keep or other == target:
                 shutil.rmtree(other)
         staged.rename(target)

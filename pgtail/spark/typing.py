@@ -25,6 +25,11 @@ _INTEGER: Final = "^-?[0-9]+$"
 _FLOAT: Final = r"^(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|NaN|-?Infinity)$"
 _DECIMAL: Final = r"^-?[0-9]+(\.[0-9]+)?$"
 
+_DAY: Final = 86_400_000_000
+_FIRST_DAY_WITHOUT, _FIRST_DAY_AGAIN = -141437, -141427
+"""5 and 15 October 1582, in days since 1970: what lies between is not in ORC's calendar."""
+_LAST_SECOND: Final = -1_000_000
+
 _TEXT_ARRAY: Final = 1009
 _BOX_ARRAY: Final = 1020
 _LISTS: Final = {",": Types().codec(_TEXT_ARRAY), ";": Types().codec(_BOX_ARRAY)}
@@ -32,11 +37,15 @@ _LISTS: Final = {",": Types().codec(_TEXT_ARRAY), ";": Types().codec(_BOX_ARRAY)
 
 
 class ColumnType(NamedTuple):
-    """A column of the typed result; `delimiter` stands between the elements in an array's text."""
+    """A column of the typed result; `delimiter` stands between the elements in an array's text.
+
+    `orc`: ORC is to hold it, which has no place for some values.
+    """
 
     name: str
     kind: pa.DataType
     delimiter: str = ","
+    orc: bool = False
 
     @classmethod
     def holding(cls, name: str, versions: Iterable[Declared]) -> ColumnType:
@@ -62,7 +71,7 @@ def typed(
     for column in columns:
         texts = pc.map_lookup(values, pa.scalar(column.name), "last")
         readable = _without(texts, broken.get(column.name, ()))
-        array = cast(readable, column.kind, column.delimiter)
+        array = cast(readable, column.kind, column.delimiter, orc=column.orc)
         arrays.append(array)
         if array.null_count > texts.null_count:
             lost = pc.and_(pc.is_null(array), pc.is_valid(texts))
@@ -71,8 +80,8 @@ def typed(
     return arrays, pa.array([rescued.get(index) for index in range(len(values))], RESCUED)
 
 
-def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
-    """An array of PostgreSQL's texts as `kind`; NULL where a text is no value of it."""
+def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",", *, orc: bool = False) -> pa.Array:
+    """An array of PostgreSQL's texts as `kind`; NULL where a text is no value of it (or `orc` would change it)."""
     if kind == STRING:
         return texts
     if pa.types.is_boolean(kind):
@@ -80,8 +89,9 @@ def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
     if pa.types.is_binary(kind):
         return pa.array(map(_bytes, texts.to_pylist()), kind)
     if pa.types.is_list(kind):
-        return _lists(texts, kind, delimiter)
-    return _numbers_and_times(_plausible(texts, kind), kind)
+        return _lists(texts, kind, delimiter, orc=orc)
+    found = _numbers_and_times(_plausible(texts, kind), kind)
+    return _as_orc_keeps_them(found) if orc else found
 
 
 def _numbers_and_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -121,6 +131,20 @@ def _finite(texts: pa.Array, numbers: pa.Array) -> pa.Array:
     return pc.if_else(pc.and_(suspect, pc.invert(honest)), pa.scalar(None, numbers.type), numbers)
 
 
+def _as_orc_keeps_them(values: pa.Array) -> pa.Array:
+    """NULL for the days that ORC's calendar leaves out; it takes the last second before 1970 for the one behind it."""
+    if pa.types.is_date(values.type):
+        days = values.cast(pa.int32())
+        lost = pc.and_(pc.greater_equal(days, _FIRST_DAY_WITHOUT), pc.less(days, _FIRST_DAY_AGAIN))
+    elif pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        micros = values.cast(pa.int64())
+        skipped = pc.greater_equal(micros, _FIRST_DAY_WITHOUT * _DAY), pc.less(micros, _FIRST_DAY_AGAIN * _DAY)
+        lost = pc.or_(pc.and_(*skipped), pc.and_(pc.greater(micros, _LAST_SECOND), pc.less(micros, 0)))
+    else:
+        return values
+    return pc.if_else(lost, pa.scalar(None, values.type), values)
+
+
 def _bytes(text: str | None) -> bytes | None:
     """Of bytea in hex form."""
     if text is None or not text.startswith(_BACKSLASH_X) or not text.isascii() or " " in text:
@@ -131,7 +155,7 @@ def _bytes(text: str | None) -> bytes | None:
         return None
 
 
-def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
+def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str, *, orc: bool) -> pa.Array:
     """Arrays of one dimension. One whose elements have not all a place is NULL as a whole."""
     read = _LISTS[delimiter].json_text
     elements: list[str | None] = []
@@ -143,7 +167,7 @@ def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
         elements += found or ()
         offsets.append(len(elements))
     strings = pa.array(elements, STRING)
-    items = cast(strings, kind.value_type)
+    items = cast(strings, kind.value_type, orc=orc)
     if items.null_count > strings.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_null(items), pc.is_valid(strings))).to_pylist()
         for index in _lists_of(lost, offsets):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pgtail.captures.names import CLOSED
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.dataframes import added_up, changes_in, first_seen, relations_in, transactions
 from pgtail.spark.failures import plainly
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMAS: Final = {"changes": CHANGES, "transactions": TRANSACTIONS, "relations": RELATIONS}
-_OF_FORMAT: Final = {
+OF_FORMAT: Final = {
     "parquet": {},
     "orc": {},
-    # Without it JSON has milliseconds.
-    "json": {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"},
+    "json": {
+        # Without them JSON has milliseconds.
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    },
 }
 """Options for writing and reading."""
-FORMATS: Final = tuple(_OF_FORMAT)
+FORMATS: Final = tuple(OF_FORMAT)
 _DATED: Final = frozenset(["changes", "transactions"])
 _MOST_SEGMENTS: Final = 1000
 """In one batch: after a crash no more than this is done again."""
@@ -69,7 +73,11 @@ class Datasets:
 
     def update(self, captures: Sequence[str]) -> Update:
         """Apply every segment of these captures that is not in it. Raises InputError, OptionError, OutputError."""
-        return self.apply(segments(self._spark, captures))
+        paths = segments(self._spark, captures)
+        done = self.apply(paths)
+        if not paths:
+            done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
+        return done
 
     def apply(self, paths: Sequence[str]) -> Update:
         """Apply these segments, but those that were applied before."""
@@ -136,7 +144,7 @@ class Datasets:
         for segment in found:
             if segment.server and manifest.server and segment.server != manifest.server:
                 raise InputError(
-                    f"{segment.path} comes from another server than what {self._output.folder} holds: "
+                    f"{segment.path} comes from another server or database than what {self._output.folder} holds: "
                     "name another place for it"
                 )
             manifest.server = segment.server or manifest.server
@@ -150,7 +158,7 @@ class Datasets:
         """Those of the staged changes; transactions of which an earlier batch had a part become one row again."""
         self._tell("counting transactions")
         reader = self._spark.read.schema(spark_schema(CHANGES)).format(self._stored_as)
-        reader = reader.options(**_OF_FORMAT[self._stored_as])
+        reader = reader.options(**OF_FORMAT[self._stored_as])
         with plainly():
             found = transactions(reader.load(literal(self._output.staged("changes"))))
             others = self._batches_with(manifest, split) if split else []
@@ -192,7 +200,7 @@ class Datasets:
         dated = ["commit_date"] if kind in _DATED else []
         order = [*dated, *(["schema", "table"] if kind != "transactions" else []), *_order_of(kind)]
         writer = found.sortWithinPartitions(*order).write.format(self._stored_as).partitionBy(*dated)
-        writer = writer.options(**_OF_FORMAT[self._stored_as])
+        writer = writer.options(**OF_FORMAT[self._stored_as])
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").save(self._output.staged(kind))
 
 
@@ -246,7 +254,7 @@ def read_batches(
     schema = SCHEMAS[kind]
     batched = pa.schema([*schema, pa.field("batch", pa.int32())])
     reader: Any = spark.read.schema(spark_schema(batched)).format(manifest.stored_as)
-    reader = reader.options(**_OF_FORMAT[manifest.stored_as])
+    reader = reader.options(**OF_FORMAT[manifest.stored_as])
     # A batch without a row has no file, and no folder.
     paths = [path for number in numbers if Path(path := output.batch(kind, number)).exists()]
     if not paths:

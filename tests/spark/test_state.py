@@ -18,11 +18,10 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark import history, state, table
 from pgtail.spark import manifest as manifests
 from pgtail.spark.files import HadoopFiles, LocalFiles
-from pgtail.spark.fold import Moment
 from pgtail.spark.settings import until_of
 from pgtail.spark.watch import watch
 from tests.spark import model
-from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server
+from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server, same_lives
 
 
 def test_all_tables_in_one_go(spark: Any, world: World, whole: Path) -> None:
@@ -48,21 +47,7 @@ def test_many_small_batches_give_the_same(
     same_as_server(world, found)
     for name in once.keys() | found.keys():
         assert sorted(map(as_plain, found.get(name, []))) == sorted(map(as_plain, once.get(name, []))), name
-    closed = history(spark, str(root)).where("valid_to_position IS NOT NULL").collect()
-    for name, fold in world.folds(history=True).items():
-        expected = [lifetime(row.since, row.until, row.values, row.unknown) for row in fold.closed]
-        assert sorted(ended(row) for row in closed if row["table"] == name) == sorted(expected)
-
-
-def lifetime(since: Any, until: Any, values: Any, unknown: Any) -> str:
-    return repr((since.position, since.time, until.position, until.time, sorted(values.items()), list(unknown)))
-
-
-def ended(row: Any) -> str:
-    since, until = (
-        Moment(row[f"valid_{end}_position"], 0, model.micros(row[f"valid_{end}"])) for end in ("from", "to")
-    )
-    return lifetime(since, until, row["values"], row["unknown"])
+    same_lives(spark, root, world.folds(history=True))
 
 
 def test_a_batch_that_is_applied_again_changes_nothing(spark: Any, world: World, whole: Path) -> None:
@@ -88,6 +73,23 @@ def test_what_a_segment_of_a_transaction_lacks_is_waited_for(world: World) -> No
     missing = manifests.next_part(manifest, [two, three]).missing
     assert missing is not None
     assert missing.missing == "one"
+
+
+def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:
+    piece = manifests.Piece
+    one, two = piece((10, 1), (20, 5), "one"), piece((20, 5), (30, 1), "two", "one")
+    later = piece((25, 1), (40, 1), "later")
+    manifest = manifests.Manifest()
+    found = manifests.next_part(manifest, [later, one])
+    assert found.parts == [((10, 1), (20, 5))]
+    assert found.missing is not None
+    assert "whether anything was committed between them no capture tells" in str(found.missing)
+    gone_over = manifests.next_part(manifest, [later, one], allow_gap=True)
+    assert [gap["before"] for gap in gone_over.gaps] == ["later"]
+    assert manifests.joined(gone_over.parts) == [((10, 1), (20, 5)), ((25, 1), (40, 1))]
+    # What lies between them comes from the other capture.
+    manifest.applied, rest = found.parts, later._replace(first=(30, 1))
+    assert manifests.joined(manifests.next_part(manifest, [rest, two, one]).parts) == [((20, 5), (40, 1))]
 
 
 def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) -> None:

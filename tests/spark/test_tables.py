@@ -15,9 +15,10 @@ from pgtail.spark.typedrows import as_variant, columns_of, typed_frame
 from pgtail.spark.typedtables import TypedTables
 from pgtail.spark.types import Declared
 from pgtail.spark.typing import RESCUED, typed
-from pgtail.spark.update import Datasets
+from pgtail.spark.update import OF_FORMAT, Datasets
 from pgtail.spark.versions import Column, Version
 from tests.corpus import capture as corpus
+from tests.servers import Database
 from tests.spark import model
 from tests.spark.recorded import record
 from tests.spark.world import World
@@ -68,6 +69,41 @@ def test_folders_of_typed_tables(spark: Any, world: World, tmp_path: Path) -> No
         expected = table(spark, str(out), f"public.{name}")
         assert there.dtypes == expected.dtypes
         assert Counter(map(repr, there.collect())) == Counter(map(repr, expected.collect()))
+
+
+ODD = (
+    'CREATE TABLE odd (batch int PRIMARY KEY, "BATCH" text, _rescued text, at timestamptz, local timestamp, day date)',
+    "CREATE TABLE empty ()",
+    "INSERT INTO odd VALUES (7, 'x', 'y', '2020-01-01 00:00:00.123456Z', '2020-01-01 00:00:00.654321', '1582-10-10')",
+    "INSERT INTO odd VALUES (8, NULL, NULL, '1969-12-31 23:59:59.999999Z', '1582-10-10 12:00:00.000001', NULL)",
+    "INSERT INTO empty DEFAULT VALUES",
+)
+
+
+@pytest.mark.parametrize("stored_as", ["json", "orc"])
+def test_folders_hold_what_spark_would_change_or_hide(
+    spark: Any, newest_database: Database, tmp_path: Path, stored_as: str
+) -> None:
+    """Microseconds, moments that a format has no place for, a column called as the level of folders, no column."""
+    model.begin(newest_database)
+    newest_database.execute(*ODD)
+    model.record(newest_database, tmp_path / "capture")
+    out = str(tmp_path / "out")
+    Datasets(spark, out, stored_as=stored_as).update([str(tmp_path / "capture")])
+    assert TypedTables(spark, out).update() == 2
+    typed = {name: table(spark, out, f"public.{name}") for name in ("odd", "empty")}
+    for name, expected in typed.items():
+        reader = spark.read.format(stored_as).options(**OF_FORMAT[stored_as]).schema(expected.schema)
+        there = reader.load(str(tmp_path / "out" / "tables" / f"public.{name}"))
+        rows = there.select(expected.columns).toArrow().to_pylist()
+        assert len(rows) == expected.count() == {"odd": 2, "empty": 1}[name]
+        for row, own in zip(rows, expected.toArrow().to_pylist(), strict=True):
+            lost = dict(row["__rescued"] or ()) if name == "odd" else {}
+            assert set(lost) <= ({"at", "day"} if stored_as == "orc" else set())
+            assert {k: v for k, v in row.items() if k not in lost and "rescued" not in k} == {
+                k: v for k, v in own.items() if k not in lost and "rescued" not in k
+            }
+    assert list((tmp_path / "out" / "tables" / "public.odd").glob("_batch=*"))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +161,11 @@ def test_every_type_goes_through_spark(spark: Any, tmp_path: Path) -> None:
 
 def test_json_as_variant(spark: Any) -> None:
     texts = ['{"a": [1, 1.10, null]}', "null", None, "{", "1e400"]
-    jsonb = Version("f", 1, "public", "t", "default", (), (Column("j", Declared(3802, -1, "jsonb")),))
+    columns = (Column("j", Declared(3802, -1, "jsonb")), Column("_rescued", Declared(25, -1, "text")))
+    jsonb = Version("f", 1, "public", "t", "default", (), columns)
     frame = spark.createDataFrame([({"j": text}, [], n) for n, text in enumerate(texts)], TEXTS)
     shown = as_variant(typed_frame(frame, columns_of([jsonb]), ["n"]), [jsonb]).orderBy("_n")
     assert dict(shown.dtypes)["j"] == "variant"
-    rows = shown.selectExpr("to_json(j) AS j", "_rescued").collect()
+    rows = shown.selectExpr("to_json(j) AS j", "__rescued").collect()
     assert [row["j"] for row in rows[:3]] == ['{"a":[1,1.1,null]}', "null", None]
-    assert [row["_rescued"] for row in rows[:4]] == [None, None, None, {"j": "{"}]
+    assert [row["__rescued"] for row in rows[:4]] == [None, None, None, {"j": "{"}]

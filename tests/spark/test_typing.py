@@ -140,6 +140,31 @@ def test_an_array_is_whole_or_rescued(text: str, expected: list[int | None] | No
     assert rescued == [None, None if expected is not None else text, None, None]
 
 
+@pytest.mark.parametrize(
+    ("name", "kept", "lost"),
+    [
+        ("date", ["1582-10-04", "1582-10-15", "1969-12-31", None], ["1582-10-05", "1582-10-14"]),
+        (
+            "timestamptz",
+            [
+                "1582-10-04 23:59:59.999999+00",
+                "1582-10-15 00:00:00+00",
+                "1969-12-31 23:59:59+00",
+                "1970-01-01 00:00:00+00",
+            ],
+            ["1582-10-05 00:00:00+00", "1582-10-14 23:59:59.999999+00", "1969-12-31 23:59:59.000001+00"],
+        ),
+        ("timestamp", ["1582-10-10 12:00:00", "1969-12-31 23:59:59.999999"], []),
+        ("_date", ["{1582-10-04,NULL}", "{}"], ["{1582-10-04,1582-10-05}"]),
+    ],
+)
+def test_what_orc_would_change_is_rescued(name: str, kept: list[str | None], lost: list[str]) -> None:
+    column = typing.ColumnType.holding("c", [declared(name)])
+    values, rescued = one_column([*kept, *lost], column._replace(orc=True))
+    assert values == [*one_column(kept, column)[0], *[None] * len(lost)]
+    assert rescued == [*[None] * len(kept), *lost]
+
+
 @pytest.mark.parametrize("precision", [(10, 2), (38, 0), (38, 38), (3, 5), (4, -2), (39, 0), (30, 10)])
 def test_numeric_of_every_shape(connection: Connection, precision: tuple[int, int]) -> None:
     name = f"numeric({precision[0]},{precision[1]})"

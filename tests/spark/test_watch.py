@@ -1,4 +1,4 @@
-"""`pgtail spark changes` as its users run it: also killed in the middle of --watch, and interrupted."""
+"""`pgtail spark` as its users run it: also killed in the middle of --watch, and interrupted."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from click.testing import CliRunner
 
 from pgtail.cli import main
 from pgtail.cli.spark_options import Telling
-from pgtail.errors import InputError
+from pgtail.errors import InputError, OptionError
 from pgtail.spark import stored
+from pgtail.spark.output import Output
 from pgtail.spark.update import Datasets
 from pgtail.spark.watch import watch
 from tests.corpus import capture
 from tests.decoding import command
+from tests.spark import model
 from tests.spark.quick import QUICK
 from tests.spark.recorded import plain, record, rows_of
+from tests.spark.world import as_texts, same_as_model, same_lives
 
 MANY = capture("D_twophase", "p3_2pc")
 CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
@@ -58,6 +61,13 @@ def test_damage_ends_it_and_is_named(spark: Any, tmp_path: Path) -> None:
         watch(spark, [str(path.parent)], Datasets(spark, str(tmp_path / "out")), once=True)
 
 
+def test_what_ends_a_batch_is_told_as_without_watch(spark: Any, tmp_path: Path) -> None:
+    record(capture("Z_small", "p1"), tmp_path / "capture")
+    out = str(tmp_path / "out")
+    with Output(out).writing("parquet", []), pytest.raises(OptionError, match="another process writes to"):
+        watch(spark, [str(tmp_path / "capture")], Datasets(spark, out), once=True)
+
+
 Start = Callable[[Path, Path], "subprocess.Popen[str]"]
 
 
@@ -67,7 +77,7 @@ def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def watching(capture_: Path, out: Path) -> subprocess.Popen[str]:
-        arguments = ["spark", "changes", "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
+        arguments = ["spark", "history", "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
         program = "from pgtail.cli import main; main(prog_name='pgtail')"
         process = subprocess.Popen(
             [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -98,21 +108,33 @@ def batches(out: Path) -> int:
 
 @pytest.mark.timeout(300)
 def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path, start: Start) -> None:
-    """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last."""
+    """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last.
+
+    The changes and every version of every row are then those of an undisturbed run.
+    """
     paths = record(MANY, tmp_path / "whole", size=30_000)
     assert len(paths) > 4
     rows = rows_of(paths)
     growing, out = tmp_path / "growing", tmp_path / "out"
     growing.mkdir()
-    arriving = [*paths]
     seed = random.randrange(1 << 30)
     print("seed", seed)
-    random.Random(seed).shuffle(arriving)
+    chance = random.Random(seed)
+    # The beginning comes first, or there would be no history to be killed over.
+    later = paths[3:]
+    chance.shuffle(later)
+    arriving = [*paths[:3], *later]
+    begun, moment = out / "history" / "data", chance.randrange(3)
     arrive(arriving[:1], growing)
     first = start(growing, out)
-    wait_for(lambda: batches(out) >= 1, first)
+    wait_for((out / "history" / "manifest.json").exists, first)
+    known = len(list(begun.iterdir()))
     arrive(arriving[1:3], growing)
-    wait_for(lambda: any(out.glob("_pgtail/staging-*")) or batches(out) >= 2, first)
+    # While it makes changes, between these and the history, while it makes the history.
+    if moment == 0:
+        wait_for(lambda: any(out.glob("_pgtail/staging-*")) or batches(out) >= 2, first)
+    else:
+        wait_for(lambda: batches(out) >= 2 and (moment == 1 or len(list(begun.iterdir())) > known), first)
     first.kill()
     first.communicate()
     arrive(arriving[3:-1], growing)
@@ -120,7 +142,8 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     known = batches(out)
     wait_for(lambda: batches(out) > known, second)
     arrive(arriving[-1:], growing)
-    wait_for(lambda: applied(out) == len(paths), second)
+    wait_for(lambda: applied_to(out / "history") == paths[-1].stem, second)
+    assert applied(out) == len(paths)
     second.send_signal(signal.SIGINT)
     _, errors = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, errors
@@ -128,6 +151,11 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     assert re.search(r"stopped: what was written stays", errors)
     wait_until_gone(second.pid)
     assert in_order(stored(spark, str(out), "changes")) == rows
+    folds = model.folds(
+        model.committed(model.changes(tmp_path / "whole")), model.relations(tmp_path / "whole"), history=True
+    )
+    same_as_model(folds, as_texts(spark, out / "history"))
+    same_lives(spark, out / "history", folds)
 
 
 def arrive(paths: list[Path], folder: Path) -> None:
@@ -141,6 +169,11 @@ def arrive(paths: list[Path], folder: Path) -> None:
 def applied(out: Path) -> int:
     """How many segments the manifest names."""
     return len(json.loads((out / "_pgtail" / "manifest.json").read_bytes())["segments"])
+
+
+def applied_to(root: Path) -> str:
+    """The name of the last segment that is in a state or history."""
+    return str(json.loads((root / "manifest.json").read_bytes())["last"])
 
 
 def wait_until_gone(group: int) -> None:

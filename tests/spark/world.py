@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 from pgtail.server.embedded import EmbeddedServer
-from pgtail.spark import state, stored
+from pgtail.spark import history, state, stored
 from pgtail.spark.apply import apply as apply_batch
+from pgtail.spark.fold import Moment
 from pgtail.spark.output import Output
 from pgtail.spark.settings import Settings
 from pgtail.spark.statefolder import pieces_of
@@ -114,3 +115,22 @@ def as_plain(row: Any) -> str:
 
 def plain(values: Any, unknown: Any, since: Any) -> str:
     return repr((since[:2], sorted(values.items()), list(unknown)))
+
+
+def same_lives(spark: Any, root: Path, folds: Any) -> None:
+    """The rows that are no more, of every table."""
+    closed = history(spark, str(root)).where("valid_to_position IS NOT NULL").collect()
+    for name, fold in folds.items():
+        expected = [lifetime(row.since, row.until, row.values, row.unknown) for row in fold.closed]
+        assert sorted(ended(row) for row in closed if row["table"] == name) == sorted(expected)
+
+
+def lifetime(since: Any, until: Any, values: Any, unknown: Any) -> str:
+    return repr((since.position, since.time, until.position, until.time, sorted(values.items()), list(unknown)))
+
+
+def ended(row: Any) -> str:
+    since, until = (
+        Moment(row[f"valid_{end}_position"], 0, model.micros(row[f"valid_{end}"])) for end in ("from", "to")
+    )
+    return lifetime(since, until, row["values"], row["unknown"])
