@@ -85,7 +85,7 @@ class Commands(click.Group):
 
 def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from pgtail.cli.common import exit_statuses, put
+        from pgtail.cli.standard import exit_statuses, put
         from pgtail.compiled import how_rows_run
 
         with exit_statuses():

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import os
-import select
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from pgtail.errors import OptionError, OutputError, PgtailError
+from pgtail.cli.standard import say
+from pgtail.errors import OptionError
 
 if TYPE_CHECKING:
     from pgtail.filters import Filter
@@ -28,152 +26,11 @@ if TYPE_CHECKING:
     from pgtail.uncommitted import Show
     from pgtail.values import Types
 
-BATCH: Final = 64 * 1024
-"""Bytes that are gathered before they are written, where nothing asks for them earlier."""
-
-
 TEMPLATE: Final = "--format-string"
 SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
 """The outputs that tell apart what was not committed."""
-
-
-class ClosedPipe(Exception):
-    """The reader of our output went away: time to end, quietly."""
-
-
-class FileSink:
-    """Gathers bytes and writes them to a file descriptor; `flush` writes what there is."""
-
-    def __init__(self, fd: int, name: str) -> None:
-        self.fd = fd
-        self.name = name
-        self.holding = False
-        """Whether nothing is written but by flush()."""
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._room: select.poll | None = None
-        if stat.S_ISFIFO(os.fstat(fd).st_mode):
-            self._room = select.poll()
-            self._room.register(fd, select.POLLOUT)
-
-    @property
-    def pending(self) -> int:
-        """Bytes that flush() would write."""
-        return self._size
-
-    def has_room(self) -> bool:
-        """Whether it is a pipe that takes PIPE_BUF bytes without waiting."""
-        return self._room is not None and self._room.poll(0) == [(self.fd, select.POLLOUT)]
-
-    def write(self, data: bytes) -> None:
-        """Take bytes. Raises ClosedPipe or OutputError, when it writes."""
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size >= BATCH and not self.holding:
-            self.flush()
-
-    def flush(self) -> None:
-        """Hand everything to the system. Raises ClosedPipe where nobody reads any more, OutputError where it fails."""
-        parts, self._parts, self._size = self._parts, [], 0
-        for data in _joined(parts):
-            view = memoryview(data)
-            while view:
-                view = view[self._write_some(view) :]
-
-    def sync(self) -> None:
-        """Flush, and wait until the bytes are on the disk, where the descriptor is a file on one."""
-        self.flush()
-        try:
-            os.fsync(self.fd)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
-                raise self._failed(error) from error
-
-    def _write_some(self, view: memoryview) -> int:
-        try:
-            return os.write(self.fd, view)
-        except BlockingIOError:
-            # Somebody set the shared terminal or pipe to non-blocking.
-            select.select([], [self.fd], [])
-            return 0
-        except BrokenPipeError:
-            raise ClosedPipe from None
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: OSError) -> OutputError:
-        return OutputError(f"cannot write to {self.name}: {error.strerror}")
-
-
-def _joined(parts: list[bytes]) -> Iterator[bytes]:
-    """Small parts joined, large ones by themselves."""
-    small: list[bytes] = []
-    for part in parts:
-        if len(part) < BATCH:
-            small.append(part)
-            continue
-        yield b"".join(small)
-        small.clear()
-        yield part
-    yield b"".join(small)
-
-
-def say(text: str) -> None:
-    """A line for a person, on standard error; text from elsewhere has been escaped by the caller."""
-    with contextlib.suppress(OSError):
-        click.echo(f"pgtail: {text}", err=True)
-
-
-def put(line: str) -> None:
-    """A line of a command whose output is short, on standard output. Raises ClosedPipe and OutputError."""
-    if sys.stdout is None:
-        raise OutputError("cannot write to standard output: it is closed")
-    try:
-        click.echo(f"{line}\n".encode("utf-8", "backslashreplace"), nl=False)
-    except BrokenPipeError:
-        raise ClosedPipe from None
-    except OSError as error:
-        _forget_stdout()
-        raise OutputError(f"cannot write to standard output: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def exit_statuses() -> Iterator[None]:
-    """Turn what was raised into a sentence on standard error and the exit status of the man page."""
-    from pgtail.outputs.escape import escape
-
-    try:
-        yield
-    except ClosedPipe:
-        _forget_stdout()
-        raise SystemExit(0) from None
-    except PgtailError as error:
-        say("error: " + "\n        ".join(escape(line.strip()) for line in str(error).split("\n")))
-        raise SystemExit(error.exit_status) from None
-
-
-def _forget_stdout() -> None:
-    """Nobody reads it any more, and Python would complain about that at its end."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextlib.contextmanager
-def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
-    """Standard output, or a file that is written anew, or (`append`) at its end. Raises OutputError."""
-    if file is None or file == "-":
-        if sys.stdout is None:
-            raise OutputError("cannot write to standard output: it is closed")
-        yield FileSink(sys.stdout.fileno(), "standard output")
-        return
-    try:
-        fd = os.open(file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC), 0o644)
-    except OSError as error:
-        raise OutputError(f"cannot write to {file}: {error.strerror}") from error
-    try:
-        yield FileSink(fd, file)
-    finally:
-        os.close(fd)
+UNESCAPED: Final = ("json", "json-tx", "wal2json", "wal2json-v1", "debezium", "csv")
+"""The outputs that write characters as other programs want them."""
 
 
 def wants_color(choice: str, *, terminal: bool) -> bool:
@@ -207,10 +64,20 @@ def build_output(
     _check_shows(options, name)
     more = format_options(options, name, sink, database)
     made = replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
-    output: Output = Template(sink, made) if name == TEMPLATE else open_output(name, sink, made)
+    output: Output = Template(sink, made) if name == TEMPLATE else open_output(name, _harmless(sink, name, tell), made)
     if name == "sql" and redaction_of(options) is not None:
         raise OptionError("-o sql is for a database to run, which would have masks for values: not with --redact")
     return masked(output, options)
+
+
+def _harmless(sink: Sink, output: str, tell: Callable[[str], None]) -> Sink:
+    """The sink; where it is a terminal, with what keeps the output's values from driving it."""
+    from pgtail.cli.sinks import FileSink
+    from pgtail.outputs.harmless import Harmless
+
+    if output not in UNESCAPED or not (isinstance(sink, FileSink) and os.isatty(sink.fd)):
+        return sink
+    return Harmless(sink, tell, json=output != "csv")
 
 
 def masked(output: Output, options: dict[str, Any]) -> Output:

@@ -34,8 +34,8 @@ def command(ctx: click.Context, output: str) -> None:
     """
     import json
 
-    from pgtail.cli.common import exit_statuses, put, say
     from pgtail.cli.settings import SETTINGS, config_file, settings, usual_file, variable
+    from pgtail.cli.standard import exit_statuses, put, say
     from pgtail.outputs.escape import escape
 
     file = config_file(os.environ)

@@ -47,7 +47,7 @@ def command(files: tuple[str, ...], **options: Any) -> None:
            'proto_version', '1', 'publication_names', 'pub')" |
         pgtail decode -
     """
-    from pgtail.cli.common import exit_statuses
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         damaged = Decode(options).run(files)
@@ -66,9 +66,11 @@ class Decode:
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import build_filter, build_types, say, show_of, tell_filter
+        from pgtail.cli.common import build_filter, build_types, show_of, tell_filter
         from pgtail.cli.formats import open_target
         from pgtail.cli.settings import words
+        from pgtail.cli.sinks import check_not_read
+        from pgtail.cli.standard import say
         from pgtail.compiled import compiled
         from pgtail.outputs.escape import escape
         from pgtail.pipeline import Pipeline
@@ -85,6 +87,7 @@ class Decode:
         assume = options["assume"] and options["assume"].partition("=")[2]
         decoder = Decoder(assume=assume, encoding=options["encoding"])
         assembler = Assembler(types, strict=options["strict"], show=show_of(options))
+        check_not_read(options["file"], files)
         with open_target(options["file"]) as sink:
             output = self._output(sink)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options["limit"])
@@ -131,7 +134,7 @@ class Decode:
             self._damaged = self._damaged or look.damaged
 
     def _tell(self, text: str) -> None:
-        from pgtail.cli.common import say
+        from pgtail.cli.standard import say
         from pgtail.outputs.escape import escape
 
         say(escape(text))

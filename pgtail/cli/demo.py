@@ -30,7 +30,7 @@ def command(serve: bool) -> None:
     The server comes with the extra `demo`, listens on this machine alone, lives in a temporary directory, and is gone
     afterwards.
     """
-    from pgtail.cli.common import exit_statuses
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         from pgtail.server.embedded import EmbeddedServer

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pgtail.cli.common import BATCH
+from pgtail.cli.sinks import BATCH
 from pgtail.errors import OutputError
 
 _UNSAFE: Final = re.compile(r"[/%.\x00-\x1f\x7f]")

@@ -27,8 +27,8 @@ def command(**options: Any) -> None:
     pgtail doctor shop
     pgtail doctor shop -o json | jq 'select(.severity == "problem")'
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.doctor_view import show
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         raise SystemExit(show(options))

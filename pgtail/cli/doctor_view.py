@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import orjson
 
-from pgtail.cli.common import open_sink, palette_of
+from pgtail.cli.common import palette_of
 from pgtail.cli.connecting import connector_of
+from pgtail.cli.sinks import open_sink
 from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape, in_json
 from pgtail.outputs.table_layout import SPACE, Item, padding, sentence, width_of, wrap

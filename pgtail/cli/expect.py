@@ -50,7 +50,7 @@ def command(**options: Any) -> None:
     pgtail expect shop -t orders --op update --where 'status = paid'
     pgtail expect shop -t 'audit.*' --count 3 -o table
     """
-    from pgtail.cli.common import ClosedPipe, exit_statuses
+    from pgtail.cli.standard import ClosedPipe, exit_statuses
 
     with exit_statuses():
         expect = Expect(options)

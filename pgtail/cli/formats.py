@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pgtail.errors import OptionError
 
 if TYPE_CHECKING:
-    from pgtail.cli.common import FileSink
     from pgtail.cli.directory import DirectorySink
+    from pgtail.cli.sinks import FileSink
     from pgtail.server.plan import Plan
 
 Target: TypeAlias = "FileSink | DirectorySink"
@@ -74,8 +74,8 @@ def check_acknowledged(options: dict[str, Any], plan: Plan) -> None:
 @contextlib.contextmanager
 def open_target(file: str | None, *, append: bool = False) -> Iterator[Target]:
     """Standard output, a file, or a directory (DIR/, or one that is there). Raises OutputError."""
-    from pgtail.cli.common import open_sink
     from pgtail.cli.directory import DirectorySink
+    from pgtail.cli.sinks import open_sink
 
     if file is not None and (file.endswith("/") or os.path.isdir(file)):
         yield DirectorySink(file, append=append)

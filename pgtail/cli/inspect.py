@@ -12,7 +12,7 @@ import click
 from pgtail.cli.options import color_options, count, dump_options, own_filter_options
 
 if TYPE_CHECKING:
-    from pgtail.cli.common import FileSink
+    from pgtail.cli.sinks import FileSink
     from pgtail.errors import InputError
     from pgtail.inputs import Input
     from pgtail.outputs.bytes_view import Place, View
@@ -86,7 +86,7 @@ def command(files: tuple[str, ...], **options: Any) -> None:
     pgtail inspect changes.bin --offset 1043 --resync
     pgtail inspect changes.bin --kind begin,commit -o json | jq .
     """
-    from pgtail.cli.common import exit_statuses
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         damaged = Inspect(options).run(files)
@@ -144,8 +144,10 @@ class Inspect:
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Show the files; returns whether something was damaged and passed over. Raises PgtailError, ClosedPipe."""
-        from pgtail.cli.common import open_sink, tell_filter
+        from pgtail.cli.common import tell_filter
+        from pgtail.cli.sinks import check_not_read, open_sink
 
+        check_not_read(self._options["file"], files)
         with open_sink(self._options["file"]) as sink:
             self._view = self._open_view(sink)
             try:
@@ -280,7 +282,7 @@ class Inspect:
 
     def _goes_on(self, input_: Input, error: InputError) -> bool:
         """After damage: go to where messages decode again; returns whether there is such a place."""
-        from pgtail.cli.common import say
+        from pgtail.cli.standard import say
         from pgtail.outputs.escape import escape
 
         self._damaged = True

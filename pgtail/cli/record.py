@@ -84,8 +84,8 @@ def command(source: tuple[str, ...], **options: Any) -> None:
     pgtail decode cdc                          read it
     pgtail record --from dump.bin -D capture   make a capture of a dump
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.settings import usual_dsn
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         if not options["directory"]:
@@ -122,7 +122,7 @@ def _from_dumps(files: tuple[str, ...], options: dict[str, Any]) -> bool:
     """Make a capture of dumps; returns whether something of them is not in it."""
     from pgtail.captures.directory import open_directory
     from pgtail.captures.dumps import record_dumps
-    from pgtail.cli.common import say
+    from pgtail.cli.standard import say
     from pgtail.outputs.escape import escape
 
     assume = options["assume"] and options["assume"].partition("=")[2]

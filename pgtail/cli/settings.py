@@ -53,7 +53,7 @@ class SettingError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        from pgtail.cli.common import say
+        from pgtail.cli.standard import say
         from pgtail.outputs.escape import escape
 
         say(f"error: {escape(self.message)}")

@@ -42,8 +42,8 @@ def list_(**options: Any) -> None:
     HELD from restart_lsn to there. Values are those of pg_replication_slots, pg_stat_replication_slots and
     pg_stat_activity; what the server's version does not have is left out.
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.slot_screen import show
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         show(options)
@@ -61,8 +61,8 @@ def create(name: str, **options: Any) -> None:
     It starts with what is committed after its creation, which waits for all transactions that are running: they are
     named after a second. No snapshot is exported. Its position is printed.
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.slot_work import create as work
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         work(name, options)
@@ -81,8 +81,8 @@ def drop(name: str, **options: Any) -> None:
 
     What it holds back is free then, and lost to its consumer. pgtail shows the slot and asks first.
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.slot_work import drop as work
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         work(name, options)
@@ -99,8 +99,8 @@ def advance(name: str, to: int | Literal["now"], **options: Any) -> None:
     Its consumer never gets what lies between. The server decodes up to there, which may take a while, and the
     position that it reached is printed. pgtail shows the slot and asks first.
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.slot_work import advance as work
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         work(name, to, options)
@@ -116,8 +116,8 @@ def copy(source: str, name: str, **options: Any) -> None:
     It stands where SRC stands and has its plugin; two_phase and failover are not copied by the server. Its position is
     printed. To look at a slot through a copy that ends by itself: pgtail stream --fork SRC.
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.slot_work import copy as work
+    from pgtail.cli.standard import exit_statuses
 
     with exit_statuses():
         work(source, name, options)

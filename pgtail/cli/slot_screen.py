@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from pgtail.cli.common import FileSink, open_sink, palette_of
+from pgtail.cli.common import palette_of
 from pgtail.cli.connecting import connector_of
+from pgtail.cli.sinks import FileSink, open_sink
 from pgtail.cli.slot_view import render
 from pgtail.outputs.escape import in_json
 from pgtail.outputs.table_style import Palette

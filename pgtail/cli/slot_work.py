@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pgtail.cli.common import put, say
 from pgtail.cli.connecting import connector_of
+from pgtail.cli.standard import put, say
 from pgtail.errors import OptionError
 from pgtail.outputs.escape import escape
 from pgtail.server import facts, slotlist, slotwork

@@ -27,7 +27,7 @@ def command(places: tuple[str, ...], **options: Any) -> None:
     pgtail spark changes captures/shop warehouse
     pgtail spark changes --watch --every 1m captures/shop warehouse
     """
-    from pgtail.cli.common import exit_statuses, say
+    from pgtail.cli.standard import exit_statuses, say
 
     with exit_statuses():
         captures, out = captures_and_out(places)
@@ -40,7 +40,7 @@ def command(places: tuple[str, ...], **options: Any) -> None:
 
 
 def _run(captures: list[str], out: str, options: dict[str, Any]) -> None:
-    from pgtail.cli.common import say
+    from pgtail.cli.standard import say
     from pgtail.spark.output import Output
 
     Output(out)  # tells before anything is started that it cannot be written to

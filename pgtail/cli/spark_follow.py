@@ -45,7 +45,7 @@ def changes_options(function: F) -> F:
 
 def run(places: Sequence[str], options: dict[str, Any], steps: Sequence[Step]) -> None:
     """Bring OUT/changes up to date, then take the steps; with --watch again and again. Ends the process."""
-    from pgtail.cli.common import exit_statuses, say
+    from pgtail.cli.standard import exit_statuses, say
 
     with exit_statuses():
         captures, out = captures_and_out(places)
@@ -56,7 +56,7 @@ def run(places: Sequence[str], options: dict[str, Any], steps: Sequence[Step]) -
 
 
 def _run(captures: list[str], out: str, options: dict[str, Any], steps: Sequence[Step]) -> None:
-    from pgtail.cli.common import say
+    from pgtail.cli.standard import say
     from pgtail.outputs.escape import escape
     from pgtail.spark.output import Output
 
@@ -86,7 +86,7 @@ def _run(captures: list[str], out: str, options: dict[str, Any], steps: Sequence
 
 def say_update(update: Update) -> None:
     """How many segments were new, and what is to be noted of them."""
-    from pgtail.cli.common import say
+    from pgtail.cli.standard import say
     from pgtail.outputs.escape import escape
 
     for note in update.notes:

@@ -106,7 +106,7 @@ class Telling:
 
     def tell(self, words: str) -> None:
         """What is under way now."""
-        from pgtail.cli.common import say
+        from pgtail.cli.standard import say
         from pgtail.outputs.escape import escape
 
         self.words = words

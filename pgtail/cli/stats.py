@@ -14,9 +14,9 @@ from pgtail.cli.stream_options import duration, place, publication_options, serv
 from pgtail.errors import InputError, OptionError, ServerError
 
 if TYPE_CHECKING:
-    from pgtail.cli.common import FileSink
     from pgtail.cli.directory import DirectorySink
     from pgtail.cli.formats import Target
+    from pgtail.cli.sinks import FileSink
     from pgtail.cli.voice import StreamSink, Voice
     from pgtail.filters import Filter
     from pgtail.outputs.base import Output
@@ -60,10 +60,13 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     """
     import sys
 
-    from pgtail.cli.common import exit_statuses, open_sink, palette_of, redaction_of
+    from pgtail.cli.common import palette_of, redaction_of
+    from pgtail.cli.sinks import check_not_read, open_sink
+    from pgtail.cli.standard import exit_statuses
     from pgtail.stats.gather import Statistics
 
     with exit_statuses():
+        check_not_read(options["file"], sources)
         stats = Statistics(redaction_of(options))
         terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
         as_json = (options["output"] or ("table" if terminal else "json")) == "json"

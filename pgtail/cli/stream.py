@@ -47,8 +47,8 @@ def command(**options: Any) -> None:
     pgtail stream shop --fork cdc           the same while it is in use
     pgtail stream shop -t orders | jq .new  one table, as JSON
     """
-    from pgtail.cli.common import exit_statuses
     from pgtail.cli.settings import given
+    from pgtail.cli.standard import exit_statuses
 
     if options["fork"] is not None and not given("slot"):
         options["slot"] = None  # of the configuration
@@ -111,8 +111,9 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         from pgtail.assembler import Assembler
-        from pgtail.cli.common import ClosedPipe, no_quotes, show_of, tell_note
+        from pgtail.cli.common import no_quotes, show_of, tell_note
         from pgtail.cli.formats import check_acknowledged
+        from pgtail.cli.standard import ClosedPipe
         from pgtail.pipeline import Pipeline
         from pgtail.server.pump import Ending
         from pgtail.server.tail import Tail

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from pgtail.cli.common import FileSink
+from pgtail.cli.sinks import FileSink
 from pgtail.outputs.escape import escape
 from pgtail.server.taker import Stopped
 

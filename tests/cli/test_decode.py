@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -107,6 +108,53 @@ def test_what_cannot_be_asked_for(dump: Path, options: tuple[str, ...], words: s
 
 
 # -- files and pipes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["decode", "inspect", "stats"])
+def test_what_is_read_is_not_written_over(name: str, dump: Path) -> None:
+    data, link = dump.read_bytes(), dump.with_name("link")
+    link.symlink_to(dump)
+    result = command(name, dump, "-f", link)
+    assert (result.status, dump.read_bytes()) == (2, data)
+    assert f"-f {link}: it is {dump}, which is read: name another file" in result.stderr
+
+
+def on_a_terminal(*arguments: str | Path) -> str:
+    """What a command writes there."""
+    ours, theirs = os.openpty()
+    try:
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, "TERM": "xterm"},
+        )
+        assert process.wait(60) == 0
+        os.write(theirs, b"|")
+        seen = b""
+        while not seen.endswith(b"|"):
+            seen += os.read(ours, 65536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return seen[:-1].decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("name", ["json", "json-tx", "wal2json", "wal2json-v1", "debezium", "csv", "sql"])
+def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> None:
+    value = "\x1b]0;title\x07 \x9b31m \u202e \u00e4 \u20ac"
+    dump = tmp_path / "dump"
+    dump.write_bytes(recvlogical(relation(), begin(), insert("1", value), commit()))
+    seen = on_a_terminal("-o", name, "--color", "never", dump)
+    assert {char for char in seen if not (char.isprintable() or char == "\n")} == set()
+    assert "\u00e4 \u20ac" in seen
+    if "json" in name:
+        whole = [json.dumps(json.loads(line), ensure_ascii=False) for line in seen.splitlines()]
+        assert json.dumps(value, ensure_ascii=False)[1:-1] in "".join(whole)
+    if name == "csv":
+        assert "hidden characters are spelled out" in seen
+        assert value in command("decode", "-o", name, dump).stdout.decode()
 
 
 def test_a_file_without_a_message_is_told(dump: Path, tmp_path: Path) -> None:

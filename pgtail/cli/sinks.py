@@ -1,0 +1,121 @@
+"""Floor 7, where an output's bytes go: standard output or a file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pgtail.cli.standard import ClosedPipe
+from pgtail.errors import OptionError, OutputError
+
+BATCH: Final = 64 * 1024
+"""Bytes that are gathered before they are written, where nothing asks for them earlier."""
+
+
+class FileSink:
+    """Gathers bytes and writes them to a file descriptor; `flush` writes what there is."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd = fd
+        self.name = name
+        self.holding = False
+        """Whether nothing is written but by flush()."""
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._room: select.poll | None = None
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            self._room = select.poll()
+            self._room.register(fd, select.POLLOUT)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that flush() would write."""
+        return self._size
+
+    def has_room(self) -> bool:
+        """Whether it is a pipe that takes PIPE_BUF bytes without waiting."""
+        return self._room is not None and self._room.poll(0) == [(self.fd, select.POLLOUT)]
+
+    def write(self, data: bytes) -> None:
+        """Take bytes. Raises ClosedPipe or OutputError, when it writes."""
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size >= BATCH and not self.holding:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the system. Raises ClosedPipe where nobody reads any more, OutputError where it fails."""
+        parts, self._parts, self._size = self._parts, [], 0
+        for data in _joined(parts):
+            view = memoryview(data)
+            while view:
+                view = view[self._write_some(view) :]
+
+    def sync(self) -> None:
+        """Flush, and wait until the bytes are on the disk, where the descriptor is a file on one."""
+        self.flush()
+        try:
+            os.fsync(self.fd)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
+                raise self._failed(error) from error
+
+    def _write_some(self, view: memoryview) -> int:
+        try:
+            return os.write(self.fd, view)
+        except BlockingIOError:
+            # Somebody set the shared terminal or pipe to non-blocking.
+            select.select([], [self.fd], [])
+            return 0
+        except BrokenPipeError:
+            raise ClosedPipe from None
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot write to {self.name}: {error.strerror}")
+
+
+def _joined(parts: list[bytes]) -> Iterator[bytes]:
+    """Small parts joined, large ones by themselves."""
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < BATCH:
+            small.append(part)
+            continue
+        yield b"".join(small)
+        small.clear()
+        yield part
+    yield b"".join(small)
+
+
+def check_not_read(file: str | None, sources: Iterable[str]) -> None:
+    """Raises OptionError where the file to write is one of those that are read: opening it would empty it."""
+    for source in sources:
+        with contextlib.suppress(OSError):
+            if file is not None and os.path.samefile(file, source):
+                raise OptionError(f"-f {file}: it is {source}, which is read: name another file")
+
+
+@contextlib.contextmanager
+def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
+    """Standard output, or a file that is written anew, or (`append`) at its end. Raises OutputError."""
+    if file is None or file == "-":
+        if sys.stdout is None:
+            raise OutputError("cannot write to standard output: it is closed")
+        yield FileSink(sys.stdout.fileno(), "standard output")
+        return
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC), 0o644)
+    except OSError as error:
+        raise OutputError(f"cannot write to {file}: {error.strerror}") from error
+    try:
+        yield FileSink(fd, file)
+    finally:
+        os.close(fd)
