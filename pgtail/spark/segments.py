@@ -11,7 +11,7 @@ import pyarrow as pa
 from pgtail.captures.names import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.failures import plainly
-from pgtail.spark.place import NOWHERE, Part, Parts, Place, left_of
+from pgtail.spark.place import EVERYWHERE, NOWHERE, Part, Parts, Place, left_of
 from pgtail.spark.rowtypes import RELATIONS, spark_schema
 from pgtail.spark.survey import survey
 
@@ -161,6 +161,16 @@ def parts_of(found: Iterable[Surveyed], covered: Sequence[tuple[Part, str]] = ()
     return wanted
 
 
+def uncut(parts: Mapping[str, Parts], found: Iterable[Surveyed]) -> dict[str, Parts]:
+    """The same parts, EVERYWHERE in place of one that holds all of its segment: that is read faster."""
+    whole = {segment.path: segment.whole for segment in found}
+    return {path: EVERYWHERE if _holds(some, whole.get(path)) else some for path, some in parts.items()}
+
+
+def _holds(parts: Parts, whole: Part | None) -> bool:
+    return whole is not None and any(part.first <= whole.first and whole.last <= part.last for part in parts or ())
+
+
 def _joined(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
     """Segments, each from behind the one before it on: between the two lies nothing."""
     segments_of = {(segment.path.rpartition("/")[0], segment.name): segment for segment in found}
@@ -196,4 +206,4 @@ def plan(spark: SparkSession, paths: Sequence[str]) -> Mapping[str, Parts]:
         return dict.fromkeys(paths)
     found = collected(surveys(spark, paths))
     check_one_server(found)
-    return parts_of(found)
+    return uncut(parts_of(found), found)

@@ -16,7 +16,7 @@ from pgtail.spark.failures import plainly
 from pgtail.spark.output import Manifest, Output
 from pgtail.spark.place import Part, Parts
 from pgtail.spark.rowtypes import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
-from pgtail.spark.segments import Surveyed, check_one_server, collected, literal, parts_of, segments, surveys
+from pgtail.spark.segments import Surveyed, check_one_server, collected, literal, parts_of, segments, surveys, uncut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,7 +127,7 @@ class Datasets:
             manifest.number += 1
             if parts:
                 self._tell(f"decoding {len(parts)} segments")
-                self._changes(manifest, parts)
+                self._changes(manifest, uncut(parts, found))
                 self._transactions(manifest, split_at(parts, covered))
             self._relations(manifest, surveyed)
         finally:

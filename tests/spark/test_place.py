@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pgtail.errors import InputError, OptionError
 from pgtail.server.embedded import EmbeddedServer
-from pgtail.spark.place import Part, Place, within
-from pgtail.spark.segments import Surveyed, check_one_server, parts_of
+from pgtail.spark.place import EVERYWHERE, Part, Place, within
+from pgtail.spark.segments import Surveyed, check_one_server, parts_of, uncut
 from pgtail.spark.survey import survey
 from tests.servers import fresh_database
 from tests.spark import model
@@ -34,6 +34,18 @@ def test_every_place_is_read_once_unless_it_was_covered(parts: list[Part], cover
         there = any(within((part,), *place) for part in parts)
         done = any(within((part,), *place) for part in already)
         assert sum(within(some, *place) for some in wanted.values()) == (there and not done)
+
+
+@given(st.lists(PARTS, max_size=6))
+def test_a_segment_that_is_read_whole_is_not_cut(parts: list[Part]) -> None:
+    found = surveyed(parts)
+    wanted = parts_of(found)
+    for segment in found:
+        some = uncut(wanted, found).get(segment.path, ())
+        inside = [place for place in ALL if segment.whole and within((segment.whole,), *place)]
+        read = [within(wanted.get(segment.path, ()), *place) for place in inside]
+        assert [within(some, *place) for place in inside] == read
+        assert (some is EVERYWHERE) == all(read)
 
 
 @given(
