@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -82,12 +83,41 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
     settings |= conf or {}
     settings |= {name: f"{_UTC} {settings.get(name, '')}".strip() for name in _OPTIONS_OF_JVM}
     with _py4j_silent() if quiet else contextlib.nullcontext():
-        with _hushed() if quiet else contextlib.nullcontext():
-            started = _start(master, settings)
+        started = None
         try:
+            with _ctrl_c_waits(), _hushed() if quiet else contextlib.nullcontext():
+                started = _start(master, settings)
             yield started
         finally:
-            _stop(started)
+            if started is not None:
+                _stop(started)
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C is raised when the body has ended, a second one at once: a JVM given up in its start would never end."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    came = 0
+
+    def wait(number: int, frame: object) -> None:
+        nonlocal came
+        came += 1
+        if came > 1:
+            raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, wait)
+    except ValueError:  # not in the main thread, which alone is interrupted
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

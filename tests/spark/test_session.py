@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -14,7 +15,7 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import java
-from pgtail.spark.session import _hushed, check_installed
+from pgtail.spark.session import _ctrl_c_waits, _hushed, check_installed
 from tests.spark.quick import QUICK
 
 
@@ -120,3 +121,19 @@ def test_of_a_start_that_fails_what_was_written_is_shown_unless_the_reason_is_kn
     with pytest.raises(OptionError, match="the gateway exited"):
         fails(b"no JVM\n", OptionError("the gateway exited"))
     assert capfd.readouterr().err == "no JVM\n"
+
+
+def interrupted(times: int, done: list[str]) -> None:
+    with _ctrl_c_waits():
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        done.append("started")
+
+
+@pytest.mark.parametrize(("times", "started"), [(1, ["started"]), (2, [])])
+def test_ctrl_c_waits_until_the_jvm_has_started_and_a_second_one_does_not(times: int, started: list[str]) -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(times, done)
+    assert done == started
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
