@@ -40,7 +40,10 @@ def test_killed_again_and_again(newest_server: EmbeddedServer) -> None:
 def test_it_creates_the_slot_and_goes_on(database: Database, tmp_path: Path) -> None:
     database.execute(*SCHEMA)
     first = record(database, tmp_path / "c", "--until", "now")
-    assert (first.status, "slot cap was created: it stays, and holds WAL, until pgtail slot drop cap" in first.stderr) == (0, True)
+    assert (
+        first.status,
+        "slot cap was created: it stays, and holds WAL, until pgtail slot drop cap" in first.stderr,
+    ) == (0, True)
     database.execute("SELECT pg_create_logical_replication_slot('truth', 'pgoutput')")
     database.execute(*[f"INSERT INTO t VALUES ({i}, 'row {i}')" for i in range(10)])
     assert record(database, tmp_path / "c", "--until", "now").status == 0
