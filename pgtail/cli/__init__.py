@@ -43,6 +43,10 @@ SUMMARIES: Final = {
 """Module -> its first sentence once more, so that --help need not load it; a test compares."""
 
 
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C where nothing had begun yet, as shells have it."""
+
+
 class Commands(click.Group):
     """A group that imports a command's module when the command is used; `modules` has them by name."""
 
@@ -74,6 +78,12 @@ class Commands(click.Group):
             for close in difflib.get_close_matches(args[0], self._modules, 1):
                 raise click.UsageError(f"{error.message} Did you mean {close}?", ctx) from None
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # the command had not begun: else it would have ended in its own way
+            raise SystemExit(INTERRUPTED) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = self._modules.get(cmd_name)

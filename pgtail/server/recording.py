@@ -39,8 +39,15 @@ def prepare_recording(request: Request, known: Known, connection: Connection, *,
     _check_position(known, connection)
     if not allow_gap:
         _check_follows(request.slot, slot, known)
-    start = known.position if slot is not None and known.position > (slot.confirmed_flush_lsn or 0) else None
-    return prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
+    stands = None if slot is None else slot.confirmed_flush_lsn or 0
+    start = known.position if stands is not None and known.position > stands else None
+    plan = prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
+    if known.position and (stands is None or stands > known.position):
+        begins = "where the new slot begins" if stands is None else lsn_text(stands)
+        plan.warnings.append(
+            f"the capture gets a gap: what was committed between {lsn_text(known.position)} and {begins} is not in it"
+        )
+    return plan
 
 
 def head_of(plan: Plan, identity: Identity) -> dict[str, str]:

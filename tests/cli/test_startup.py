@@ -10,8 +10,9 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from pgtail.cli import SUMMARIES
+from pgtail.cli import SUMMARIES, main
 
 PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
 HEAVY = {"rich", "psycopg", "orjson", "pyspark"}
@@ -80,3 +81,12 @@ def test_what_cannot_be_written_is_said(arguments: list[str]) -> None:
         4,
         "pgtail: error: cannot write to standard output: No space left on device\n",
     )
+
+
+def test_ctrl_c_before_anything_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pgtail.cli.import_module", interrupted)
+    result = CliRunner().invoke(main, ["decode", "x"])
+    assert (result.exit_code, result.output) == (130, "")
