@@ -89,8 +89,7 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
                 started = _start(master, settings)
             yield started
         finally:
-            if started is not None:
-                _stop(started)
+            _stop(started)
 
 
 @contextlib.contextmanager
@@ -115,7 +114,8 @@ def _ctrl_c_waits() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if signal.getsignal(signal.SIGINT) is wait:  # Spark has one of its own, which cancels jobs
+            signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt
 
@@ -191,13 +191,14 @@ def _hushed() -> Iterator[None]:
             os.close(own)
 
 
-def _stop(started: SparkSession) -> None:
-    """Stop the session and wait for the end of the JVM, which ends with its standard input."""
+def _stop(started: SparkSession | None) -> None:
+    """Stop the session, where there is one, and wait for the end of the JVM, which ends with its standard input."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    with contextlib.suppress(Exception):
-        started.stop()
+    if started is not None:
+        with contextlib.suppress(Exception):
+            started.stop()
     if gateway is None:
         return
     with contextlib.suppress(Exception):

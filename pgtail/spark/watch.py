@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -48,8 +49,10 @@ def watch(
         query = trigger.start()
         try:
             query.awaitTermination()
-        finally:
-            query.stop()
+        except BaseException:
+            with contextlib.suppress(Exception):  # Ctrl-C may have cost the connection over which it would be told
+                query.stop()
+            raise
 
 
 def _paths(spark: SparkSession, capture: str) -> DataFrame:

@@ -133,7 +133,11 @@ def interrupted(times: int, done: list[str]) -> None:
 @pytest.mark.parametrize(("times", "started"), [(1, ["started"]), (2, [])])
 def test_ctrl_c_waits_until_the_jvm_has_started_and_a_second_one_does_not(times: int, started: list[str]) -> None:
     done: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        interrupted(times, done)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the session of other tests has another
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(times, done)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done == started
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
