@@ -38,6 +38,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything below this folder is of Spark; with `--dist loadgroup` one process has all of it."""
     here = Path(__file__).parent
