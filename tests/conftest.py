@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,21 @@ def pytest_configure() -> None:
 def pytest_report_header() -> list[str]:
     """Say which servers the tests run against."""
     return [f"{name}: PostgreSQL {found.version} in {found.bindir}" for name, found in installations().items()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup` one process has all tests of Spark, which share a session.
+
+    The marks for it (tests/spark/conftest.py) are read by pytest-xdist 3.8 in a hook that pytest 9.2 passes over.
+    """
+    from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith("tests/spark/") else str(super()._split_scope(nodeid))
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")
