@@ -1,7 +1,8 @@
-"""`pgtail decode`, run in this process (the command's own code, without a new interpreter) or as the real command."""
+"""pgtail's commands, run in this process (a command's own code, without a new interpreter) or as the real program."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
-from click.testing import CliRunner
+import pytest
 
 from pgtail.cli import main
 
@@ -41,20 +42,30 @@ def decode(
     input: bytes | None = None,  # noqa: A002 -- as subprocess.run calls it
     name: str = "decode",
 ) -> Result:
-    """Run the command's code here, or that of another one with the same options.
-
-    It writes with -f, for the runner's standard output is no file.
-    """
+    """Run the command's code here, or that of another one with the same options."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "out")
         if input is not None:
             given = Path(folder, "input")
             given.write_bytes(input)
             arguments = (*arguments, given)
         output = [] if "--format-string" in arguments else ["-o", "json"]
-        command = [name, *output, "-f", str(out), *map(str, arguments)]
-        result = CliRunner().invoke(main, command, catch_exceptions=False)
-        return Result(result.exit_code, out.read_bytes() if out.exists() else b"", result.stderr)
+        return here(name, *output, *arguments)
+
+
+def here(*arguments: str | Path, **variables: str) -> Result:
+    """Run a command's code here, with these variables; unlike click's runner with files that have descriptors."""
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+", errors="backslashreplace") as errors,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as end:
+            main(list(map(str, arguments)), prog_name="pgtail")
+        out.seek(0)
+        errors.seek(0)
+        return Result(int(end.value.code or 0), bytes(out.buffer.read()), errors.read())
 
 
 def command(

@@ -95,7 +95,8 @@ class Commands(click.Group):
 
 def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from pgtail.cli.standard import exit_statuses, put
+        from pgtail.cli.sinks import put
+        from pgtail.cli.standard import exit_statuses
         from pgtail.compiled import how_rows_run
 
         with exit_statuses():

@@ -17,7 +17,8 @@ def command(shell: str) -> None:
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
     from pgtail.cli import main
-    from pgtail.cli.standard import exit_statuses, put
+    from pgtail.cli.sinks import put
+    from pgtail.cli.standard import exit_statuses
 
     completion = get_completion_class(shell)
     assert completion is not None  # click knows the three

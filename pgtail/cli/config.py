@@ -35,7 +35,8 @@ def command(ctx: click.Context, output: str) -> None:
     import json
 
     from pgtail.cli.settings import SETTINGS, config_file, settings, usual_file, variable
-    from pgtail.cli.standard import exit_statuses, put, say
+    from pgtail.cli.sinks import put
+    from pgtail.cli.standard import exit_statuses, say
     from pgtail.outputs.escape import escape
 
     file = config_file(os.environ)

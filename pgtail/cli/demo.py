@@ -67,11 +67,12 @@ def _show(server: EmbeddedServer) -> None:
 
 def _serve(server: EmbeddedServer) -> None:
     """Keep the server alive and busy."""
+    from pgtail.cli.sinks import put
     from pgtail.server.shop import DATABASE, SLOT, endless_business
 
     conninfo = shlex.quote(server.conninfo(DATABASE))
     pgtail = "pgtail" if shutil.which("pgtail") else f"{shlex.quote(sys.executable)} -m pgtail"
-    click.echo(
+    put(
         f"""
 The server runs until Ctrl-C. In another terminal, try:
 

@@ -119,3 +119,10 @@ def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
         yield FileSink(fd, file)
     finally:
         os.close(fd)
+
+
+def put(line: str) -> None:
+    """A line of a command whose output is short, on standard output. Raises ClosedPipe and OutputError."""
+    with open_sink(None) as sink:
+        sink.write(f"{line}\n".encode("utf-8", "backslashreplace"))
+        sink.flush()

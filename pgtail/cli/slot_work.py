@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from pgtail.cli.connecting import connector_of
-from pgtail.cli.standard import put, say
+from pgtail.cli.sinks import put
+from pgtail.cli.standard import say
 from pgtail.errors import OptionError
 from pgtail.outputs.escape import escape
 from pgtail.server import facts, slotlist, slotwork

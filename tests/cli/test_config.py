@@ -10,14 +10,13 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from pgtail.cli import COMMANDS, main
 from pgtail.cli.settings import SETTINGS, Configured, ConfiguredArgument, key_of, unset, variable
 from pgtail.outputs import OUTPUTS
 from pgtail.redaction import MASK
 from tests.corpus import capture
-from tests.decoding import command, decode
+from tests.decoding import Result, command, decode, here
 from tests.encode import begin, commit, insert, recvlogical, relation
 from tests.server.tailing import COMMAND
 from tests.servers import Database
@@ -40,10 +39,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def config(*arguments: str, **variables: str) -> Any:
+def config(*arguments: str, **variables: str) -> Result:
     """`pgtail config`, run here."""
-    result = CliRunner().invoke(main, ["config", *arguments], env=variables, catch_exceptions=False)
-    assert result.exit_code == 0, result.stderr
+    result = here("config", *arguments, **variables)
+    assert result.status == 0, result.stderr
     return result
 
 
@@ -89,12 +88,9 @@ def test_redaction_and_its_key_from_the_file(file: Path, tmp_path: Path) -> None
     assert values(*flags) == hashed
 
 
-def test_inspect_masks_what_the_file_says_and_shows_every_message_all_the_same(file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_inspect_masks_what_the_file_says_and_shows_every_message_all_the_same(file: Path) -> None:
     file.write_text('redact = ["v"]\ntable = ["other"]\n')
-    ran = CliRunner().invoke(main, ["inspect", "-o", "json", "-f", str(out), str(RECV)], catch_exceptions=False)
-    assert ran.exit_code == 0
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines = decode(RECV, name="inspect").objects
     assert {"Begin", "Commit", "Relation", "Insert"} <= {line["kind"] for line in lines}
     cells = [field for line in lines for field in line["fields"] if field.get("column") == "v" and "(" in field["type"]]
     assert {(field["hex"], field["value"]) for field in cells} == {(None, MASK)}
@@ -143,11 +139,11 @@ def test_spark_refuses_where_values_are_to_be_masked(file: Path, tmp_path: Path)
     """Its tables hold the values."""
     file.write_text('redact = ["v"]\n')
     out = tmp_path / "out"
-    result = CliRunner().invoke(main, ["spark", "changes", str(tmp_path), str(out)])
-    assert result.exit_code == 2
+    result = here("spark", "changes", tmp_path, out)
+    assert result.status == 2
     assert f"{file}: redact: pgtail spark masks nothing" in result.stderr
     assert not list(out.glob("**/*.parquet"))
-    assert CliRunner().invoke(main, ["spark", "changes", "--help"]).exit_code == 0
+    assert here("spark", "changes", "--help").status == 0
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------
@@ -211,12 +207,12 @@ def test_a_file_that_cannot_be_read_is_not_passed_over(file: Path, monkeypatch: 
     file.symlink_to(file.with_name("gone"))
     for wrong in (file, file.parent):
         monkeypatch.delenv("PGTAIL_CONFIG", raising=False)
-        result = CliRunner().invoke(main, ["config"], env={"PGTAIL_CONFIG": str(wrong)} if wrong != file else {})
-        assert result.exit_code == 2
+        result = here("config", **({"PGTAIL_CONFIG": str(wrong)} if wrong != file else {}))
+        assert result.status == 2
         assert f"pgtail: error: {wrong}: " in result.stderr
     file.unlink()
     file.write_text("x = " + "[" * 5000)
-    assert CliRunner().invoke(main, ["config"]).exit_code == 2
+    assert here("config").status == 2
 
 
 def test_a_folder_that_may_not_be_searched_is_not_passed_over(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +220,8 @@ def test_a_folder_that_may_not_be_searched_is_not_passed_over(file: Path, monkey
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "lstat", lstat)  # root may search all
-    result = CliRunner().invoke(main, ["config"])
-    assert (result.exit_code, f"{file}: Permission denied" in result.stderr) == (2, True)
+    result = here("config")
+    assert (result.status, f"{file}: Permission denied" in result.stderr) == (2, True)
 
 
 # -- pgtail config -----------------------------------------------------------------------------------------------------
@@ -241,7 +237,7 @@ def test_config_shows_what_is_in_force_and_where_it_comes_from(file: Path) -> No
         "redact": {"value": ["v", "w"], "from": f"{file}, PGTAIL_REDACT"},
         "max-rows": {"value": 3, "from": str(file)},
     }
-    lines = config(PGTAIL_SLOT="other").stdout.splitlines()
+    lines = config(PGTAIL_SLOT="other").stdout.decode().splitlines()
     assert lines[0] == f"config file  {file}"
     assert 'slot             "other"   from PGTAIL_SLOT' in lines
     assert f"max-rows         3   from {file}" in lines
@@ -266,8 +262,9 @@ def test_config_never_shows_a_password(file: Path, dsn: str) -> None:
     file.write_text(f'dsn = "{dsn}"\n')
     for arguments in ((), ("-o", "json")):
         result = config(*arguments)
-        assert "hunter2" not in result.output
-        assert "host=h" in result.stdout or "cannot read it" in result.stdout
+        shown = result.stdout.decode()
+        assert "hunter2" not in shown + result.stderr
+        assert "host=h" in shown or "cannot read it" in shown
 
 
 def test_bytes_that_are_no_text_are_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,10 +276,10 @@ def test_bytes_that_are_no_text_are_shown_all_the_same(monkeypatch: pytest.Monke
 def test_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PGTAIL_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert f"config file  none (looked for {tmp_path}/pgtail/config.toml)" in config().stdout
+    assert f"config file  none (looked for {tmp_path}/pgtail/config.toml)" in config().stdout.decode()
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")  # is to be ignored, says the specification
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert f"{tmp_path}/.config/pgtail/config.toml" in config().stdout
+    assert f"{tmp_path}/.config/pgtail/config.toml" in config().stdout.decode()
 
 
 def test_an_environment_without_settings() -> None:

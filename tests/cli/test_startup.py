@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -81,6 +82,15 @@ def test_what_cannot_be_written_is_said(arguments: list[str]) -> None:
         4,
         "pgtail: error: cannot write to standard output: No space left on device\n",
     )
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["config"], ["completion", "bash"]])
+def test_what_nobody_reads_ends_quietly(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        ran = subprocess.run([*PROGRAM, *arguments], stdout=pipe, stderr=subprocess.PIPE, check=False, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_ctrl_c_before_anything_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
