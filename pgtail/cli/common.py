@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 TEMPLATE: Final = "--format-string"
 SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
 """The outputs that tell apart what was not committed."""
-UNESCAPED: Final = ("json", "json-tx", "wal2json", "wal2json-v1", "debezium", "csv")
-"""The outputs that write characters as other programs want them."""
 
 
 def wants_color(choice: str, *, terminal: bool) -> bool:
@@ -73,11 +71,13 @@ def build_output(
 def _harmless(sink: Sink, output: str, tell: Callable[[str], None]) -> Sink:
     """The sink; where it is a terminal, with what keeps the output's values from driving it."""
     from pgtail.cli.sinks import FileSink
+    from pgtail.outputs import OUTPUTS
     from pgtail.outputs.harmless import Harmless
 
-    if output not in UNESCAPED or not (isinstance(sink, FileSink) and os.isatty(sink.fd)):
+    hidden = OUTPUTS[output].hidden
+    if hidden == "spelled out" or not (isinstance(sink, FileSink) and os.isatty(sink.fd)):
         return sink
-    return Harmless(sink, tell, json=output != "csv")
+    return Harmless(sink, tell, json=hidden == "as they are in JSON")
 
 
 def masked(output: Output, options: dict[str, Any]) -> Output:

@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from pgtail.cli.progress import SMALL
+from pgtail.outputs import OUTPUTS
 from tests.corpus import capture
 from tests.decoding import command, decode
 from tests.encode import UNCHANGED, begin, commit, delete, insert, message, recvlogical, relation, truncate, update
@@ -141,9 +142,9 @@ def on_a_terminal(*arguments: str | Path) -> str:
     return seen[:-1].decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("name", ["json", "json-tx", "wal2json", "wal2json-v1", "debezium", "csv", "sql"])
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> None:
-    value = "\x1b]0;title\x07 \x9b31m \u202e \u00e4 \u20ac"
+    value = "\x1b]0;title\x07 \x9b31m \u202e \x7f \u00e4 \u20ac"
     dump = tmp_path / "dump"
     dump.write_bytes(recvlogical(relation(), begin(), insert("1", value), commit()))
     seen = on_a_terminal("-o", name, "--color", "never", dump)
