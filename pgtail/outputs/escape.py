@@ -5,7 +5,6 @@ What drives a terminal, what reorders a line and what cannot be seen is shown as
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Final
 
@@ -39,7 +38,7 @@ def escape(text: str) -> str:
 
 def in_json(text: str) -> str:
     r"""JSON on one line with hidden characters as \uNNNN: the same to who reads it, and harmless on a terminal."""
-    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    return _HIDDEN.sub(_in_units, text)
 
 
 def hides(text: str) -> bool:
@@ -65,3 +64,12 @@ def _spelled(match: re.Match[str]) -> str:
     if code < 0x80:
         return _SHORT.get(char) or f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _in_units(match: re.Match[str]) -> str:
+    """The character's UTF-16 units: one, or two surrogates."""
+    code = ord(match[0])
+    if code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 | code >> 10:04x}\\u{0xDC00 | code & 0x3FF:04x}"
