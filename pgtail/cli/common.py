@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,11 +38,23 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def to_terminal(options: Mapping[str, Any]) -> bool:
+    """Whether a command without `file`, or with none given, writes to a terminal."""
+    return options.get("file") is None and sys.stdout is not None and sys.stdout.isatty()
+
+
 def palette_of(options: dict[str, Any], *, terminal: bool) -> Palette:
     """The colours that the options ask for. Raises OptionError."""
     from pgtail.outputs.table_style import palette
 
     return palette(color=wants_color(options["color"], terminal=terminal), colors=options["colors"] or "")
+
+
+def report_palette(options: dict[str, Any]) -> Palette | None:
+    """The colours of a report for people; None where the options, or a pipe, want JSON. Raises OptionError."""
+    terminal = to_terminal(options)
+    palette = palette_of(options, terminal=terminal)
+    return palette if (options["output"] or ("table" if terminal else "json")) == "table" else None
 
 
 def build_output(
@@ -57,7 +69,7 @@ def build_output(
     from pgtail.outputs.escape import escape
     from pgtail.outputs.template import Template
 
-    terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
+    terminal = to_terminal(options)
     name = TEMPLATE if options["format_string"] is not None else options["output"] or ("table" if terminal else "json")
     _check_shows(options, name)
     more = format_options(options, name, sink, database)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
 
-from pgtail.cli.common import palette_of
+from pgtail.cli.common import report_palette
 from pgtail.cli.connecting import connector_of
 from pgtail.cli.sinks import open_sink
 from pgtail.outputs.amounts import counted
@@ -30,10 +29,9 @@ _WORDS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 
 def show(options: dict[str, Any]) -> int:
     """Examine, write what was found, and return the exit status. Raises PgtailError, and ClosedPipe."""
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    palette = palette_of(options, terminal=terminal)
+    palette = report_palette(options)
     report = examine(connector_of(options))
-    if (options["output"] or ("table" if terminal else "json")) == "json":
+    if palette is None:
         text = _json(report)
     else:
         text = render(report, palette, width=shutil.get_terminal_size((100, 24)).columns)

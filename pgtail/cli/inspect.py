@@ -162,19 +162,16 @@ class Inspect:
         return self._damaged
 
     def _open_view(self, sink: FileSink) -> View:
-        import sys
-
-        from pgtail.cli.common import wants_color
+        from pgtail.cli.common import to_terminal, wants_color
         from pgtail.outputs.bytes_view import JsonView, TextView
 
         options = self._options
         if options["output"] == "json":
             return JsonView(sink)
-        terminal = options["file"] is None and sys.stdout.isatty()
         return TextView(
             sink,
             width=shutil.get_terminal_size((120, 24)).columns,
-            color=wants_color(options["color"], terminal=terminal),
+            color=wants_color(options["color"], terminal=to_terminal(options)),
             most_bytes=options["max_bytes"],
             colors=options["colors"] or "",
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from pgtail.cli.common import palette_of
+from pgtail.cli.common import report_palette, to_terminal
 from pgtail.cli.connecting import connector_of
 from pgtail.cli.sinks import FileSink, open_sink
 from pgtail.cli.slot_view import render
@@ -31,17 +30,16 @@ _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[K", "\x1b[J"
 def show(options: dict[str, Any]) -> None:
     """Write what the options of `slot list` ask for. Raises PgtailError, and ClosedPipe where nobody reads it."""
     connector = connector_of(options)
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    as_json = (options["output"] or ("table" if terminal else "json")) == "json"
-    palette = palette_of(options, terminal=terminal)
+    terminal = to_terminal(options)
+    palette = report_palette(options)
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
         if not options["watch"]:
-            _write(sink, _json(_ask(connector)) if as_json else _table(_ask(connector), palette))
+            _write(sink, _json(_ask(connector)) if palette is None else _table(_ask(connector), palette))
             return
-        with _screen(sink) if terminal and not as_json else contextlib.nullcontext():
+        with _screen(sink) if terminal and palette is not None else contextlib.nullcontext():
             while True:
                 reports = _ask(connector)
-                if as_json:
+                if palette is None:
                     _write(sink, _json(reports))
                 elif terminal:
                     _write(sink, _page(_table(reports, palette), options["interval"]))

@@ -58,9 +58,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     pgtail stats --slot audit shop
     pgtail stats shop --for 60s -o json | jq '.tables[0]'
     """
-    import sys
-
-    from pgtail.cli.common import palette_of, redaction_of
+    from pgtail.cli.common import redaction_of, report_palette
     from pgtail.cli.sinks import check_not_read, open_sink
     from pgtail.cli.standard import exit_statuses
     from pgtail.stats.gather import Statistics
@@ -68,9 +66,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     with exit_statuses():
         check_not_read(options["file"], sources)
         stats = Statistics(redaction_of(options))
-        terminal = options["file"] is None and sys.stdout is not None and sys.stdout.isatty()
-        as_json = (options["output"] or ("table" if terminal else "json")) == "json"
-        palette = palette_of(options, terminal=terminal)
+        palette = report_palette(options)
         run = _over(sources, options, stats)
         # What cannot be written to is told before anything is gathered; what stood there stays as long.
         with open_sink(options["file"], append=True) as sink:
@@ -78,9 +74,9 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
                 damaged = run()
             except (InputError, ServerError):
                 if stats.tables or stats.transactions.count:
-                    _write(stats, options, sink, None if as_json else palette)
+                    _write(stats, options, sink, palette)
                 raise
-            _write(stats, options, sink, None if as_json else palette)
+            _write(stats, options, sink, palette)
     raise SystemExit(1 if damaged else 0)
 
 

@@ -14,8 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.cli import SUMMARIES, main
+from tests.corpus import capture
 
 PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
+RECV = capture("Z_small", "p1").forms["recv.bin"]
 HEAVY = {"rich", "psycopg", "orjson", "pyspark"}
 ROUNDS = 9
 
@@ -91,6 +93,17 @@ def test_what_nobody_reads_ends_quietly(arguments: list[str]) -> None:
     with os.fdopen(writer, "wb") as pipe:
         ran = subprocess.run([*PROGRAM, *arguments], stdout=pipe, stderr=subprocess.PIPE, check=False, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["config"], ["decode", RECV], ["inspect", RECV], ["stats", RECV]],
+    ids=lambda all_: all_[0],
+)
+def test_a_closed_standard_output_is_said(arguments: list[str | Path]) -> None:
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh"]
+    ran = subprocess.run([*shell, *PROGRAM, *arguments], stderr=subprocess.PIPE, check=False, text=True)
+    assert (ran.returncode, ran.stderr) == (4, "pgtail: error: cannot write to standard output: it is closed\n")
 
 
 def test_ctrl_c_before_anything_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
