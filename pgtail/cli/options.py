@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pgtail.cli.settings import Configured
+from pgtail.cli.settings import MOST_DIGITS, Configured
 from pgtail.outputs import OUTPUTS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,7 +30,7 @@ def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
 
 def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     """A number, or 0 for no limit (None)."""
-    if not value.isdecimal() or len(value) > 18:  # Python refuses to read very many digits
+    if not value.isdecimal() or len(value) > MOST_DIGITS:
         raise click.BadParameter(f"{value!r} is no number; 0 is for no limit", ctx, param)
     return int(value) or None
 

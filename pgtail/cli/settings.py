@@ -38,11 +38,12 @@ SETTINGS: Final[dict[str, Kind]] = {
 """Each is the long name of an option, dsn that of an argument. In a variable a "list" has commas between its items, and
 what is "one by one" is a single item."""
 
+MOST_DIGITS: Final = 18
+"""No number of an option has more; Python refuses to read very many."""
+
 ADDED: Final = frozenset(("redact",))
 """What flags add to, instead of taking its place."""
 
-_DIGITS: Final = 18
-"""No number has more; Python refuses to read very many."""
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _META: Final = "pgtail.settings"
 
@@ -259,7 +260,7 @@ def _from_variable(key: str, kind: Kind, text: str) -> Setting:
             raise SettingError(f"{origin}: expected 1 or 0, true or false, yes or no, on or off")
         return Setting(text.lower() in _YES, origin)
     if kind == "number":
-        if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
             raise SettingError(f"{origin}: expected a number from 0 on")
         return Setting(int(text), origin)
     if kind == "list" and key != "redact":  # that has commas of its own, and quotes
