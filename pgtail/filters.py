@@ -142,8 +142,8 @@ class Filter:
         self.where = [Where(text, redaction) for text in where]
         self.redaction = redaction
         self.not_sent = 0
-        self.left_out: list[str] = []
-        """The tables of which nothing passed because of their names."""
+        self.left_out: dict[str, None] = {}
+        """The tables of which nothing passed because of their names, in the order in which they came."""
         self._known: dict[int, bool] = {}
 
     @property
@@ -198,9 +198,8 @@ class Filter:
             known = self._known[relation.version] = (
                 not self._tables or any(_matches(relation, pattern) for pattern in self._tables)
             ) and not any(_matches(relation, pattern) for pattern in self._exclude)
-            name = f"{relation.schema}.{relation.name}"
-            if not known and relation.seen and name not in self.left_out:
-                self.left_out.append(name)
+            if not known and relation.seen:
+                self.left_out[f"{relation.schema}.{relation.name}"] = None
         return known
 
     def _where_passes(self, change: RowChange) -> bool:

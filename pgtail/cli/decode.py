@@ -99,7 +99,7 @@ class Decode:
                 assembler.close()
         tell_filter(filter_)
         if filter_.no_table_passed:
-            self._tell(f"note: --table and --exclude leave nothing: what came is of {_some(filter_.left_out)}")
+            self._tell(f"note: --table and --exclude leave nothing: what came is of {_some(list(filter_.left_out))}")
         return self._damaged or pipeline.damaged
 
     def _output(self, sink: Target) -> Output:
