@@ -37,7 +37,7 @@ def pytest_report_header() -> list[str]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadgroup` one process has all tests of Spark, which share a session.
 
-    The marks for it (tests/spark/conftest.py) are read by pytest-xdist 3.8 in a hook that pytest 9.2 passes over.
+    Marks for that are read by pytest-xdist 3.8 in a hook that pytest 9.2 passes over.
     """
     from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
