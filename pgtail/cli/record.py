@@ -9,7 +9,14 @@ import click
 from click.core import ParameterSource
 
 from pgtail.cli.options import dump_options, verbose_option
-from pgtail.cli.stream_options import content_options, end_options, publication_options, server_options, size
+from pgtail.cli.stream_options import (
+    content_options,
+    duration,
+    end_options,
+    publication_options,
+    server_options,
+    size,
+)
 from pgtail.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,6 +31,14 @@ if TYPE_CHECKING:
 
 
 _OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until", "two_phase", "binary")
+
+
+def _age(text: str) -> float:
+    """Seconds, but not none. Raises BadParameter."""
+    seconds = duration(text)
+    if not seconds:
+        raise click.BadParameter(f"{text} is not more than 0")
+    return seconds
 
 
 @click.command("record", context_settings={"help_option_names": ["--help"]})
@@ -52,18 +67,18 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until"
 )
 @click.option(
     "--segment-age",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
+    type=_age,
+    default="60s",
     show_default=True,
-    metavar="SECONDS",
-    help="Close a segment that is so old, so that its readers see it.",
+    metavar="TIME",
+    help="Close a segment that is so old, so that its readers see it: 60, 60s, 5m, 1h.",
 )
 @click.option(
     "--sync-interval",
-    type=click.FloatRange(min=0),
-    default=1.0,
+    type=duration,
+    default="1s",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Bring what came to the disk, and acknowledge it, so often.",
 )
 @click.option("--compress/--no-compress", default=True, help="Write gzip; the default.")

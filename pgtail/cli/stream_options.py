@@ -58,7 +58,7 @@ def server_options(function: F) -> F:
 
 def duration(text: str) -> float:
     """Seconds, with a unit or without: 30s, 500ms, 2m. Raises BadParameter."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?", text)
+    match = re.fullmatch(r"(\d*\.?\d+)\s*(ms|s|min|m|h)?", text)
     if match is None:
         raise click.BadParameter(f"{text!r} is no time such as 30s, 500ms or 2m")
     return float(match[1]) * _SECONDS[match[2] or "s"]

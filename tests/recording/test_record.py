@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from pgtail.captures.position import FILE
+from pgtail.cli.record import command as record_command
 from pgtail.server.embedded import EmbeddedServer
 from pgtail.wire.scalars import parse_lsn
-from tests.decoding import Result, command
+from tests.decoding import Result, command, here
 from tests.recording.captures import segments
 from tests.recording.torture import torture
 from tests.server.tailing import stream, wait_for
@@ -87,6 +88,29 @@ def test_what_is_acknowledged_is_on_the_disk_and_idle_positions_too(newest_datab
     assert idle > after
     assert record(database, tmp_path / "c", "--until", "now").status == 0
     assert confirmed(database) >= idle
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5", 5), ("0.7", 0.7), (".05", 0.05), ("90s", 90), ("500ms", 0.5), ("5m", 300), ("1h", 3600)]
+)
+def test_times_are_seconds_or_have_a_unit(text: str, seconds: float) -> None:
+    given = ["-D", "c", "--segment-age", text, "--sync-interval", text]
+    options = record_command.make_context("record", given).params
+    assert (options["segment_age"], options["sync_interval"]) == (seconds, seconds)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "words"),
+    [
+        ("--segment-age", "soon", "'soon' is no time such as 30s, 500ms or 2m"),
+        ("--segment-age", "-1", "'-1' is no time such as 30s"),
+        ("--segment-age", "0ms", "0ms is not more than 0"),
+        ("--sync-interval", "5 days", "'5 days' is no time such as 30s"),
+    ],
+)
+def test_what_is_no_time(option: str, text: str, words: str) -> None:
+    result = here("record", "-D", "c", option, text)
+    assert (result.status, f"Invalid value for '{option}': {words}" in result.stderr) == (2, True), result.stderr
 
 
 def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
