@@ -1,5 +1,5 @@
 """Floor 7, `python -m pgtail`: the command line without its script."""
 
-from pgtail.cli import main
+from pgtail.entry import main
 
-main(prog_name="pgtail")
+main()

@@ -40,6 +40,7 @@ FLOORS = {
     "pipeline": 6,
     "spark": 7,
     "cli": 7,
+    "entry": 7,
     "__main__": 7,
 }
 """The floor of each folder and file directly below the package."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from pgtail import __version__
+from pgtail.entry import INTERRUPTED
 
 COMMANDS: Final = {
     "stream": "pgtail.cli.stream",
@@ -41,10 +42,6 @@ SUMMARIES: Final = {
     "pgtail.cli.completion": "Print the completion script of a shell.",
 }
 """Module -> its first sentence once more, so that --help need not load it; a test compares."""
-
-
-INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C where nothing had begun yet, as shells have it."""
 
 
 class Commands(click.Group):

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
@@ -113,3 +114,25 @@ def test_ctrl_c_before_anything_has_begun(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("pgtail.cli.import_module", interrupted)
     result = CliRunner().invoke(main, ["decode", "x"])
     assert (result.exit_code, result.output) == (130, "")
+
+
+@pytest.mark.parametrize("way", ["script", "module"])
+def test_ctrl_c_while_click_is_loaded(way: str) -> None:
+    [script] = entry_points(group="console_scripts", name="pgtail")
+    begins = {
+        "script": f"from {script.module} import {script.attr} as begin; begin()",
+        "module": "import runpy; runpy.run_module('pgtail', run_name='__main__')",
+    }
+    program = f"""
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+{begins[way]}
+"""
+    ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, check=False, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
