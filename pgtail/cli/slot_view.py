@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pgtail.outputs.amounts import counted
 from pgtail.outputs.escape import escape
-from pgtail.outputs.table_layout import GAP, Item, padding, width_of, wrap
+from pgtail.outputs.table_layout import GAP, Item, padding, sentence, width_of, wrap
 from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.facts import span_text
 from pgtail.server.slotlist import SlotReport
@@ -40,12 +40,30 @@ def _lines(reports: Sequence[SlotReport], width: int) -> Iterator[list[Fragment]
         beside = zip(rows, reports, details, strict=True)
         details = [[*_moved(row, report), *items] for row, report, items in beside]
         widths = _widths(rows)
+        if _NARROWEST_NAME + _beside(widths) > width:
+            yield from _stacked(reports, width)
+            return
     widths[0] = max(min(widths[0], width - _beside(widths)), _NARROWEST_NAME)
     yield [padding(_MARGIN), *_row(_TITLES, ["dim"] * len(_TITLES), widths)]
     for report, row, items in zip(reports, rows, details, strict=True):
         yield from _headline(row, _mood(report), widths)
-        for line in wrap(items, max(width - _INDENT, 20)):
-            yield [padding(_INDENT), *line]
+        yield from _indented(items, width)
+
+
+def _stacked(reports: Sequence[SlotReport], width: int) -> Iterator[list[Fragment]]:
+    """Without columns, for which there is no room: what they hold stands in front of the rest."""
+    for report in reports:
+        mood = _mood(report)
+        slot, plugin, database, lag, held, state = _columns(report)
+        yield from wrap([(("● ", mood), (slot, "table"))], width)
+        items: list[Item] = [((plugin, "value"),), *_named([("database", database), ("lag", lag), ("WAL held", held)])]
+        items.append(sentence(state, mood, width - _INDENT))
+        yield from _indented([*items, *_details(report.facts, hidden=report.hidden)], width)
+
+
+def _indented(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
+    for line in wrap(items, max(width - _INDENT, 20)):
+        yield [padding(_INDENT), *line]
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:

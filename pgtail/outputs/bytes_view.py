@@ -23,12 +23,14 @@ from pgtail.wire.scalars import lsn_text
 
 _MARGIN: Final = 2
 _HEX_LINE: Final = 8
+_NARROW: Final = 60
+"""Cells below which a line has half as many hex digits."""
 _WIDE: Final = 110
 """Cells from which on hex digits stand apart and types are written in full."""
 _WIDEST_NAME: Final = 32
 _FEWEST_VALUES: Final = 18
 """Cells of a value, below which it stands under its name."""
-NARROWEST: Final = 60
+NARROWEST: Final = 40
 """Cells: narrower terminals are written for as if they had so many."""
 _HEX_PIECE: Final = 64 * 1024
 _BAD_BYTES: Final = 16
@@ -108,6 +110,7 @@ class TextView:
         self._width = max(width, NARROWEST)
         self._most = most_bytes
         self._wide = self._width >= _WIDE
+        self._bytes = _HEX_LINE if self._width >= _NARROW else _HEX_LINE // 2
         self._painter = Painter(palette(color=color, colors=colors))
         self._any = False
 
@@ -118,7 +121,8 @@ class TextView:
         self._write(wrap(self._head(place, damage), self._width))
         names = max([2 * field.depth + width_of(field.name) for field in fields], default=0)
         offsets = _MARGIN + len(str(place.at(place.end))) + (place.base is None)
-        columns = _Columns(self._width, offsets, min(names, _WIDEST_NAME), self._types(fields), wide=self._wide)
+        digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
+        columns = _Columns(self._width, offsets, digits, min(names, _WIDEST_NAME), self._types(fields))
         for field in fields:
             label: Item = (padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain"))
             values = [field.value, *[spaced(word, "note") for word in field.words]]
@@ -173,8 +177,8 @@ class TextView:
     ) -> Iterator[list[Fragment]]:
         shown = end if self._most is None else min(end, start + self._most)
         sign = "+" if place.base is None else ""
-        for at in range(start, shown, _HEX_LINE):
-            line = buf[at : min(at + _HEX_LINE, shown)]
+        for at in range(start, shown, self._bytes):
+            line = buf[at : min(at + self._bytes, shown)]
             digits = line.hex(" ") if self._wide else line.hex()
             yield [(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)]
         if shown < end:
@@ -201,10 +205,9 @@ class _Hidden:
 class _Columns:
     """Where the columns of one message lie."""
 
-    def __init__(self, width: int, offset: int, names: int, types: int, *, wide: bool) -> None:
+    def __init__(self, width: int, offset: int, digits: int, names: int, types: int) -> None:
         self.offset = offset
-        self.hex = 3 * _HEX_LINE - 1 if wide else 2 * _HEX_LINE
-        self.left = self.offset + GAP + self.hex + GAP
+        self.left = offset + GAP + digits + GAP
         self.names = names = min(names, width - self.left - GAP - types)
         self.types = types
         self.right = names + GAP + types + GAP

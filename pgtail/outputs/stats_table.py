@@ -8,7 +8,7 @@ from typing import Final
 from pgtail.outputs.amounts import counted, grouped, size_text, span_text
 from pgtail.outputs.escape import quoted
 from pgtail.outputs.plot import bar, plot
-from pgtail.outputs.table_layout import GAP, Item, fitting, item_width, padding, sentence, width_of, wrap
+from pgtail.outputs.table_layout import GAP, SPACE, Item, fitting, item_width, padding, sentence, width_of, wrap
 from pgtail.outputs.table_rows import Rows
 from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.outputs.table_values import ValueStyle, name
@@ -23,8 +23,10 @@ MOST_TABLES: Final = 30
 _MOST_KEYS: Final = 10
 _MOST_COLUMNS: Final = 3
 _LONGEST: Final = 3
-_NARROWEST: Final = 80
+_NARROWEST: Final = 40
 """Cells: narrower terminals are written for as if they had so many."""
+_COLUMNS: Final = 80
+"""Cells from which on the first column is cut where the others leave no room; below that they stand under it."""
 _ROOMY: Final = 90
 """Cells from which on there is room for dates."""
 _MARGIN: Final = 2
@@ -41,7 +43,7 @@ Line = list[Fragment]
 
 
 def stats_table(stats: Statistics, palette: Palette, *, width: int) -> bytes:
-    """The whole report, no line wider than so many cells (80 at least)."""
+    """The whole report, no line wider than so many cells (40 at least)."""
     painter = Painter(palette)
     view = _View(stats, max(width, _NARROWEST))
     return "".join([f"{painter.line(line)}\n" for line in view.lines()]).encode()
@@ -89,7 +91,7 @@ class _View:
         yield [("● ", "dot"), *next(lines)]
         yield from self._indented(lines)
         if found.first is not None and found.last is not None:
-            yield from self._indented(wrap(_span_of(found.first, found.last), self._inner))
+            yield from self._indented(wrap(_span_of(found.first, found.last, self._inner), self._inner))
 
     def _tables(self) -> Iterator[Line]:
         tables, total = self._stats.by_bytes(), self._stats.bytes
@@ -101,12 +103,7 @@ class _View:
         heads += [("truncates", "truncate")] if truncates else []
         heads += [("bytes", "dim"), ("share", "dim")]
         rows = [_table_row(table, total, truncates=truncates) for table in shown]
-        lines = list(self._columns(heads, rows))
-        room = self._width - max(map(item_width, lines)) - GAP
-        yield lines[0]
-        for table, line in zip(shown, lines[1:], strict=True):
-            drawn = bar(table.bytes / total, min(room, _BAR)) if total and room > 0 else ""
-            yield [*line, padding(GAP), (drawn, "lsn")] if drawn else line
+        yield from self._columns(heads, rows, [table.bytes / total for table in shown] if total else ())
         rest = tables[MOST_TABLES:]
         if rest:
             rows_of_rest = sum([table.rows for table in rest])
@@ -149,7 +146,7 @@ class _View:
         start, end = (_time(time, digits=3 if series.width < _FINE else 0) for time in (series.start, stop))
         gap = len(series.rows) - len(start) - len(end)
         shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
-        yield [padding(_MARGIN), (shown, "dim")]
+        yield from self._indented(wrap([sentence(shown, "dim", self._inner)], self._inner))
 
     def _updates(self) -> Iterator[Line]:
         tables = [table for table in self._stats.by_bytes() if table.updates][:MOST_TABLES]
@@ -203,21 +200,40 @@ class _View:
             rows.append([_who(size, widest, dated=self._width >= _ROOMY), *amounts, ((_took(size), "plain"),)])
         yield from self._columns(heads, rows)
 
-    def _columns(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[Line]:
-        """A head and rows: the first column to the left and as wide as there is room, all others to the right."""
+    def _columns(
+        self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]], shares: Sequence[float] = ()
+    ) -> Iterator[Line]:
+        """A head and rows: the first column to the left and as wide as there is room, all others to the right.
+
+        The rows' shares of 1 are drawn behind them, where there is room.
+        """
         table = [[(head,) for head in heads], *rows]
         widths = [max([item_width(row[column]) for row in table]) for column in range(len(heads))]
         others = sum(widths[1:]) + GAP * (len(heads) - 1)
+        if self._width < _COLUMNS and widths[0] + others > self._inner:
+            yield from self._stacked(heads, rows)
+            return
         widths[0] = min(widths[0], max(self._inner - others, _SHORTEST_NAME))
-        for row in table:
+        room = min(self._inner - widths[0] - others - GAP, _BAR)
+        bars = ["", *[bar(share, room) for share in shares]] if shares and room > 0 else [""] * len(table)
+        for row, drawn in zip(table, bars, strict=True):
             first = _cut(row[0], widths[0])
             line: Line = [padding(_MARGIN), *first, padding(widths[0] - item_width(first))]
             for item, width in zip(row[1:], widths[1:], strict=True):
                 line += [padding(GAP + width - item_width(item)), *item]
-            yield line
+            yield [*line, padding(GAP), (drawn, "lsn")] if drawn else line
 
-    def _words(self, text: str) -> Iterator[Line]:
-        yield from self._indented(wrap([sentence(text, "note", self._inner)], self._inner))
+    def _stacked(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[Line]:
+        """The same without columns: what they would hold stands with their names below the first."""
+        yield from self._words(*heads[0])
+        for first, *others in rows:
+            yield from self._indented(wrap([first], self._inner))
+            named = [(head, SPACE, *item) for head, item in zip(heads[1:], others, strict=True)]
+            for line in wrap(named, self._inner - _MARGIN):
+                yield [padding(2 * _MARGIN), *line]
+
+    def _words(self, text: str, style: str = "note") -> Iterator[Line]:
+        yield from self._indented(wrap([sentence(text, style, self._inner)], self._inner))
 
     def _indented(self, lines: Iterable[Line]) -> Iterator[Line]:
         for line in lines:
@@ -312,12 +328,11 @@ def _times(key: HotKey, error: int) -> str:
     return f"{grouped(key.count)} to {grouped(key.count + error)}" if error else grouped(key.count)
 
 
-def _span_of(first: Transaction, last: Transaction) -> list[Item]:
+def _span_of(first: Transaction, last: Transaction, width: int) -> list[Item]:
     items: list[Item] = []
     if first.time is not None and last.time is not None:
-        items.append(
-            ((f"{_time(first.time)} to {_time(last.time)}, {span_text(abs(last.time - first.time))}", "plain"),)
-        )
+        span = span_text(abs(last.time - first.time))
+        items.append(sentence(f"{_time(first.time)} to {_time(last.time)}, {span}", "plain", width))
     if first.lsn is not None and last.lsn is not None:
         items.append(((f"{lsn_text(first.lsn)} to {lsn_text(last.lsn)}", "lsn"),))
     return items

@@ -86,13 +86,14 @@ def _broken(item: Item, width: int) -> Generator[list[Fragment], None, list[Frag
     """One item over several lines; returns the last one, which may have room for more.
 
     It is broken between fragments, and inside one that is longer than a line. Fragments of the same style side by side
-    are one text. A fragment that is one space only separates: no line begins or ends with it.
+    are one text, unless there is a space between them: a fragment that is one space only separates, and no line begins
+    or ends with it.
     """
     line: list[Fragment] = []
     left, before = width, ""
     for text, style in item:
         size = width_of(text)
-        if left < size <= width and style != before:
+        if left < size <= width and (style != before or line[-1:] == [SPACE]):
             if line[-1:] == [SPACE]:
                 del line[-1]
             if line:

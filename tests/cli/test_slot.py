@@ -88,11 +88,13 @@ def test_a_table_stays_within_the_width_and_says_the_same(newest_database: Datab
     database.execute("INSERT INTO t VALUES (1, 'x')")
     database.query("SELECT pg_create_physical_replication_slot('phys', true)")
     try:
-        for width in (80, 160):
+        for width in (40, 60, 80, 160):
             out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", env={"COLUMNS": str(width)})
             assert max(map(len, out.splitlines())) <= width
             words = " ".join(out.split())
-            assert f"● audit pgoutput {database.name}" in words
+            assert f"● audit pgoutput {'' if width >= 80 else 'database '}{database.name}" in words
+            assert ("SLOT" in words) == (width >= 80)
+            assert re.search(r"WAL held [0-9.]+ (bytes|[kM]B)" if width < 80 else "WAL HELD", words)
             assert "inactive for" in words
             assert "two_phase" in words
             assert "● phys physical" in words
@@ -114,12 +116,12 @@ def test_what_has_no_room_beside_a_name_stands_below(newest_database: Database) 
     assert found is not None
     found.facts["database"] = "customer_production_replica_europe_west"
     lost = replace(found, slot=replace(found.slot, invalid="wal_level_insufficient"))
-    for width in (80, 160):
+    for width in (60, 80, 160):
         text = render([found, lost], PLAIN, width=width)
         assert max(map(len, text.splitlines())) <= width
         assert text.count("customer_production_replica_europe_west") == 2
         assert text.count("wal_level_insufficient") == 1
-        assert ("INVALID: " in text) == ("…" not in text) == (width == 160)
+        assert ("INVALID: " in text) == ("…" not in text) == (width != 80)
 
 
 def test_an_invalid_slot_and_a_server_without_slots(start_server: StartServer) -> None:

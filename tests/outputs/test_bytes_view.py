@@ -117,6 +117,32 @@ def test_a_relation_at_80_columns() -> None:
     )
 
 
+def test_a_begin_at_40_columns() -> None:
+    """Half as many bytes on a line; a value that has no room beside its name stands below it."""
+    assert shown(Z_SMALL, 4, width=40) == (
+        "● 4  Begin  0/5CE2DD0  byte 54  46 bytes\n"
+        "   54  77        frame             Byte1\n"
+        "                   'w'  XLogData\n"
+        "   55  00000000  start of WAL data\n"
+        "   59  05ce2dd0                    Int64\n"
+        "                   0/5CE2DD0\n"
+        "   63  00000000  end of WAL        Int64\n"
+        "   67  05ce2dd0    0/5CE2DD0\n"
+        "   71  000303bb  server clock      Int64\n"
+        "   75  3a7efbea    2026-11-20\n"
+        "                   22:06:45.300202Z\n"
+        "   79  42        tag               Byte1\n"
+        "                   'B'  Begin\n"
+        "   80  00000000  final_lsn         Int64\n"
+        "   84  05ce2f30    0/5CE2F30\n"
+        "   88  000303bb  commit_time       Int64\n"
+        "   92  3a7efa42    2026-11-20\n"
+        "                   22:06:45.299778Z\n"
+        "   96  00000544  xid               Int32\n"
+        "                   1348\n"
+    )
+
+
 @pytest.mark.parametrize("source", captures(), ids=str)
 def test_the_fields_of_every_message_cover_all_its_bytes(source: Capture) -> None:
     for seen in inspected(source, 48):
@@ -131,7 +157,7 @@ def test_the_fields_of_every_message_cover_all_its_bytes(source: Capture) -> Non
 @pytest.mark.parametrize("scenario", ["A_names", "A_types", "A_big", "D_twophase"])
 def test_no_line_is_wider_than_the_terminal(scenario: str) -> None:
     [source, *_] = [one for one in captures() if one.scenario.name == scenario and one.scenario.version == "pg16"]
-    for width in (60, 80, 160):
+    for width in (40, 60, 80, 160):
         memory = Memory()
         view = TextView(memory, width=width, color=False, most_bytes=48)
         for seen in inspected(source, 48):

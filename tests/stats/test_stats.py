@@ -221,7 +221,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return show
 
 
-@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 @pytest.mark.parametrize("name", ["A_dml", "A_ddl", "C_stream", "A_names", "D_twophase"])
 def test_no_line_is_wider_than_the_terminal(page: Callable[..., str], name: str, width: int) -> None:
     one = next(one for one in ALL if one.scenario.name == name)
@@ -263,6 +263,20 @@ def test_what_is_shown(page: Callable[..., str]) -> None:
         "without tables of REPLICA IDENTITY FULL",
     ):
         assert re.search(words, text), text
+
+
+def test_columns_that_have_no_room_stand_below_the_first(page: Callable[..., str]) -> None:
+    text = page(*arguments_of(capture("A_dml", "p1")), width=40)
+    for words in (
+        "  2026-11-20 22:06:14 to 2026-11-20\n  22:06:14, 63 ms\n",
+        "  public.t_default\n    inserts 317  updates 12  deletes 292\n    truncates 0  bytes 25.9 kB\n",
+        "  bytes up to\n    half 47 bytes  95 % 3.9 kB\n    99 % 18.5 kB  the largest 18.5 kB\n",
+        "  xid 829  0/1996908  22:06:14\n    rows 300  bytes 18.5 kB  took < 2 ms\n",
+        "  public.t_toast\n    all 6  of the key 1\n    changed nothing ?\n    TOAST not sent 4 (big)\n",
+        "  public.t_toast id=1\n    times 3\n",
+    ):
+        assert words in text, text
+    assert "…" not in text
 
 
 def test_names_and_keys_from_a_peer_do_not_drive_the_terminal(page: Callable[..., str]) -> None:
