@@ -41,7 +41,8 @@ class DirectorySink:
 
     def __init__(self, name: str, *, append: bool) -> None:
         self.name = name
-        self.stopped = self.holding = False
+        self.stopped = False
+        self.room: int | None = None
         self._folder = Path(name)
         self._append = append
         self._files: dict[tuple[tuple[str, ...], bytes], _File] = {}

@@ -24,8 +24,8 @@ class FileSink:
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
         self.name = name
-        self.holding = False
-        """Whether nothing is written but by flush()."""
+        self.room: int | None = None
+        """Bytes that are written at once, and no more before flush(); None: as they come, in batches."""
         self._parts: list[bytes] = []
         self._size = 0
         self._room: select.poll | None = None
@@ -44,18 +44,20 @@ class FileSink:
 
     def write(self, data: bytes) -> None:
         """Take bytes. Raises ClosedPipe or OutputError, when it writes."""
+        if self.room is not None and not self._parts and len(data) <= self.room:
+            self.room -= len(data)
+            self._write_all(data)
+            return
         self._parts.append(data)
         self._size += len(data)
-        if self._size >= BATCH and not self.holding:
+        if self._size >= BATCH and self.room is None:
             self.flush()
 
     def flush(self) -> None:
         """Hand everything to the system. Raises ClosedPipe where nobody reads any more, OutputError where it fails."""
         parts, self._parts, self._size = self._parts, [], 0
         for data in _joined(parts):
-            view = memoryview(data)
-            while view:
-                view = view[self._write_some(view) :]
+            self._write_all(data)
 
     def sync(self) -> None:
         """Flush, and wait until the bytes are on the disk, where the descriptor is a file on one."""
@@ -66,9 +68,14 @@ class FileSink:
             if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                 raise self._failed(error) from error
 
-    def _write_some(self, view: memoryview) -> int:
+    def _write_all(self, data: bytes) -> None:
+        done = 0
+        while done < len(data):
+            done += self._write_some(memoryview(data)[done:] if done else data)
+
+    def _write_some(self, data: bytes | memoryview) -> int:
         try:
-            return os.write(self.fd, view)
+            return os.write(self.fd, data)
         except BlockingIOError:
             # Somebody set the shared terminal or pipe to non-blocking.
             select.select([], [self.fd], [])

@@ -110,15 +110,17 @@ class Pump:
             if self.over or self._is_idle(feedback, now, caught_up):
                 return Ending.STOP
             told = self._tell_server(session, feedback, now)
-            poll.register(session.fileno(), select.POLLIN | (select.POLLOUT if session.wants_to_write else 0))
+            self._show_status(feedback, now)
+            socket = session.fileno()
+            poll.register(socket, select.POLLIN | (select.POLLOUT if session.wants_to_write else 0))
             for fd, _ in poll.poll(0 if told else self._patience(session, feedback, now) * 1000):
-                if fd == session.fileno() and session.wants_to_write:
-                    session.flush()
+                if fd == socket:
+                    if session.wants_to_write:
+                        session.flush()
                 elif fd == self._limits.output:
                     return Ending.CLOSED
-                elif fd == self._interrupt.fileno():
+                else:
                     self._interrupt.clear()
-            self._show_status(feedback)
 
     def _read(self, session: Session, feedback: Feedback) -> bool:
         """Take what has come; False where no more may wait."""
@@ -176,9 +178,8 @@ class Pump:
             and self._spool.idle
         )
 
-    def _show_status(self, feedback: Feedback) -> None:
+    def _show_status(self, feedback: Feedback, now: float) -> None:
         """The line that a person sees while nothing comes."""
-        now = time.monotonic()
         if not self._voice.wants_status or now - self._shown < _TICK:
             return
         if now - feedback.last_data < _TICK and not self._worker.status_always:

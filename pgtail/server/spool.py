@@ -80,23 +80,19 @@ class Spool:
             self._busy = True
             return self._take(most)
 
-    def claim(self) -> bool:
-        """Take the place of whoever takes, where nothing waits and he is not busy; until release() he gets nothing.
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing waits, and whoever takes waits for more.
 
-        Only for the thread that puts.
+        For the thread that puts: it stays so until that puts or nudges, for nothing else lets him go.
         """
-        with self._lock:
-            free = self.paused and not (self._busy or self._nudged or self._closed)
-            self._busy = self._busy or free
-            return free
+        return not (self._queue or self._files or self._busy or self._nudged or self._closed)
 
-    def release(self, *, nudge: bool = False) -> None:
-        """Let him take again; `nudge`: his take() returns None, as if nothing had come for a while."""
+    def nudge(self) -> None:
+        """Let his take() return None, as if nothing had come for a while."""
         with self._lock:
-            self._busy = False
-            self._nudged = nudge
-            if nudge:
-                self._changed.notify_all()
+            self._nudged = True
+            self._changed.notify_all()
 
     @property
     def paused(self) -> bool:

@@ -35,14 +35,15 @@ SYNC_PAUSE: Final = 1.0
 _LENGTH: Final = struct.Struct(">I")
 
 
-def _light(frames: Sequence[bytes]) -> bool:
-    """Whether there is little to do for these frames, as long as they stand in no transaction that began before."""
-    size = 0
+def _light(frames: Sequence[bytes]) -> bytes | None:
+    """Frames of a few rows as joined() has them, without keepalives; None where something else is among them."""
+    parts: list[bytes] = []
     for frame in frames:
-        size += len(frame)
-        if size > DIRECT or not (frame[_KIND] in _LIGHT or frame.startswith(b"k")):
-            return False
-    return True
+        if frame[_KIND] in _LIGHT:
+            parts += (_LENGTH.pack(len(frame)), frame)
+        elif not frame.startswith(b"k"):
+            return None
+    return b"".join(parts)
 
 
 _BEGINS: Final[dict[type, Callable[[Any], int]]] = {
@@ -76,8 +77,8 @@ class Sink(Protocol):
     """Where the output's bytes go."""
 
     stopped: bool
-    holding: bool
-    """Whether nothing is written but by flush()."""
+    room: int | None
+    """Bytes that are written at once, and no more before flush(); None: as they come."""
 
     @property
     def pending(self) -> int: ...
@@ -113,6 +114,9 @@ class Worker(Taker):
         self._until = until
         self._enough = enough
         self._inside = False
+        self._most = 0 if durable else DIRECT
+        self._left = self._most
+        """Bytes that direct() may still take of the transaction under way: a Commit may show all that came before."""
         self._synced = 0.0
         self._ending = threading.Lock()
         self._closing = False
@@ -130,48 +134,44 @@ class Worker(Taker):
     def restart(self, *, gap: bool, position: int) -> None:
         self._decoder = self._new_decoder()
         self._inside = False
+        self._left = self._most
         self._consumer.restart(gap=gap)
         self._consumer.shorten(self._decoder)
         self.position = self.delivered = position
 
     def direct(self, frames: Sequence[bytes]) -> bool:
         """As Taker's: where the output is a pipe with room for what is going to be written."""
-        if self._durable or not _light(frames) or not self._spool.claim():
+        rows = _light(frames)
+        if rows is None or len(rows) > self._left or not (self._spool.quiet and self._sink.has_room()):
             return False
-        if self._inside or not self._sink.has_room():  # inside, a Commit may show much that came before
-            self._spool.release()
-            return False
-        self._spool.release(nudge=not self._written(frames))
-        if self._raised is not None or self.reached is not None:
-            self._spool.close()
-        return True
-
-    def _written(self, frames: Sequence[bytes]) -> bool:
-        """Render and write; False where it is too much to be written without waiting.
-
-        A keepalive waits until the rows are written; of one before them the last tells as much.
-        """
-        rows = [frame for frame in frames if frame[0] != _KEEPALIVE]
-        late = False
-        self._sink.holding = True
+        self._sink.room = select.PIPE_BUF
         try:
-            for part in (rows, frames[-1:] if frames[-1][0] == _KEEPALIVE else []):
-                if part and self.reached is None:
-                    self._render(joined(part))
-                    late = self._sink.pending > select.PIPE_BUF
-                    if not late:
-                        self._deliver(now=True)
+            self._at_once(rows, frames[-1])
         except Exception as error:  # noqa: BLE001 -- run() raises it
             self._raised = error
         finally:
-            self._sink.holding = False
-        return not late
+            self._sink.room = None
+        self._left = self._left - len(rows) if self._inside else self._most
+        if self._raised is not None or self.reached is not None:
+            self._spool.close()
+        elif self._sink.pending:
+            self._spool.nudge()
+        return True
+
+    def _at_once(self, rows: bytes, last: bytes) -> None:
+        """A keepalive waits until the rows are written; of one before them the last frame tells as much."""
+        self._render(rows)
+        if last[0] == _KEEPALIVE and self.reached is None:
+            self._render(joined([last]))
+        if not self._sink.pending:
+            self._deliver(now=True)
 
     def _tick(self) -> None:
         self._deliver(now=True)
 
     def _batch(self, frames: bytes) -> None:
         self._render(frames)
+        self._left = 0 if self._inside else self._most
         self._deliver(now=self.reached is not None or self._spool.paused)
 
     def _render(self, frames: bytes) -> None:

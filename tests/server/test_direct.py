@@ -109,11 +109,24 @@ def test_what_may_be_much_is_left_to_the_other_thread(make: Callable[..., Tail])
     assert not tail.direct(lone("a" * DIRECT))
     for large in (encode.stream_commit(), encode.stream_start(), b"K", b"\xff"):
         assert not tail.direct(w(large))
-    begun = lone("b")
-    assert tail.direct(begun[:-1])
-    assert not tail.direct(begun[-1:])
-    tail.put(begun[-1:])
-    assert [line["new"] for line in tail.lines(1)] == [{"id": 1, "v": "b"}]
+    long = lone(*["b" * (DIRECT // 3)] * 3)
+    assert tail.direct(long[:-2])
+    assert not tail.direct(long[-2:]), "it began before, and has become long"
+    tail.put(long[-2:])
+    assert [line["new"] for line in tail.lines(3)] == [{"id": 1, "v": "b" * (DIRECT // 3)}] * 3
+
+
+def test_a_commit_that_comes_in_pieces(make: Callable[..., Tail]) -> None:
+    tail = make()
+    for value in "ab":
+        for frame in lone(value):
+            assert tail.direct([frame])
+        assert [line["new"] for line in tail.lines(1, 0)] == [{"id": 1, "v": value}]
+    waiting = lone("c")
+    tail.put(waiting[:2])
+    while not tail.spool.quiet:
+        time.sleep(0.01)
+    assert not tail.direct(waiting[2:]), "nobody counted what came before"
 
 
 def test_a_reader_that_stopped_keeps_nobody_waiting(make: Callable[..., Tail]) -> None:
