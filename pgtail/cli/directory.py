@@ -42,7 +42,7 @@ class DirectorySink:
     def __init__(self, name: str, *, append: bool) -> None:
         self.name = name
         self.stopped = False
-        self.room: int | None = None
+        self.waits = True
         self._folder = Path(name)
         self._append = append
         self._files: dict[tuple[tuple[str, ...], bytes], _File] = {}
@@ -63,7 +63,8 @@ class DirectorySink:
         """Bytes that flush() would write."""
         return self._size
 
-    def has_room(self) -> bool:
+    @property
+    def may_not_wait(self) -> bool:
         """Files may have to wait for the disk."""
         return False
 

@@ -24,40 +24,34 @@ class FileSink:
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
         self.name = name
-        self.room: int | None = None
-        """Bytes that are written at once, and no more before flush(); None: as they come, in batches."""
+        self.waits = True
+        """Whether it waits until bytes are written; else it keeps what is not taken at once until flush()."""
+        self.may_not_wait = stat.S_ISFIFO(os.fstat(fd).st_mode)
+        """Whether `waits` may be False: only pipes tell what they take at once."""
         self._parts: list[bytes] = []
         self._size = 0
-        self._room: select.poll | None = None
-        if stat.S_ISFIFO(os.fstat(fd).st_mode):
-            self._room = select.poll()
-            self._room.register(fd, select.POLLOUT)
 
     @property
     def pending(self) -> int:
         """Bytes that flush() would write."""
         return self._size
 
-    def has_room(self) -> bool:
-        """Whether it is a pipe that takes PIPE_BUF bytes without waiting."""
-        return self._room is not None and self._room.poll(0) == [(self.fd, select.POLLOUT)]
-
     def write(self, data: bytes) -> None:
         """Take bytes. Raises ClosedPipe or OutputError, when it writes."""
-        if self.room is not None and not self._parts and len(data) <= self.room:
-            self.room -= len(data)
-            self._write_all(data)
+        if not self.waits and not self._parts and not (data := self._rest(data)):
             return
         self._parts.append(data)
         self._size += len(data)
-        if self._size >= BATCH and self.room is None:
+        if self._size >= BATCH and self.waits:
             self.flush()
 
     def flush(self) -> None:
         """Hand everything to the system. Raises ClosedPipe where nobody reads any more, OutputError where it fails."""
         parts, self._parts, self._size = self._parts, [], 0
         for data in _joined(parts):
-            self._write_all(data)
+            view = memoryview(data)
+            while view:
+                view = view[self._write_some(view) :]
 
     def sync(self) -> None:
         """Flush, and wait until the bytes are on the disk, where the descriptor is a file on one."""
@@ -68,25 +62,45 @@ class FileSink:
             if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                 raise self._failed(error) from error
 
-    def _write_all(self, data: bytes) -> None:
-        done = 0
-        while done < len(data):
-            done += self._write_some(memoryview(data)[done:] if done else data)
+    def _rest(self, data: bytes) -> bytes:
+        """What is not taken at once."""
+        try:
+            return data[_taken_at_once(self.fd, data) :]
+        except OSError as error:
+            raise self._failed(error) from error
 
-    def _write_some(self, data: bytes | memoryview) -> int:
+    def _write_some(self, data: memoryview) -> int:
         try:
             return os.write(self.fd, data)
         except BlockingIOError:
             # Somebody set the shared terminal or pipe to non-blocking.
             select.select([], [self.fd], [])
             return 0
-        except BrokenPipeError:
-            raise ClosedPipe from None
         except OSError as error:
             raise self._failed(error) from error
 
-    def _failed(self, error: OSError) -> OutputError:
+    def _failed(self, error: OSError) -> ClosedPipe | OutputError:
+        if isinstance(error, BrokenPipeError):
+            return ClosedPipe()
         return OutputError(f"cannot write to {self.name}: {error.strerror}")
+
+
+def _taken_at_once(fd: int, data: bytes) -> int:
+    """Bytes that a pipe takes without waiting.
+
+    Where the system has no word for that (Linux before 6.4, others), it is all of PIPE_BUF bytes if there is room.
+    """
+    try:
+        if hasattr(os, "RWF_NOWAIT"):
+            return os.pwritev(fd, [data], -1, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return 0
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    return os.write(fd, data) if len(data) <= select.PIPE_BUF and room.poll(0) == [(fd, select.POLLOUT)] else 0
 
 
 def _joined(parts: list[bytes]) -> Iterator[bytes]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable
 from typing import Final
 
+from pgtail.server.framing import LENGTH
 from pgtail.wire.scalars import UNIX_EPOCH_OFFSET
 from pgtail.wire.walsender import StandbyStatusUpdate
 
@@ -22,7 +22,8 @@ _WRITE_PAUSE: Final = 1.0
 
 _DATA, _KEEPALIVE = b"wk"
 _DATA_HEADER, _KEEPALIVE_SIZE = 25, 18
-_LSN = struct.Struct(">Q").unpack_from
+_HEAD = struct.Struct(">IBQ")
+"""The length, the tag and the position of either."""
 
 
 class Feedback:
@@ -44,17 +45,18 @@ class Feedback:
         self._asked = False
         self._sent = now - self._interval
 
-    def take(self, frames: Iterable[bytes], now: float) -> None:
-        """Frames have arrived. What is no whole frame is left to the decoder to complain about."""
-        received = self.received
-        for frame in frames:
-            if len(frame) >= _DATA_HEADER and frame[0] == _DATA:
+    def take(self, frames: bytes, now: float) -> None:
+        """Frames have arrived, each behind its length. The decoder complains about what is no whole one."""
+        received, pos, last = self.received, 0, len(frames) - _HEAD.size
+        while pos <= last:
+            size, tag, lsn = _HEAD.unpack_from(frames, pos)
+            pos += LENGTH.size + size
+            if tag == _DATA and size >= _DATA_HEADER:
                 self.last_data = now
-            elif len(frame) >= _KEEPALIVE_SIZE and frame[0] == _KEEPALIVE:
-                self._asked = self._asked or frame[17] != 0
+            elif tag == _KEEPALIVE and size >= _KEEPALIVE_SIZE:
+                self._asked = self._asked or frames[pos - size + _KEEPALIVE_SIZE - 1] != 0
             else:
                 continue
-            (lsn,) = _LSN(frame, 1)
             if lsn > received:
                 received = lsn
         self.received = received

@@ -10,12 +10,12 @@ from typing import Final
 
 from pgtail.captures.recorder import Recorder
 from pgtail.errors import DecodeError
+from pgtail.server.framing import LENGTH
 from pgtail.server.spool import Spool
 from pgtail.server.taker import Taker
 from pgtail.server.words import size_text
 from pgtail.wire.scalars import lsn_text
 
-_LENGTH: Final = struct.Struct(">I")
 _LSN: Final = struct.Struct(">Q").unpack_from
 _DATA, _KEEPALIVE = b"wk"
 _CLOSING: Final = 10.0
@@ -66,8 +66,8 @@ class Keeper(Taker):
         with self._lock:
             pos, end, recorder = 0, len(frames), self._recorder
             while pos < end and self.reached is None:
-                start = pos + _LENGTH.size
-                pos = start + _LENGTH.unpack_from(frames, pos)[0]
+                start = pos + LENGTH.size
+                pos = start + LENGTH.unpack_from(frames, pos)[0]
                 kind = frames[start] if start < pos else 0
                 if kind == _DATA:
                     self._keep(frames[start:pos])

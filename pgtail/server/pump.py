@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from pgtail.errors import OutputError
 from pgtail.server import trace
 from pgtail.server.feedback import Feedback
+from pgtail.server.framing import each
 from pgtail.server.interrupt import Interrupt
 from pgtail.server.lag import LagProbe
 from pgtail.server.session import Session
@@ -111,11 +112,11 @@ class Pump:
                 return Ending.STOP
             told = self._tell_server(session, feedback, now)
             self._show_status(feedback, now)
-            socket = session.fileno()
-            poll.register(socket, select.POLLIN | (select.POLLOUT if session.wants_to_write else 0))
+            socket, writing = session.fileno(), session.wants_to_write
+            poll.register(socket, select.POLLIN | (select.POLLOUT if writing else 0))
             for fd, _ in poll.poll(0 if told else self._patience(session, feedback, now) * 1000):
                 if fd == socket:
-                    if session.wants_to_write:
+                    if writing:
                         session.flush()
                 elif fd == self._limits.output:
                     return Ending.CLOSED
@@ -128,21 +129,21 @@ class Pump:
         if not frames:
             return True
         if self._voice.wants_trace:
-            for frame in frames:
+            for frame in each(frames):
                 self._voice.trace(trace.received(frame))
-        direct = self._worker.direct(frames)
+        rest = self._worker.direct(frames)
         feedback.take(frames, time.monotonic())
-        if direct:
-            session.check()
-            return True
+        if rest and not self._put(rest):
+            return False
+        session.check()
+        return True
+
+    def _put(self, frames: bytes) -> bool:
         try:
-            room = self._spool.put(frames)
+            return self._spool.put(frames)
         except OutputError as error:
             self._voice.tell(str(error))
             return False
-        if room:
-            session.check()
-        return room
 
     def _tell_server(self, session: Session, feedback: Feedback, now: float) -> bool:
         """Send a status if one is due; returns whether one was sent."""

@@ -16,6 +16,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from pgtail.errors import OptionError, ServerError
 from pgtail.server.connection import Connection
 from pgtail.server.cures import Unreachable, server_error
+from pgtail.server.framing import LENGTH
 from pgtail.server.interrupt import Interrupt
 from pgtail.wire.walsender import StandbyStatusUpdate
 
@@ -97,38 +98,38 @@ class Session:
         """Whether something is still to be sent: wait for the socket to take it, then call flush()."""
         return not self._flushed
 
-    def read(self) -> list[bytes]:
-        """The frames that have arrived; none where there are none yet.
+    def read(self) -> bytes:
+        """The frames that have arrived, each behind its length; none where there are none yet.
 
         Where the stream ends behind some frames they come first, and `check` tells of the end.
         """
         self.check()
-        frames: list[bytes] = []
+        parts: list[bytes | memoryview] = []
         try:
-            self._read(frames)
+            self._read(parts)
         except psycopg.Error as error:
             self._failure = self._failure or self._broken(error)
         except ServerError as error:
             self._failure = self._failure or error
-        if not frames:
+        if not parts:
             self.check()
-        return frames
+        return b"".join(parts)
 
     def check(self) -> None:
         """Raise what ended the stream, if something did."""
         if self._failure is not None:
             raise self._failure
 
-    def _read(self, frames: list[bytes]) -> None:
+    def _read(self, parts: list[bytes | memoryview]) -> None:
         pgconn, size, before = self._pgconn, 0, -1
-        while size < READ_AT_ONCE and len(frames) > before and self._failure is None:
-            before = len(frames)
+        while size < READ_AT_ONCE and len(parts) > before and self._failure is None:
+            before = len(parts)
             pgconn.consume_input()
             while True:
                 length, data = pgconn.get_copy_data(1)
                 if length <= 0 or self._failure is not None:
                     break
-                frames.append(bytes(data))
+                parts += (LENGTH.pack(length), data)
                 size += length
             if length < 0:
                 raise self._ended()

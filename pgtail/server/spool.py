@@ -1,32 +1,24 @@
 """Floor 5, frames between the socket and the output: in memory, and past a limit in private temporary files.
 
-One thread puts, another takes. Everywhere each frame lies behind its length (wire/decoder.py, LENGTHS). Nothing but
-this process ever reads the files; they have no names.
+One thread puts, another takes. Everywhere each frame lies behind its length (framing.py). Nothing but this process
+ever reads the files; they have no names.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Sequence
 from typing import IO, Final
 
 from pgtail.errors import OutputError
+from pgtail.server.framing import LENGTH
 
 MEMORY: Final = 16 * 1024 * 1024
 """Bytes of frames that wait in memory."""
 SEGMENT: Final = 64 * 1024 * 1024
 """Bytes after which another file is begun, so that what was read is given back to the disk."""
-
-_LENGTH = struct.Struct(">I")
-
-
-def joined(frames: Sequence[bytes]) -> bytes:
-    """Frames, each behind its length."""
-    return b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)])
 
 
 class Spool:
@@ -46,19 +38,18 @@ class Spool:
         self._closed = False
         self._busy = self._nudged = False
 
-    def put(self, frames: Sequence[bytes]) -> bool:
+    def put(self, frames: bytes) -> bool:
         """Take frames; False where the spool is full by them: nothing more may be put until it is empty.
 
         Raises OutputError where the files cannot be written: then none of them was taken.
         """
-        data = joined(frames)
         with self._lock:
-            if self._files or (self._queued and self._queued + len(data) > self._memory):
-                self._spill(data)
-                self._spilled += len(data)
+            if self._files or (self._queued and self._queued + len(frames) > self._memory):
+                self._spill(frames)
+                self._spilled += len(frames)
             else:
-                self._queue.append(data)
-                self._queued += len(data)
+                self._queue.append(frames)
+                self._queued += len(frames)
             self._changed.notify_all()
             return self._spilled <= self._limit
 
@@ -173,9 +164,9 @@ class _File:
         stop, next_ = 0, 0
         while next_ <= len(data):
             stop = next_
-            if stop + _LENGTH.size > len(data):
+            if stop + LENGTH.size > len(data):
                 break
-            next_ = stop + _LENGTH.size + _LENGTH.unpack_from(data, stop)[0]
+            next_ = stop + LENGTH.size + LENGTH.unpack_from(data, stop)[0]
         if not stop:
             data, stop = self._bytes(next_), next_
         self._read += stop

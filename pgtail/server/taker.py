@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from pgtail.errors import InputError, OptionError
@@ -73,12 +73,12 @@ class Taker(threading.Thread, ABC):
     def words(self) -> list[str]:
         """What the status line says of it."""
 
-    def direct(self, frames: Sequence[bytes]) -> bool:
-        """Take a few frames in the caller's thread, which puts into the spool; False where that is to be done instead.
+    def direct(self, frames: bytes) -> bytes:
+        """Take a few frames in the caller's thread; what he gets back he has to put into the spool.
 
-        Only where it cannot have to wait: a lone commit then needs no switch between threads.
+        Only what cannot have to wait: a lone commit then needs no switch between threads.
         """
-        return False
+        return frames
 
     def settle(self) -> None:
         """The stream broke off: deliver what was taken whole. Only to be called while the spool is idle."""
@@ -89,7 +89,7 @@ class Taker(threading.Thread, ABC):
 
     @abstractmethod
     def _batch(self, frames: bytes) -> None:
-        """Take frames, each behind its length (wire/decoder.py, LENGTHS)."""
+        """Take frames, each behind its length."""
 
     def _tick(self) -> None:
         """Nothing has come for a while."""

@@ -5,15 +5,14 @@ Knows the pipeline and the sink by what they do only; what it has delivered is r
 
 from __future__ import annotations
 
-import select
-import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from pgtail.errors import DecodeError
-from pgtail.server.spool import Spool, joined
+from pgtail.server.framing import LENGTH
+from pgtail.server.spool import Spool
 from pgtail.server.taker import Stopped, Taker
 from pgtail.server.words import count_text
 from pgtail.wire.decoder import LENGTHS, AnyFrame, Decoder
@@ -25,25 +24,16 @@ from pgtail.wire.walsender import Keepalive
 
 DIRECT: Final = 1024
 """Bytes of frames that are worth no other thread."""
-_KEEPALIVE: Final = ord("k")
-_KIND: Final = slice(25, 26)
+_KIND: Final = 25
 _LIGHT: Final = frozenset({b"B", b"C", b"O", b"R", b"Y", b"I", b"U", b"D", b"T", b"M"})
-"""Messages of which the kind is behind the head of a w frame, and which ask for nothing that was kept."""
+"""Messages, behind the head of a w frame, which ask for nothing that was kept."""
 SYNC_PAUSE: Final = 1.0
 """Seconds between two fsyncs while more is coming."""
 
-_LENGTH: Final = struct.Struct(">I")
 
-
-def _light(frames: Sequence[bytes]) -> bytes | None:
-    """Frames of a few rows as joined() has them, without keepalives; None where something else is among them."""
-    parts: list[bytes] = []
-    for frame in frames:
-        if frame[_KIND] in _LIGHT:
-            parts += (_LENGTH.pack(len(frame)), frame)
-        elif not frame.startswith(b"k"):
-            return None
-    return b"".join(parts)
+def _is_light(frames: bytes, start: int) -> bool:
+    """Whether there is little to do for the frame that starts there, if little came before it in its transaction."""
+    return frames.startswith(b"k", start) or frames[start + _KIND : start + _KIND + 1] in _LIGHT
 
 
 _BEGINS: Final[dict[type, Callable[[Any], int]]] = {
@@ -77,12 +67,13 @@ class Sink(Protocol):
     """Where the output's bytes go."""
 
     stopped: bool
-    room: int | None
-    """Bytes that are written at once, and no more before flush(); None: as they come."""
+    waits: bool
+    """Whether it waits until bytes are written; else it keeps what is not taken at once until flush()."""
 
     @property
     def pending(self) -> int: ...
-    def has_room(self) -> bool: ...
+    @property
+    def may_not_wait(self) -> bool: ...
     def flush(self) -> None: ...
     def sync(self) -> None: ...
 
@@ -114,7 +105,7 @@ class Worker(Taker):
         self._until = until
         self._enough = enough
         self._inside = False
-        self._most = 0 if durable else DIRECT
+        self._most = DIRECT if sink.may_not_wait and not durable else 0
         self._left = self._most
         """Bytes that direct() may still take of the transaction under way: a Commit may show all that came before."""
         self._synced = 0.0
@@ -139,32 +130,26 @@ class Worker(Taker):
         self._consumer.shorten(self._decoder)
         self.position = self.delivered = position
 
-    def direct(self, frames: Sequence[bytes]) -> bool:
-        """As Taker's: where the output is a pipe with room for what is going to be written."""
-        rows = _light(frames)
-        if rows is None or len(rows) > self._left or not (self._spool.quiet and self._sink.has_room()):
-            return False
-        self._sink.room = select.PIPE_BUF
+    def direct(self, frames: bytes) -> bytes:
+        """As Taker's: where the output is a pipe, which is not waited for."""
+        if len(frames) > self._left or not self._spool.quiet:
+            return frames
+        taken, self._sink.waits = 0, False
         try:
-            self._at_once(rows, frames[-1])
+            taken = self._render(frames, light=True)
+            if not self._sink.pending:
+                self._deliver(now=True)
         except Exception as error:  # noqa: BLE001 -- run() raises it
             self._raised = error
         finally:
-            self._sink.room = None
-        self._left = self._left - len(rows) if self._inside else self._most
+            self._sink.waits = True
+        self._left = self._left - taken if self._inside else self._most
         if self._raised is not None or self.reached is not None:
             self._spool.close()
-        elif self._sink.pending:
+            return b""
+        if self._sink.pending:
             self._spool.nudge()
-        return True
-
-    def _at_once(self, rows: bytes, last: bytes) -> None:
-        """A keepalive waits until the rows are written; of one before them the last frame tells as much."""
-        self._render(rows)
-        if last[0] == _KEEPALIVE and self.reached is None:
-            self._render(joined([last]))
-        if not self._sink.pending:
-            self._deliver(now=True)
+        return frames[taken:]
 
     def _tick(self) -> None:
         self._deliver(now=True)
@@ -174,12 +159,17 @@ class Worker(Taker):
         self._left = 0 if self._inside else self._most
         self._deliver(now=self.reached is not None or self._spool.paused)
 
-    def _render(self, frames: bytes) -> None:
-        """Decode and render frames: ordinary rows in runs, everything else one by one."""
+    def _render(self, frames: bytes, *, light: bool = False) -> int:
+        """Decode and render frames: ordinary rows in runs, everything else one by one; returns how far.
+
+        `light`: up to the first one that may be much.
+        """
         pos, end = 0, len(frames)
         while self.reached is None and (pos := self._after_rows(frames, pos)) < end:
-            start = pos + _LENGTH.size
-            pos = start + _LENGTH.unpack_from(frames, pos)[0]
+            start = pos + LENGTH.size
+            if light and not _is_light(frames, start):
+                break
+            pos = start + LENGTH.unpack_from(frames, pos)[0]
             try:
                 message, lsn, _ = self._decoder.frame(frames, start, pos)
             except DecodeError as error:
@@ -190,6 +180,7 @@ class Worker(Taker):
                 self._milestone(message, lsn)
             if self._sink.stopped:
                 raise Stopped
+        return pos
 
     def _after_rows(self, frames: bytes, pos: int) -> int:
         """Where the first frame starts that the short way does not take."""

@@ -15,6 +15,7 @@ from pgtail.server import trace
 from pgtail.server.connection import parameters
 from pgtail.server.cures import connection_error, server_error
 from pgtail.server.feedback import Feedback
+from pgtail.server.framing import LENGTH, each
 from pgtail.server.options import Wanted, check_two_phase, identifier, literal, resolve
 from pgtail.server.plan import counts_as_standby
 from pgtail.server.spool import Spool
@@ -126,9 +127,13 @@ def keepalive(lsn: int, *, reply: bool = False) -> bytes:
     return b"k" + struct.pack(">Qq?", lsn, 0, reply)
 
 
+def behind_lengths(*frames: bytes) -> bytes:
+    return b"".join([LENGTH.pack(len(frame)) + frame for frame in frames])
+
+
 def test_positions_never_go_back() -> None:
     feedback = Feedback(acknowledge=False, told=0, sender_timeout=60, now=0)
-    feedback.take([data(100), data(0), data(90), keepalive(95), b"", b"w", b"k123", b"s" * 40], 1)
+    feedback.take(behind_lengths(data(100), data(0), data(90), keepalive(95), b"", b"w", b"k123", b"s" * 40), 1)
     assert feedback.received == 100
     assert feedback.status().write_lsn == 100
 
@@ -137,9 +142,9 @@ def test_a_keepalive_is_answered_at_once() -> None:
     feedback = Feedback(acknowledge=False, told=0, sender_timeout=60, now=0)
     feedback.sent(feedback.status(), 1)
     assert feedback.next() == 11
-    feedback.take([keepalive(5)], 1.5)
+    feedback.take(behind_lengths(keepalive(5)), 1.5)
     assert feedback.next() == 2
-    feedback.take([keepalive(5, reply=True)], 1.6)
+    feedback.take(behind_lengths(keepalive(5, reply=True)), 1.6)
     assert feedback.next() <= 1.6
     feedback.sent(feedback.status(), 1.7)
     assert feedback.next() == 11.7
@@ -155,7 +160,7 @@ def test_the_server_never_waits_half_its_timeout(timeout: float, interval: float
 
 def test_a_flush_position_is_told_once_and_only_forward() -> None:
     feedback = Feedback(acknowledge=True, told=50, sender_timeout=60, now=0)
-    feedback.take([data(100)], 0)
+    feedback.take(behind_lengths(data(100)), 0)
     feedback.delivered = 40
     assert feedback.status().flush_lsn == 0
     feedback.delivered = 80
@@ -170,7 +175,7 @@ def test_a_flush_position_is_told_once_and_only_forward() -> None:
 
 def test_at_the_end_alone() -> None:
     feedback = Feedback(acknowledge=False, told=50, sender_timeout=60, now=0)
-    feedback.take([data(100)], 0)
+    feedback.take(behind_lengths(data(100)), 0)
     feedback.delivered = 90
     assert feedback.status().flush_lsn == 0
     assert feedback.status(last=True).flush_lsn == 90
@@ -190,14 +195,7 @@ def test_frames_in_words() -> None:
 
 
 def frames_of(data: bytes) -> list[bytes]:
-    """Frames, each behind its length."""
-    found, pos = [], 0
-    while pos < len(data):
-        (size,) = struct.unpack_from(">I", data, pos)
-        found.append(data[pos + 4 : pos + 4 + size])
-        assert len(found[-1]) == size
-        pos += 4 + size
-    return found
+    return [*each(data)]
 
 
 def test_a_spool_keeps_the_order_through_memory_and_files() -> None:
@@ -215,7 +213,7 @@ def test_a_spool_keeps_the_order_through_memory_and_files() -> None:
     reader = threading.Thread(target=take)
     reader.start()
     for start in range(0, len(frames), 7):
-        assert spool.put(frames[start : start + 7])
+        assert spool.put(behind_lengths(*frames[start : start + 7]))
     while not spool.idle:
         time.sleep(0.001)
     assert spool.waiting == 0
@@ -227,32 +225,32 @@ def test_a_spool_keeps_the_order_through_memory_and_files() -> None:
 def test_a_spool_is_full_by_what_waits_on_disk_not_by_what_went_through() -> None:
     spool = Spool(3_004, memory=1_000, segment=500)
     for _ in range(20):
-        assert spool.put([b"x" * 900])
-        assert spool.put([b"y" * 900])
+        assert spool.put(behind_lengths(b"x" * 900))
+        assert spool.put(behind_lengths(b"y" * 900))
         assert frames_of(next_of(spool, 1 << 20) + next_of(spool, 1 << 20)) == [b"x" * 900, b"y" * 900]
-    assert spool.put([b"a" * 900])
-    assert spool.put([b"b" * 3_000])
-    assert not spool.put([b"c"])
+    assert spool.put(behind_lengths(b"a" * 900))
+    assert spool.put(behind_lengths(b"b" * 3_000))
+    assert not spool.put(behind_lengths(b"c"))
     assert spool.waiting == 3_901 + 3 * 4
     waiting = [frame for _ in range(3) for frame in frames_of(next_of(spool, 1 << 20))]
     assert waiting == [b"a" * 900, b"b" * 3_000, b"c"]
     assert not spool.idle
-    assert spool.put([b"d"])
+    assert spool.put(behind_lengths(b"d"))
 
 
 def test_a_spool_without_files_is_full_at_once() -> None:
     spool = Spool(0, memory=100)
-    assert spool.put([b"x" * 90])
-    assert not spool.put([b"y" * 90])
+    assert spool.put(behind_lengths(b"x" * 90))
+    assert not spool.put(behind_lengths(b"y" * 90))
     spool.close()
 
 
 def test_a_spool_that_cannot_write_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     spool = Spool(1_000, memory=10)
-    assert spool.put([b"x" * 11])
+    assert spool.put(behind_lengths(b"x" * 11))
     with pytest.raises(OutputError, match="set TMPDIR to a folder with room"):
-        spool.put([b"y"])
+        spool.put(behind_lengths(b"y"))
     assert frames_of(next_of(spool, 100)) == [b"x" * 11]
 
 
