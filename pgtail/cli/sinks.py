@@ -65,9 +65,11 @@ class FileSink:
     def _rest(self, data: bytes) -> bytes:
         """What is not taken at once."""
         try:
-            return data[_taken_at_once(self.fd, data) :]
+            taken = _taken_at_once(self.fd, data)
         except OSError as error:
             raise self._failed(error) from error
+        os.sched_yield()  # Linux likes to wake a reader on the writer's processor: he is not to wait until we sleep
+        return data[taken:]
 
     def _write_some(self, data: memoryview) -> int:
         try:

@@ -36,6 +36,20 @@ def _is_light(frames: bytes, start: int) -> bool:
     return frames.startswith(b"k", start) or frames[start + _KIND : start + _KIND + 1] in _LIGHT
 
 
+def _after_keepalives(frames: bytes) -> int:
+    """Where the first frame starts that is none, or the last one: it tells as much as those before it.
+
+    The server sends one shortly before a commit, which is not to wait for it.
+    """
+    pos = 0
+    while frames.startswith(b"k", pos + LENGTH.size):
+        after = pos + LENGTH.size + LENGTH.unpack_from(frames, pos)[0]
+        if after == len(frames):
+            break
+        pos = after
+    return pos
+
+
 _BEGINS: Final[dict[type, Callable[[Any], int]]] = {
     Begin: lambda message: message.final_lsn,
     BeginPrepare: lambda message: message.prepare_lsn,
@@ -136,7 +150,7 @@ class Worker(Taker):
             return frames
         taken, self._sink.waits = 0, False
         try:
-            taken = self._render(frames, light=True)
+            taken = self._render(frames, _after_keepalives(frames), light=True)
             if not self._sink.pending:
                 self._deliver(now=True)
         except Exception as error:  # noqa: BLE001 -- run() raises it
@@ -159,12 +173,12 @@ class Worker(Taker):
         self._left = 0 if self._inside else self._most
         self._deliver(now=self.reached is not None or self._spool.paused)
 
-    def _render(self, frames: bytes, *, light: bool = False) -> int:
+    def _render(self, frames: bytes, pos: int = 0, *, light: bool = False) -> int:
         """Decode and render frames: ordinary rows in runs, everything else one by one; returns how far.
 
         `light`: up to the first one that may be much.
         """
-        pos, end = 0, len(frames)
+        end = len(frames)
         while self.reached is None and (pos := self._after_rows(frames, pos)) < end:
             start = pos + LENGTH.size
             if light and not _is_light(frames, start):
