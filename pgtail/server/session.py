@@ -22,10 +22,13 @@ from pgtail.wire.walsender import StandbyStatusUpdate
 
 READ_AT_ONCE: Final = 4 * 1024 * 1024
 """Bytes of frames that are handed on together at most."""
-
-
 _FEW: Final = 4096
 """Bytes of frames that are no backlog."""
+_SOON: Final = 0.001
+"""Seconds that the rest of a transaction is waited for: the server sends message by message, as fast as it decodes."""
+_KIND: Final = slice(25, 26)
+_AMID: Final = frozenset({b"B", b"O", b"R", b"Y", b"I", b"U", b"D", b"T"})
+"""Messages behind which another one follows, behind the head of a w frame."""
 
 
 class Session:
@@ -133,7 +136,8 @@ class Session:
                 size += length
             if length < 0:
                 raise self._ended()
-            if size < _FEW:
+            amid = parts and bytes(parts[-1][_KIND]) in _AMID
+            if size < _FEW and not (amid and self._wait(_SOON)):
                 return  # most likely there was no more; else the socket says so at once
 
     def send(self, status: StandbyStatusUpdate) -> bool:
