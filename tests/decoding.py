@@ -43,11 +43,11 @@ def decode(
     name: str = "decode",
 ) -> Result:
     """Run the command's code here, or that of another one with the same options."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.NamedTemporaryFile(prefix="input-") as given:
         if input is not None:
-            given = Path(folder, "input")
-            given.write_bytes(input)
-            arguments = (*arguments, given)
+            given.write(input)
+            given.flush()
+            arguments = (*arguments, given.name)
         output = [] if "--format-string" in arguments else ["-o", "json"]
         return here(name, *output, *arguments)
 
