@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
@@ -43,13 +44,18 @@ def decode(
     name: str = "decode",
 ) -> Result:
     """Run the command's code here, or that of another one with the same options."""
-    with tempfile.NamedTemporaryFile(prefix="input-") as given:
-        if input is not None:
-            given.write(input)
-            given.flush()
-            arguments = (*arguments, given.name)
-        output = [] if "--format-string" in arguments else ["-o", "json"]
-        return here(name, *output, *arguments)
+    if input is not None:
+        given = Path(_folder().name, "input")
+        given.write_bytes(input)
+        arguments = (*arguments, given)
+    output = [] if "--format-string" in arguments else ["-o", "json"]
+    return here(name, *output, *arguments)
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """One for all inputs of this process, one after another: making one takes longer than decoding most of them."""
+    return tempfile.TemporaryDirectory()
 
 
 def here(*arguments: str | Path, **variables: str) -> Result:
