@@ -22,6 +22,9 @@ MARK: Final = -1
 _SPELLED: Final = {"KOI8R": "koi8-r", "KOI8U": "koi8-u"} | {f"WIN{n}": f"cp{n}" for n in (866, 874, *range(1250, 1259))}
 """PostgreSQL's names of encodings that Python calls otherwise."""
 
+_HELD: Final = 1 << 20
+"""Bytes to hold at a time: each time that they end with a Begin, what follows it takes the slower way."""
+
 _LENGTH_SIZE: Final = 4
 _MOST_OTHER: Final = 16 << 20
 """Bytes of a message that is neither a frame nor a parameter; what is longer is damage."""
@@ -138,11 +141,12 @@ class SegmentFrames:
         return len(self.buf) >= size or (self._more(0, size - len(self.buf)) and len(self.buf) >= size)
 
     def _more(self, pos: int, missing: int) -> bool:
-        """Hold `missing` bytes more behind `pos`; returns whether there were any."""
+        """Hold at least `missing` bytes more behind `pos`; returns whether there were any."""
         self._hash(pos)
         parts = [self.buf[pos:]]
         self._base += pos
         self._hashed = 0
+        missing = max(missing, _HELD)
         while missing > 0:
             piece = next(self._pieces, b"")
             if not piece:
