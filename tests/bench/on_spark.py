@@ -35,7 +35,7 @@ _LINES: Final = (
 )
 """What wal2json's format-version 2 has, for a row."""
 _PARTS: Final = {"spark.sql.files.maxPartitionBytes": "128m", "spark.sql.files.openCostInBytes": "4m"}
-"""Spark's defaults. A third of the usual way's CPU time goes into more and smaller files where they are pgtail's."""
+"""Spark's defaults. With those of pgtail's session it writes 42 files, not 6, and takes a third more CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
