@@ -7,7 +7,8 @@ export PYTHON
 RUN := .venv/bin/python -m
 INSTALLED := .venv/installed
 SPARK := .venv/with-spark
-WORKERS ?= auto
+# One more than there are processors: many tests wait for a server.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-core check torture bench man oids rows clean
