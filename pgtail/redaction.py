@@ -7,8 +7,6 @@ and a masked column stays masked when it or its table is renamed in the stream.
 from __future__ import annotations
 
 import fnmatch
-import hashlib
-import hmac
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -152,7 +150,9 @@ class Redaction:
             return cell
         if self._key is None:
             return _Mask(MASK.encode())
-        digest = hmac.digest(self._key, _hashed(codec, cell), hashlib.sha256)
+        import hmac  # it takes a while, and few ask for it
+
+        digest = hmac.digest(self._key, _hashed(codec, cell), "sha256")
         return (HASHED + digest[:_DIGEST].hex()).encode()
 
     def event(self, event: Event) -> Event:

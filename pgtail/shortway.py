@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pgtail.assembler import Assembler
 from pgtail.compiled import compiled
@@ -18,10 +18,12 @@ from pgtail.outputs.base import Output, RowRun
 from pgtail.outputs.ndjson import Json
 from pgtail.outputs.ndjson_rows import row_run
 from pgtail.relations import Relation
-from pgtail.stats.gather import Statistics
 from pgtail.transaction import Transaction
 from pgtail.wire.cursor import Buffer
 from pgtail.wire.decoder import LENGTHS
+
+if TYPE_CHECKING:
+    from pgtail.stats.gather import Statistics
 
 Find: TypeAlias = Callable[[int], Relation | None]
 """The tables in force, by OID."""
@@ -119,6 +121,8 @@ def short_way(assembler: Assembler, output: Output, filter_: Filter | None) -> S
         return None
     if isinstance(output, Json) and not output.options.transactions:
         return ShortWay(assembler, output, filter_, partial(row_run, output))
+    from pgtail.stats.gather import Statistics  # only where it may be one: it takes a while
+
     fast = compiled()
     if isinstance(output, Statistics) and fast is not None:
         return ShortWay(assembler, output, filter_, partial(_tally, fast, output, filter_ is not None))

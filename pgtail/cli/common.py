@@ -67,17 +67,22 @@ def build_output(
     from pgtail.cli.formats import format_options
     from pgtail.outputs import open_output
     from pgtail.outputs.escape import escape
-    from pgtail.outputs.template import Template
 
     terminal = to_terminal(options)
     name = TEMPLATE if options["format_string"] is not None else options["output"] or ("table" if terminal else "json")
     _check_shows(options, name)
     more = format_options(options, name, sink, database)
     made = replace(_output_options(options, terminal), tell=lambda text: tell(escape(text)), **more)
-    output: Output = Template(sink, made) if name == TEMPLATE else open_output(name, _harmless(sink, name, tell), made)
+    output: Output = _template(sink, made) if name == TEMPLATE else open_output(name, _harmless(sink, name, tell), made)
     if name == "sql" and redaction_of(options) is not None:
         raise OptionError("-o sql is for a database to run, which would have masks for values: not with --redact")
     return masked(output, options)
+
+
+def _template(sink: Sink, options: OutputOptions) -> Output:
+    from pgtail.outputs.template import Template  # brings rich with it
+
+    return Template(sink, options)
 
 
 def _harmless(sink: Sink, output: str, tell: Callable[[str], None]) -> Sink:
@@ -94,10 +99,12 @@ def _harmless(sink: Sink, output: str, tell: Callable[[str], None]) -> Sink:
 
 def masked(output: Output, options: dict[str, Any]) -> Output:
     """The same output, told no value that the options mask."""
+    redaction = redaction_of(options)
+    if redaction is None:
+        return output
     from pgtail.outputs.masked import Masked
 
-    redaction = redaction_of(options)
-    return output if redaction is None else Masked(output, redaction)
+    return Masked(output, redaction)
 
 
 def _check_shows(options: dict[str, Any], output: str) -> None:

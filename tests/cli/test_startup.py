@@ -53,6 +53,21 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert not HEAVY & set(run.stderr.split())
 
 
+def test_json_loads_no_tables() -> None:
+    """They bring rich with them, which takes longer than a short run."""
+    program = (
+        "import sys\n"
+        "from pgtail.cli import main\n"
+        "try:\n"
+        f"    main(['decode', '-o', 'json', {str(RECV)!r}])\n"
+        "finally:\n"
+        "    print(*sys.modules, file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("{")
+    assert not {"rich", "pgtail.outputs.template", "pgtail.stats.gather"} & set(run.stderr.split())
+
+
 @pytest.mark.parametrize("module", SUMMARIES)
 def test_the_summaries_are_the_commands_own(module: str) -> None:
     command: click.Command = import_module(module).command
