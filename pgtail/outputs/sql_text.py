@@ -149,7 +149,7 @@ def _dollars(text: str) -> str:
 
 def insert(relation: Relation, row: TupleData) -> str:
     """INSERT of a whole row. Raises Unsayable."""
-    found = assigned(relation, row, range(len(row)))
+    found = assigned(relation, row, range(len(row)), stored=True)
     if not found:
         return f"INSERT INTO {table(relation)} DEFAULT VALUES;\n"
     names, values = ", ".join([one.name for one in found]), ", ".join([one.value for one in found])
@@ -158,7 +158,7 @@ def insert(relation: Relation, row: TupleData) -> str:
 
 def update(relation: Relation, which: Which, row: TupleData, places: Iterable[int]) -> str:
     """UPDATE of the columns at these places; of none, the row has to be there all the same. Raises Unsayable."""
-    changes = ", ".join([f"{one.name} = {one.value}" for one in assigned(relation, row, places)])
+    changes = ", ".join([f"{one.name} = {one.value}" for one in assigned(relation, row, places, stored=True)])
     verb, change = ("UPDATE", f"SET {changes}") if changes else ("SELECT FROM", "")
     return _one_row(verb, relation, change, which)
 
@@ -209,8 +209,12 @@ def key_places(relation: Relation) -> list[int]:
     return [index for index, column in enumerate(relation.columns) if column.key]
 
 
-def assigned(relation: Relation, row: TupleData, places: Iterable[int]) -> list[Assigned]:
-    """Columns at these places with their values, without those that were not sent. Raises Unsayable."""
+def assigned(relation: Relation, row: TupleData, places: Iterable[int], *, stored: bool = False) -> list[Assigned]:
+    """Columns at these places with their values, without those that were not sent. Raises Unsayable.
+
+    A value to be `stored` is what the type reads, else what it prints. They differ in xml that prints with a newline in
+    front: xml_out took one away (src/backend/utils/adt/xml.c, xml_out_internal), and will again.
+    """
     table(relation)
     if len(row) > len(relation.columns):
         raise Unsayable("the row has more columns than its table")
@@ -220,16 +224,18 @@ def assigned(relation: Relation, row: TupleData, places: Iterable[int]) -> list[
         if index < len(row) and row[index] is not UNCHANGED:
             column = columns[index]
             try:
-                found.append(Assigned(identifier(column.name), _value(relation, index, row[index])))
+                found.append(Assigned(identifier(column.name), _value(column, row[index], stored)))
             except Undecoded:
                 raise Unsayable(f"the value of {column.name} cannot be read as {column.type_name}") from None
     return found
 
 
-def _value(relation: Relation, index: int, cell: Cell) -> str:
+def _value(column: Column, cell: Cell, stored: bool) -> str:
     if not isinstance(cell, bytes):
         return "NULL"
-    text = cell_text(relation.columns[index].codec, cell)
+    text = cell_text(column.codec, cell)
+    if stored and column.type_name == "xml" and text.startswith("\n"):
+        text = f"\n{text}"
     if "\0" in text:
         raise Undecoded(text)
     return quoted(text)
