@@ -104,6 +104,8 @@ class Redaction:
             raise OptionError(f"the key of --redact-key-file has {len(key)} bytes, fewer than {SHORTEST_KEY}")
         self._key = key
         self._masked: dict[int, frozenset[int]] = {}
+        self._lost: set[int] = set()
+        """The versions of tables from which a masked column has gone, now or before."""
         self._shown: dict[tuple[int, bool], Relation] = {}
         self._used: set[str] = set()
 
@@ -119,15 +121,17 @@ class Redaction:
     def learn(self, before: Relation | None, now: Relation) -> None:
         """A table is described anew: what was masked stays so under another name.
 
-        Where a masked column has gone, any new one may be that column renamed.
+        Where a masked column has gone, any that comes, then or later, may be that column renamed: it may have been away
+        because a publication's column list left it out.
         """
         masked = set(self.columns(now))
         if before is not None and before.seen:
             hidden = {before.columns[index].name for index in self.columns(before)}
             names, known = {column.name for column in now.columns}, {column.name for column in before.columns}
-            gone = hidden - names
+            if before.version in self._lost or hidden - names:
+                self._lost.add(now.version)
             for index, column in enumerate(now.columns):
-                if column.name in hidden or (gone and column.name not in known):
+                if column.name in hidden or (now.version in self._lost and column.name not in known):
                     masked.add(index)
         self._masked[now.version] = frozenset(masked)
 

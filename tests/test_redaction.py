@@ -259,6 +259,20 @@ def test_a_masked_column_with_another_name_place_and_type() -> None:
     assert b"@x.org" not in decode("--redact", "people.mail", input=_renamed(columns=retyped)).stdout
 
 
+@pytest.mark.parametrize("shown", [("id", "address"), ("id", "note", "address"), ("id", "address", "mail")])
+def test_a_masked_column_that_was_away_comes_back_masked_under_another_name(shown: tuple[str, ...]) -> None:
+    """Renamed, then left out by a publication's column list, then there again."""
+    rows = []
+    for names in (("id", "note", "mail"), ("id", "note"), ("id",), shown):
+        kinds = tuple((name, 23 if name == "id" else 25) for name in names)
+        rows += [relation(columns=kinds), insert("1", *[f"{name}@x.org" for name in names[1:]])]
+    found = lines("--redact", "mail", input=recvlogical(begin(), *rows, commit()))
+    assert [row["new"] for row in found[:3]] == [
+        {"id": "1", "note": "note@x.org", "mail": MASK}, {"id": "1", "note": "note@x.org"}, {"id": "1"}
+    ]  # fmt: skip
+    assert found[3]["new"] == {"id": "1", **dict.fromkeys(shown[1:], MASK)}
+
+
 def test_what_an_update_changed_is_told_of_masked_values_too() -> None:
     full = relation(identity="f", key=(0, 1), oid=200, name="f")
     data = recvlogical(
