@@ -93,6 +93,17 @@ def _wanted(version: Version, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatchcase(names["." in glob], glob) for glob in globs)
 
 
+def _check_names(versions: Sequence[Version]) -> None:
+    """Raises OptionError where ORC would cut a column's name, and lose its values: it ends a name at a backtick."""
+    for version in versions:
+        for column in version.columns:
+            if "`" in column.name:
+                raise OptionError(
+                    f"{version.schema}.{version.table} has a column {column.name}, and ORC keeps no name with a"
+                    " backtick: name another folder, with --format parquet or json, or with --table the other tables"
+                )
+
+
 def _typed(changes: DataFrame, versions: Sequence[Version], *, variant: bool, stored_as: str = "parquet") -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
@@ -137,6 +148,8 @@ class TypedTables:
             for version in _versions(stored(self._spark, str(self._output.folder), "relations")):
                 if _wanted(version, manifest.tables):
                     versions.setdefault((version.schema, version.table), []).append(version)
+            if manifest.stored_as == "orc":
+                _check_names([version for own in versions.values() for version in own])
             return sum(self._table(manifest, one, numbers) for one in versions.values())
 
     def _table(self, manifest: Manifest, versions: Sequence[Version], numbers: Sequence[int]) -> bool:

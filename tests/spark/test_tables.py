@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pgtail.errors import OptionError
 from pgtail.spark import state, table
 from pgtail.spark.tablenames import folder_name
 from pgtail.spark.typedrows import as_variant, columns_of, typed_frame
@@ -104,6 +105,12 @@ def test_folders_hold_what_spark_would_change_or_hide(
                 k: v for k, v in own.items() if k not in lost and "rescued" not in k
             }
     assert list((tmp_path / "out" / "tables" / "public.odd").glob("_batch=*"))
+    if stored_as == "orc":
+        newest_database.execute('CREATE TABLE tick (id int, "a`b" text)', "INSERT INTO tick VALUES (1, 'x')")
+        model.record(newest_database, tmp_path / "capture")
+        Datasets(spark, out, stored_as=stored_as).update([str(tmp_path / "capture")])
+        with pytest.raises(OptionError, match="public.tick has a column a`b, and ORC keeps no name with a backtick"):
+            TypedTables(spark, out).update()
 
 
 @pytest.mark.parametrize(
