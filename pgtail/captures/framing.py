@@ -16,6 +16,8 @@ HEAD: Final = struct.Struct(">BI")
 FORMAT: Final = "pgtail.format"
 SEGMENT: Final = "pgtail.segment"
 PREDECESSOR: Final = "pgtail.predecessor"
+GAP: Final = "pgtail.gap"
+"""In the first segment behind a gap: what was committed between these two LSNs is not in the capture."""
 TRANSACTION: Final = "pgtail.transaction"
 START: Final = "pgtail.start"
 POSITION: Final = "pgtail.position"
@@ -88,6 +90,12 @@ class Messages:
         """There is no more. Raises Truncated where a message is not whole."""
         if self._held:
             raise Truncated("the last message is not whole", offset=self.position)
+
+
+def gap_in(head: Mapping[str, str]) -> str:
+    """Between which LSNs there is a gap before a segment, in words; empty where there is none."""
+    start, _, end = head.get(GAP, "").partition(" ")
+    return f"between {start} and {end}" if end else ""
 
 
 def head_of(messages: Iterable[tuple[int, bytes]]) -> dict[str, str]:

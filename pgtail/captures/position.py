@@ -15,23 +15,36 @@ from pgtail.wire.scalars import lsn_text, parse_lsn
 FILE: Final = "capture.json"
 
 
+class Gap(NamedTuple):
+    """What was committed between `start` and `end` is not in the capture; it stands behind the segment `behind`."""
+
+    behind: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{lsn_text(self.start)} {lsn_text(self.end)}"
+
+
 class Remembered(NamedTuple):
     """Everything up to `position` is in the capture; its last segment was `last`, empty where there was none.
 
     `messages` is the number of that one's own messages, where it was open then. `head` is what the segments say at
-    their beginning of how the frames are made.
+    their beginning of how the frames are made. `gap` is one that no segment tells yet.
     """
 
     position: int
     last: str
     messages: int
     head: Mapping[str, str]
+    gap: Gap | None = None
 
 
 def remember(directory: Path, now: Remembered) -> None:
     """Replace what is remembered, for good. Raises OutputError."""
     path, draft = directory / FILE, directory / f"{FILE}.draft"
-    text = json.dumps({**now._asdict(), "position": lsn_text(now.position)}, indent=1) + "\n"
+    gap = None if now.gap is None else [now.gap.behind, lsn_text(now.gap.start), lsn_text(now.gap.end)]
+    text = json.dumps({**now._asdict(), "position": lsn_text(now.position), "gap": gap}, indent=1) + "\n"
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -50,7 +63,14 @@ def remembered(directory: Path) -> Remembered | None:
     try:
         found = json.loads(path.read_bytes())
         head = {str(name): str(value) for name, value in found["head"].items()}
-        return Remembered(parse_lsn(found["position"]), str(found["last"]), int(found["messages"]), head)
+        gap = found.get("gap")
+        return Remembered(
+            parse_lsn(found["position"]),
+            str(found["last"]),
+            int(found["messages"]),
+            head,
+            None if gap is None else Gap(str(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
+        )
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from pgtail.captures.framing import END, PREDECESSOR, SEGMENT, Messages, head_of, read_parameter
+from pgtail.captures.framing import END, PREDECESSOR, SEGMENT, Messages, gap_in, head_of, read_parameter
 from pgtail.captures.names import CLOSED, OPEN, SegmentName
 from pgtail.captures.position import remembered
 from pgtail.errors import InputError
@@ -53,6 +53,8 @@ class Found:
     """The segment that stands before it, by its own word: empty for a capture's first one, None where it is damaged."""
     called: str = ""
     """How it calls itself."""
+    gap: str = ""
+    """Between which LSNs there is a gap before it, in words."""
 
 
 def segments(directory: Path) -> list[Found]:
@@ -85,7 +87,9 @@ def settled(found: Found) -> Found | None:
 
 def _with_head(found: Found) -> Found:
     parameters = head(found.path)
-    return replace(found, predecessor=parameters.get(PREDECESSOR), called=parameters.get(SEGMENT, ""))
+    return replace(
+        found, predecessor=parameters.get(PREDECESSOR), called=parameters.get(SEGMENT, ""), gap=gap_in(parameters)
+    )
 
 
 def walk(path: Path) -> Iterator[tuple[int, int, bytes]]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pgtail.captures.framing import FORMAT, PREDECESSOR, SEGMENT, TRANSACTION
+from pgtail.captures.framing import FORMAT, GAP, PREDECESSOR, SEGMENT, TRANSACTION
 from pgtail.captures.names import SegmentName
-from pgtail.captures.position import Remembered, remember
+from pgtail.captures.position import Gap, Remembered, remember, remembered
 from pgtail.captures.recovery import recover
 from pgtail.captures.segment import Segment
 from pgtail.captures.stream import Stream
@@ -34,7 +34,8 @@ class Rotation:
 class Recorder:
     """Writes segments into a directory, behind what recover() found there.
 
-    `head` says how the frames are made. `whole` is the end LSN of the last transaction that was taken whole (or a
+    `head` says how the frames are made; `gap` are the LSNs of one that is gone over, between what is there and what
+    comes: the next segment tells it. `whole` is the end LSN of the last transaction that was taken whole (or a
     position up to which the server has nothing), `safe` what of it is on the disk. Methods raise OutputError.
     """
 
@@ -45,6 +46,7 @@ class Recorder:
         *,
         rotation: Rotation,
         compress: bool = True,
+        gap: tuple[int, int] | None = None,
     ) -> None:
         self._directory = directory
         self._head = {FORMAT: "1", **head}
@@ -56,6 +58,7 @@ class Recorder:
         """Finished ones whose last transaction is not whole."""
         found = recover(directory, compress=compress)
         self._predecessor = found.last
+        self._gap = self._gap_behind(found.last, gap)
         self._stream.whole = self._idle = self.safe = found.position
         self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
@@ -172,11 +175,26 @@ class Recorder:
         stream = self._stream
         segment = Segment(self._directory, name, compress=self._compress)
         head = {**self._head, SEGMENT: str(name), PREDECESSOR: self._predecessor}
+        if self._untold is not None:
+            head[GAP] = str(self._untold)
         if stream.inside:
             head[TRANSACTION] = f"{stream.changes} {stream.messages} {stream.ordinal}"
         segment.start(head, stream.repeated())
         self._predecessor = str(name)
         return segment
+
+    def _gap_behind(self, last: str, now: tuple[int, int] | None) -> Gap | None:
+        """The gap before the next segment: `now`, and what an earlier run went over that wrote no segment."""
+        known = remembered(self._directory)
+        before = None if known is None or known.gap is None or known.gap.behind != last else known.gap
+        if now is None:
+            return before
+        return Gap(last, now[0] if before is None else before.start, now[1])
+
+    @property
+    def _untold(self) -> Gap | None:
+        """The gap, until there is a segment behind it."""
+        return self._gap if self._gap is not None and self._gap.behind == self._predecessor else None
 
     def _finish(self, segment: Segment) -> None:
         segment.finish(self.whole)
@@ -189,6 +207,6 @@ class Recorder:
     def _remember(self) -> None:
         """Note up to where the server has nothing that is not here: before that is acknowledged."""
         messages = 0 if self._segment is None else self._segment.messages
-        remember(self._directory, Remembered(self.whole, self._predecessor, messages, self._head))
+        remember(self._directory, Remembered(self.whole, self._predecessor, messages, self._head, self._untold))
         self.safe = self.whole
         self._told = time.monotonic()

@@ -198,7 +198,8 @@ class Record:
             made: list[Recorder] = []
 
             def make(spool: Spool, position: int, identity: Identity) -> Keeper:
-                recorder = self._recorder(directory, plan, identity)
+                gap = (known.position, position) if 0 < known.position < position else None
+                recorder = self._recorder(directory, plan, identity, gap)
                 made.append(recorder)
                 return _keeper(spool, recorder, interrupt.wake, position, plan)
 
@@ -217,13 +218,13 @@ class Record:
             finally:
                 _last_words(tail, made, directory, voice)
 
-    def _recorder(self, directory: Path, plan: Plan, identity: Identity) -> Recorder:
+    def _recorder(self, directory: Path, plan: Plan, identity: Identity, gap: tuple[int, int] | None) -> Recorder:
         from pgtail.captures.recorder import Recorder
         from pgtail.server.recording import head_of
 
         options = self._options
         head = head_of(plan, identity)
-        return Recorder(directory, head, rotation=_rotation(options), compress=options["compress"])
+        return Recorder(directory, head, rotation=_rotation(options), compress=options["compress"], gap=gap)
 
     def _request(self) -> Request:
         from pgtail.cli.stream import until_of

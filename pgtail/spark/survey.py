@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
-from pgtail.captures.framing import PREDECESSOR
+from pgtail.captures.framing import PREDECESSOR, gap_in
 from pgtail.errors import InputError
 from pgtail.relations import Relations
 from pgtail.spark.described import described, fingerprint
@@ -46,6 +46,7 @@ class Survey:
     server: str = ""
     """The server's system identifier and the database; '' where the capture does not tell."""
     predecessor: str = ""
+    """The name of the segment before it; where there is a gap between them, which one: nothing is called so."""
     open: bool = False
     """Whether it ends inside a transaction."""
     relations: list[dict[str, Any]] = field(default_factory=list)
@@ -94,6 +95,8 @@ class _Surveyor:
         found, parameters = self._found, head.parameters
         found.server = " ".join(parameters.get(name, "") for name in _SERVER).strip()
         found.predecessor = parameters.get(PREDECESSOR, "")
+        if found.predecessor:
+            found.predecessor = gap_in(parameters) or found.predecessor
         found.stream = "; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME)
 
     def _go_on(self, head: Head) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pgtail.captures.position import FILE
 from pgtail.cli.record import command as record_command
 from pgtail.server.embedded import EmbeddedServer
-from pgtail.wire.scalars import parse_lsn
+from pgtail.wire.scalars import lsn_text, parse_lsn
 from tests.decoding import Result, command, here
 from tests.recording.captures import segments
 from tests.recording.torture import torture
@@ -129,11 +129,36 @@ def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
     )
     found = command("decode", "-o", "json", tmp_path / "c")
     assert [one["new"]["v"] for one in found.objects] == ["kept"]
+    assert "a gap stands before it: what was committed between" in found.stderr
     database.execute("SELECT pg_drop_replication_slot('cap')")
     gone = record(database, tmp_path / "c", "--until", "now")
     assert (gone.status, "slot cap does not exist" in gone.stderr) == (3, True)
     other = command("record", database.conninfo(), "-S", "other", "-D", tmp_path / "c", "--until", "now")
     assert (other.status, "is of slot cap, not other" in other.stderr) == (2, True)
+
+
+def test_a_gap_stays_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
+    """Also where nothing comes in the run that goes over it, or nothing whole: the segment behind it tells it."""
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    database.execute("INSERT INTO t VALUES (1, 'before')")
+    record(database, tmp_path / "c", "--until", "now")
+    first = lsn_text(confirmed(database))
+    for number in (2, 3):
+        database.execute(f"INSERT INTO t VALUES ({number}, 'lost')")
+        last = database.value("SELECT end_lsn::text FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
+        assert record(database, tmp_path / "c", "--until", "now", "--allow-gap").status == 0
+    for number in (4, 5):
+        database.execute(f"INSERT INTO t VALUES ({number}, 'behind')")
+        assert record(database, tmp_path / "c", "--until", "now").status == 0
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert [one["new"]["v"] for one in found.objects] == ["before", "behind", "behind"]
+    _, behind, _ = segments(tmp_path / "c")
+    words = f"between {first} and {last} is not in the capture"
+    note = f"pgtail: note: {behind}: a gap stands before it: what was committed {words}\n"
+    assert (found.status, found.stderr) == (0, note)
+    assert command("decode", "-o", "json", *segments(tmp_path / "c")).stderr == note
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pgtail.captures.framing import GAP
 from pgtail.captures.names import OPEN
+from pgtail.captures.reader import head
 from pgtail.captures.recorder import Recorder, Rotation
 from pgtail.captures.recovery import recover
 from pgtail.errors import InputError, OptionError
@@ -74,6 +76,25 @@ def crash(recorder: Recorder, directory: Path, rng: random.Random) -> None:
     if parts and rng.random() < 0.7:
         with parts[-1].open("ab") as file:
             file.write(rng.choice([b"\x1f\x8b\x08\0\0\0", bytes(40), parts[-1].read_bytes()[:60]]))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_gap_is_told_by_the_segment_behind_it_however_often_it_crashes(tmp_path: Path, whole: bool) -> None:
+    first, *groups = [group for group in transactions(STREAMS[0]) if len(group) > 3][:4]
+    record(tmp_path / "capture", first)
+    recorder = Recorder(tmp_path / "capture", {}, rotation=SMALL, gap=(5, 9))
+    for group in groups[:-1]:
+        for frame in [*(group if whole else ()), *groups[-1][:-1]]:
+            recorder.take(frame)
+        recorder.sync()
+        crash(recorder, tmp_path / "capture", random.Random(1))
+        recorder = Recorder(tmp_path / "capture", {}, rotation=SMALL)
+    for frame in groups[-1]:
+        recorder.take(frame)
+    recorder.close()
+    told = [head(path).get(GAP) for path in segments(tmp_path / "capture")]
+    assert len(told) == (4 if whole else 2)
+    assert told == [None, "0/5 0/9", *[None] * (len(told) - 2)]
 
 
 def test_an_open_segment_cut_anywhere_keeps_its_whole_transactions(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import io
 import shutil
 from pathlib import Path
 from random import Random
@@ -13,13 +14,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pgtail.captures.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError, OptionError
 from pgtail.spark import history, state, table
 from pgtail.spark import manifest as manifests
 from pgtail.spark.files import HadoopFiles, LocalFiles
 from pgtail.spark.settings import until_of
+from pgtail.spark.survey import survey
 from pgtail.spark.watch import watch
+from tests.corpus import capture as corpus
+from tests.recording.captures import SMALL
+from tests.recording.captures import record as record_frames
+from tests.recording.test_recovery import transactions
 from tests.spark import model
 from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server, same_lives
 
@@ -90,6 +97,23 @@ def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:
     # What lies between them comes from the other capture.
     manifest.applied, rest = found.parts, later._replace(first=(30, 1))
     assert manifests.joined(manifests.next_part(manifest, [rest, two, one]).parts) == [((20, 5), (40, 1))]
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> None:
+    """It is as if a segment were missing; before the first segment there is none."""
+    groups = transactions(corpus("A_dml", "p1"))
+    record_frames(tmp_path / "c", [frame for group in groups[:before] for frame in group])
+    recorder = Recorder(tmp_path / "c", {}, rotation=SMALL, gap=(5, 9))
+    for frame in (frame for group in groups[before:] for frame in group):
+        recorder.take(frame)
+    recorder.close()
+    found = [survey(io.BytesIO(path.read_bytes()), path.name).predecessor for path in model.segments(tmp_path / "c")]
+    assert len(found) > 2
+    assert [one for one in found if " " in one] == (["between 0/5 and 0/9"] if before else [])
+    piece, manifest = manifests.Piece((30, 1), (40, 1), "two", "between 0/5 and 0/9"), manifests.Manifest(last="one")
+    missing = manifests.next_part(manifest, [piece]).missing
+    assert str(missing).startswith("the segment between 0/5 and 0/9 is missing: two continues it")
 
 
 def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) -> None:
