@@ -63,26 +63,35 @@ class Segment:
         self.size += len(data)
 
     def sync(self) -> None:
-        """Write what was taken as one member, and wait until it is on the disk.
+        """Write what was taken as one member, and wait until it is on the disk, in a file that has its name still.
 
         Once that has failed it fails for ever: what the disk then has of the member nobody knows.
         """
         if self._broken is not None:
             raise self._broken
-        if not self._parts:
-            return
+        try:
+            if self._parts:
+                write_synced(self._fd, self._member())
+            there = os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
+            there = False
+        except OSError as error:
+            self._broken = _failed(self._path, error)
+            raise self._broken from error
+        if not there:
+            self._broken = OutputError(f"{self._path} is gone: it, or its directory, was removed or renamed meanwhile")
+            raise self._broken
+
+    def _member(self) -> bytes:
+        """What was taken, as it is written."""
         data = b"".join(self._parts)
         self._parts.clear()
         self.pending = 0
         self._digest.update(data)
-        if self._compress:
-            member = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-            data = member.compress(data) + member.flush()
-        try:
-            write_synced(self._fd, data)
-        except OSError as error:
-            self._broken = _failed(self._path, error)
-            raise self._broken from error
+        if not self._compress:
+            return data
+        member = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        return member.compress(data) + member.flush()
 
     def finish(self, whole: int) -> None:
         """Write the end; `whole` is the position up to which the capture has everything. Nothing can be added then."""

@@ -272,7 +272,7 @@ def _last_words(tail: Tail, made: list[Recorder], directory: Path, voice: Voice)
     from pgtail.server.words import count_text, size_text
     from pgtail.wire.scalars import lsn_text
 
-    if tail.resume is None or not made:
+    if tail.resume is None or not made or not directory.is_dir():  # removed meanwhile, which the error says
         return
     recorder = made[0]
     transactions = count_text(recorder.transactions, "transaction")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -177,6 +179,33 @@ def test_ctrl_c_closes_what_is_open(newest_database: Database, tmp_path: Path, s
     assert (running.returncode, b"has everything up to" in said) == (0, True)
     assert not list((tmp_path / "c").glob("*.part"))
     assert [one["new"]["id"] for one in command("decode", "-o", "json", tmp_path / "c").objects] == [1]
+
+
+@pytest.mark.parametrize(
+    "away", [shutil.rmtree, lambda path: path.rename(path.with_name("other"))], ids=["removed", "renamed"]
+)
+def test_a_directory_that_goes_away_is_noticed_before_anything_more_is_acknowledged(
+    newest_database: Database, tmp_path: Path, away: Callable[[Path], object]
+) -> None:
+    database, directory = newest_database, tmp_path / "c"
+    database.execute(*SCHEMA)
+    record(database, directory, "--until", "now")
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(directory), "--sync-interval", "50ms"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from pgtail.cli import main; main()", "record", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    first = parse_lsn(database.value("SELECT pg_current_wal_lsn()::text"))
+    wait_for("acknowledged", lambda: confirmed(database) >= first)
+    away(directory)
+    database.execute("INSERT INTO t VALUES (2, 'y')")
+    last = parse_lsn(database.value("SELECT pg_current_wal_lsn()::text"))
+    _, said = running.communicate(timeout=30)
+    assert (running.returncode, "is gone: it, or its directory, was removed or renamed meanwhile" in said) == (4, True)
+    assert "has everything" not in said
+    assert confirmed(database) < last
 
 
 def test_a_slot_is_needed(newest_database: Database, tmp_path: Path) -> None:
