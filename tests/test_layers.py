@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "pgtail"
 FLOORS = {
     "__init__": 0,
     "errors": 0,
+    "unhurried": 0,
     "compiled": 0,
     "wire": 1,
     "values": 2,
@@ -52,6 +53,7 @@ PRIVILEGES = {
     "pyspark": {"spark"},
     "pyarrow": {"spark"},
     "dpkt": {"inputs"},
+    "orjson": {"unhurried"},
 }
 """The libraries that belong to some parts of the tower, and to which."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -44,6 +45,15 @@ SUMMARIES: Final = {
 """Module -> its first sentence once more, so that --help need not load it; a test compares."""
 
 
+@contextlib.contextmanager
+def _not_begun() -> Iterator[None]:
+    """Ctrl-C that gets here came before the command had begun: else it would have ended in its own way."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
 class Commands(click.Group):
     """A group that imports a command's module when the command is used; `modules` has them by name."""
 
@@ -76,11 +86,13 @@ class Commands(click.Group):
                 raise click.UsageError(f"{error.message} Did you mean {close}?", ctx) from None
             raise
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _not_begun():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _not_begun():
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # the command had not begun: else it would have ended in its own way
-            raise SystemExit(INTERRUPTED) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = self._modules.get(cmd_name)

@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Iterator
 from typing import Any, Final
 
-import orjson
-
 from pgtail.cli.common import report_palette
 from pgtail.cli.connecting import connector_of
 from pgtail.cli.sinks import open_sink
@@ -18,6 +16,7 @@ from pgtail.outputs.escape import escape, in_json
 from pgtail.outputs.table_layout import SPACE, Item, padding, sentence, width_of, wrap
 from pgtail.outputs.table_style import Fragment, Painter, Palette
 from pgtail.server.doctor import Finding, Report, Severity, examine
+from pgtail.unhurried import orjson
 
 _STYLES: Final = {Severity.OK: "good", Severity.WARNING: "warning", Severity.PROBLEM: "bad"}
 _WORD: Final = 9

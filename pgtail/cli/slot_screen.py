@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import orjson
-
 from pgtail.cli.common import report_palette, to_terminal
 from pgtail.cli.connecting import connector_of
 from pgtail.cli.sinks import FileSink, open_sink
@@ -20,6 +18,7 @@ from pgtail.outputs.table_style import Palette
 from pgtail.server import facts, slotlist
 from pgtail.server.connection import Connector
 from pgtail.server.slotlist import SlotReport
+from pgtail.unhurried import orjson
 
 _OTHER_SCREEN: Final = (b"\x1b[?1049h\x1b[?25l", b"\x1b[?1049l\x1b[?25h")
 """To a terminal's second screen without a cursor, and back."""

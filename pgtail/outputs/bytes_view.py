@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Protocol
 
-import orjson
-
 from pgtail.errors import DecodeError, Malformed
 from pgtail.outputs.base import Sink
 from pgtail.outputs.bytes_fields import Field
@@ -18,6 +16,7 @@ from pgtail.outputs.table_layout import GAP, Item, item_width, padding, spaced, 
 from pgtail.outputs.table_style import Fragment, Painter, palette
 from pgtail.outputs.table_values import name
 from pgtail.relations import Relation
+from pgtail.unhurried import orjson
 from pgtail.wire.cursor import Buffer
 from pgtail.wire.scalars import lsn_text
 

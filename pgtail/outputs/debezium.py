@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-import orjson
-
 from pgtail import __version__
 from pgtail.outputs import debezium_schema
 from pgtail.outputs.base import OutputOptions, Sink
@@ -23,6 +21,7 @@ from pgtail.outputs.held import Held
 from pgtail.outputs.ndjson import not_in_identity
 from pgtail.relations import Column, Relation
 from pgtail.transaction import Ended, Event, LogicalMessage, RowChange, Started, TableTruncate, Transaction
+from pgtail.unhurried import orjson
 from pgtail.values import Undecoded
 from pgtail.values.arraytext import NotAnArray
 from pgtail.wire.cells import UNCHANGED, TupleData

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-import orjson
-
 from pgtail.outputs.debezium_values import Converter
 from pgtail.relations import Column
+from pgtail.unhurried import orjson
 
 Schema = dict[str, Any]
 

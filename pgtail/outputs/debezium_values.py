@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-import orjson
-
 from pgtail.outputs import debezium_times as times
 from pgtail.relations import Column
+from pgtail.unhurried import orjson
 from pgtail.values.arraytext import reader
 from pgtail.values.codec import Kind
 from pgtail.values.names import VARHDRSZ, builtin_type_name

@@ -9,8 +9,6 @@ import binascii
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-import orjson
-
 from pgtail.outputs.base import OutputOptions, Parts, Sink
 from pgtail.relations import Relation, differences
 from pgtail.transaction import (
@@ -24,6 +22,7 @@ from pgtail.transaction import (
     TableTruncate,
     Transaction,
 )
+from pgtail.unhurried import orjson
 from pgtail.values import Codec, Undecoded
 from pgtail.values.render import hex_pieces, string_pieces
 from pgtail.wire.cells import UNCHANGED, Binary, TupleData

@@ -10,12 +10,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-import orjson
-
 from pgtail.compiled import compiled
 from pgtail.outputs.base import Parts, RowRun
 from pgtail.outputs.ndjson import Json, RelationJson, place_parts, xid_part
 from pgtail.relations import Relation
+from pgtail.unhurried import orjson
 from pgtail.values import Undecoded
 from pgtail.values.codec import LONG, Codec
 from pgtail.wire.cursor import Buffer

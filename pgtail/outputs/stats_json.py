@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from pgtail.outputs.escape import in_json
 from pgtail.outputs.ndjson import RelationJson, RowParts
 from pgtail.relations import Relation
 from pgtail.stats.gather import HotKey, Statistics, TableCount
 from pgtail.stats.spread import Spread
 from pgtail.stats.transactions import Largest, Size
+from pgtail.unhurried import orjson
 from pgtail.wire.scalars import lsn_text, time_text
 
 KEYS: Final = 20

@@ -5,14 +5,13 @@ Source: wal2json.c (pg_decode_begin_txn_v1 and its like). What pgoutput does not
 
 from __future__ import annotations
 
-import orjson
-
 from pgtail.outputs.base import OutputOptions, Sink
 from pgtail.outputs.celltext import timestamp
 from pgtail.outputs.held import Held
 from pgtail.outputs.wal2json import content_of
 from pgtail.outputs.wal2json_values import Field, Values
 from pgtail.transaction import Ended, Event, LogicalMessage, RowChange, Started, TableTruncate, Transaction
+from pgtail.unhurried import orjson
 from pgtail.wire.scalars import lsn_text
 
 

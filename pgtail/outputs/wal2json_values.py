@@ -9,12 +9,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-import orjson
-
 from pgtail.outputs.celltext import cell_text, columns_of, filled
 from pgtail.outputs.ndjson import not_in_identity
 from pgtail.relations import Column, Relation
 from pgtail.transaction import RowChange
+from pgtail.unhurried import orjson
 from pgtail.values import Undecoded
 from pgtail.wire.cells import UNCHANGED, TupleData
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-import orjson
-
 from pgtail.relations import Relation
 from pgtail.spark.batches import TableColumns
+from pgtail.unhurried import orjson
 from pgtail.values import Codec, Undecoded
 from pgtail.wire.cells import UNCHANGED, Binary, TupleData
 

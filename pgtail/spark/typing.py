@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.spark.types import STRING, Declared, arrow_type, delimiter, widest
+from pgtail.unhurried import orjson
 from pgtail.values import Types, Undecoded
 
 RESCUED: Final = pa.map_(STRING, STRING)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-import orjson
-
+from pgtail.unhurried import orjson
 from pgtail.values.codec import LONG, Context, Json, Kind, Loader, Undecoded
 from pgtail.values.jsonsyntax import MAX_DEPTH, is_valid
 from pgtail.values.render import is_text

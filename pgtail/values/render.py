@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NoReturn
 
-import orjson
-
+from pgtail.unhurried import orjson
 from pgtail.values.codec import LONG, Context, Json, Undecoded, hex_text
 from pgtail.values.jsonsyntax import NUMBER
 

@@ -151,3 +151,34 @@ sys.meta_path.insert(0, Interrupting())
 """
     ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, check=False, text=True)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def test_ctrl_c_before_the_command_line_is_read_is_quiet_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """click itself would say "Aborted!" and end with 1."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click.Group, "make_context", interrupted)
+    result = CliRunner().invoke(main, ["decode", "--help"])
+    assert (result.exit_code, result.output) == (130, "")
+
+
+def test_ctrl_c_while_orjson_is_loaded() -> None:
+    """It crashes where what it imports does not come."""
+    program = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "uuid":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+try:
+    import pgtail.values.render
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "interrupted\n", "")
