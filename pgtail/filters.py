@@ -157,6 +157,11 @@ class Filter:
         return not (self._xids or self.where)
 
     @property
+    def a_table_came(self) -> bool:
+        """Whether anything was of a table."""
+        return bool(self._known)
+
+    @property
     def no_table_passed(self) -> bool:
         """Whether there were tables, and none of them has a name that was asked for."""
         return bool(self.left_out) and not any(self._known.values())

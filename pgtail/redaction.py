@@ -111,8 +111,8 @@ class Redaction:
 
     @property
     def unused(self) -> list[str]:
-        """What was to be masked, and was in no table."""
-        return [rule.text for rule in self._rules if rule.text not in self._used]
+        """What was to be masked, and was in no table that came; none where none came."""
+        return [rule.text for rule in self._rules if rule.text not in self._used] if self._masked else []
 
     def may_hide(self, column: str) -> bool:
         """Whether a column of this name is masked in any table."""

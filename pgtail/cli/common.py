@@ -252,7 +252,7 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
     for condition in filter_.where:
-        if not condition.column_seen and not filter_.no_table_passed:
+        if filter_.a_table_came and not condition.column_seen and not filter_.no_table_passed:
             tell(escape(f"note: no table had a column {condition.column} (--where {condition.shown})"))
     if filter_.redaction is not None:
         from pgtail.cli.settings import settings

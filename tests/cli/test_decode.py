@@ -79,6 +79,8 @@ def test_where_and_what_was_not_sent(dump: Path) -> None:
     result = decode("--where", "colour = red", dump)
     assert (result.status, result.stdout) == (0, b"")
     assert "no table had a column colour (--where colour = red)" in result.stderr
+    nothing = decode("--where", "colour = red", "--redact", "size", input=recvlogical(begin(), commit()))
+    assert (nothing.status, nothing.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("more", [[], ["--op", "delete"], ["--xid", "9"], ["--where", "id = 1"]])
