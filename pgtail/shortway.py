@@ -67,6 +67,8 @@ class ShortWay:
         transaction = assembler.whole
         if transaction is None and not assembler.outside:
             return pos
+        if transaction is not None and transaction.messages and not transaction.changes:
+            return pos  # it is shown for its messages, of which a run knows nothing
         self._look_at(assembler.tables, assembler.relations.changes)
         if transaction is None:
             run.leave()

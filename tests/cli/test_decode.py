@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -68,6 +69,16 @@ def shown(*arguments: str | Path) -> list[str]:
 )
 def test_filters(dump: Path, options: str, lines: list[str]) -> None:
     assert shown(*options.split(), dump) == lines
+
+
+@pytest.mark.parametrize("more", [(), ("--op", "message,insert")])
+@pytest.mark.parametrize("output", ["json", "json-tx", "table"])
+def test_a_transaction_of_messages_alone_counts_for_the_limit(output: str, more: tuple[str, ...]) -> None:
+    data = recvlogical(relation(), *[begin(), message(b"hi"), commit()] * 2, begin(), insert("1", "a"), commit())
+    for limit in (1, 2, 3):
+        shown = decode("-o", output, "-n", str(limit), *more, input=data).stdout.decode().lower()
+        assert len(re.findall(r"\bmessage\b", shown.replace("1 message", ""))) == min(limit, 2)
+        assert len(re.findall(r"\binsert\b", shown)) == (limit > 2)
 
 
 def test_where_and_what_was_not_sent(dump: Path) -> None:
