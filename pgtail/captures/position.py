@@ -43,8 +43,12 @@ class Remembered(NamedTuple):
 def remember(directory: Path, now: Remembered) -> None:
     """Replace what is remembered, for good. Raises OutputError."""
     path, draft = directory / FILE, directory / f"{FILE}.draft"
-    gap = None if now.gap is None else [now.gap.behind, lsn_text(now.gap.start), lsn_text(now.gap.end)]
-    text = json.dumps({**now._asdict(), "position": lsn_text(now.position), "gap": gap}, indent=1) + "\n"
+    found = {**now._asdict(), "position": lsn_text(now.position)}
+    if now.gap is None:
+        del found["gap"]
+    else:
+        found["gap"] = [now.gap.behind, lsn_text(now.gap.start), lsn_text(now.gap.end)]
+    text = json.dumps(found, indent=1) + "\n"
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
