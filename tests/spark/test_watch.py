@@ -68,16 +68,16 @@ def test_what_ends_a_batch_is_told_as_without_watch(spark: Any, tmp_path: Path) 
         watch(spark, [str(tmp_path / "capture")], Datasets(spark, out), once=True)
 
 
-Start = Callable[[Path, Path], "subprocess.Popen[str]"]
+Start = Callable[[str, Path, Path], "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a --watch of its own, with the JVM in its process group; what is left of it ends with the test."""
+    """Starts a --watch with the JVM in its process group; what is left of it ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def watching(capture_: Path, out: Path) -> subprocess.Popen[str]:
-        arguments = ["spark", "history", "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
+    def watching(kind: str, capture_: Path, out: Path) -> subprocess.Popen[str]:
+        arguments = ["spark", kind, "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
         program = "from pgtail.cli import main; main(prog_name='pgtail')"
         process = subprocess.Popen(
             [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -110,7 +110,7 @@ def batches(out: Path) -> int:
 def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path, start: Start) -> None:
     """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last.
 
-    The changes and every version of every row are then those of an undisturbed run.
+    The changes, and every row or (history) every version of every row, are then those of an undisturbed run.
     """
     paths = record(MANY, tmp_path / "whole", size=30_000)
     assert len(paths) > 4
@@ -124,13 +124,15 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     later = paths[3:]
     chance.shuffle(later)
     arriving = [*paths[:3], *later]
-    begun, moment = out / "history" / "data", chance.randrange(3)
+    moment, kind = chance.randrange(3), chance.choice(["history", "state"])
+    root = out / kind
+    begun = root / "data"
     arrive(arriving[:1], growing)
-    first = start(growing, out)
-    wait_for((out / "history" / "manifest.json").exists, first)
+    first = start(kind, growing, out)
+    wait_for((root / "manifest.json").exists, first)
     known = len(list(begun.iterdir()))
     arrive(arriving[1:3], growing)
-    # While it makes changes, between these and the history, while it makes the history.
+    # While it makes changes, between these and the state or history, while it makes that.
     if moment == 0:
         wait_for(lambda: any(out.glob("_pgtail/staging-*")) or batches(out) >= 2, first)
     else:
@@ -138,11 +140,11 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     first.kill()
     first.communicate()
     arrive(arriving[3:-1], growing)
-    second = start(growing, out)
+    second = start(kind, growing, out)
     known = batches(out)
     wait_for(lambda: batches(out) > known, second)
     arrive(arriving[-1:], growing)
-    wait_for(lambda: applied_to(out / "history") == paths[-1].stem, second)
+    wait_for(lambda: applied_to(root) == paths[-1].stem, second)
     assert applied(out) == len(paths)
     second.send_signal(signal.SIGINT)
     _, errors = second.communicate(timeout=PATIENCE)
@@ -151,11 +153,11 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     assert re.search(r"stopped: what was written stays", errors)
     wait_until_gone(second.pid)
     assert in_order(stored(spark, str(out), "changes")) == rows
-    folds = model.folds(
-        model.committed(model.changes(tmp_path / "whole")), model.relations(tmp_path / "whole"), history=True
-    )
-    same_as_model(folds, as_texts(spark, out / "history"))
-    same_lives(spark, out / "history", folds)
+    whole = tmp_path / "whole"
+    folds = model.folds(model.committed(model.changes(whole)), model.relations(whole), history=kind == "history")
+    same_as_model(folds, as_texts(spark, root))
+    if kind == "history":
+        same_lives(spark, root, folds)
 
 
 def arrive(paths: list[Path], folder: Path) -> None:
