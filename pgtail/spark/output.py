@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -102,6 +102,26 @@ class Output:
     def staged(self, kind: str) -> str:
         """Where it is written."""
         return str(self._own / self._staging / kind)
+
+    def attempts(self) -> str:
+        """Where tasks write in folders of their own, below; take() stages what counts of it."""
+        return str(self._own / self._staging / "attempts")
+
+    def take(self, kind: str, paths: Iterable[str]) -> None:
+        """Stage these files, which tasks wrote: attempt/folder/name. Raises OutputError where one is not there."""
+        attempts, staged = Path(self.attempts()), Path(self.staged(kind))
+        try:
+            for path in paths:
+                target = staged / path.partition("/")[2]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (attempts / path).rename(target)
+        except FileNotFoundError:
+            raise OutputError(
+                f"what Spark's workers wrote to {self.folder} is not there: it must be one directory on all machines, "
+                "mounted under the same path"
+            ) from None
+        except OSError as error:
+            raise OutputError(f"cannot write to {self.folder}: {error.strerror}") from error
 
     def checkpoint(self, name: str) -> str:
         """Where Structured Streaming keeps what it has seen."""

@@ -17,6 +17,7 @@ from pgtail.spark.output import Manifest, Output
 from pgtail.spark.place import Part, Parts
 from pgtail.spark.rowtypes import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
 from pgtail.spark.segments import Surveyed, check_one_server, collected, literal, parts_of, segments, surveys, uncut
+from pgtail.spark.written import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -151,11 +152,16 @@ class Datasets:
 
     def _changes(self, manifest: Manifest, parts: Mapping[str, Parts]) -> None:
         with plainly():
-            self._write(changes_in(self._spark, parts, self._tables), "changes")
+            if self._stored_as == "parquet":
+                self._output.take("changes", written(self._spark, parts, self._tables, self._output.attempts()))
+            else:
+                self._write(changes_in(self._spark, parts, self._tables), "changes")
         manifest.batches["changes"].append(manifest.number)
 
     def _transactions(self, manifest: Manifest, split: Sequence[int]) -> None:
         """Those of the staged changes; transactions of which an earlier batch had a part become one row again."""
+        if not Path(self._output.staged("changes")).exists():
+            return
         self._tell("counting transactions")
         reader = self._spark.read.schema(spark_schema(CHANGES)).format(self._stored_as)
         reader = reader.options(**OF_FORMAT[self._stored_as])
