@@ -32,20 +32,17 @@ def changes_in(spark: SparkSession, parts: Mapping[str, Parts], tables: Sequence
     if not parts:
         return spark.createDataFrame([], spark_schema(CHANGES))
     found = files(spark, [literal(path) for path in parts]).select("path", "content")
-    return found.mapInArrow(Decode.of(parts, tables), spark_schema(CHANGES))
+    # Where nothing is cut, the function that travels to the workers stays small.
+    cut: dict[str, Parts] = {path: some for path, some in parts.items() if some is not None}
+    return found.mapInArrow(_Decode(cut, tuple(tables)), spark_schema(CHANGES))
 
 
 @dataclass(frozen=True, slots=True)
-class Decode:
-    """What a task does with its files. Each is decoded alone."""
+class _Decode:
+    """What a task does with its files."""
 
     parts: dict[str, Parts]
     tables: tuple[str, ...]
-
-    @classmethod
-    def of(cls, parts: Mapping[str, Parts], tables: Sequence[str]) -> Decode:
-        """Where nothing is cut, what travels to the workers stays small."""
-        return cls({path: some for path, some in parts.items() if some is not None}, tuple(tables))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

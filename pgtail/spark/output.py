@@ -108,11 +108,11 @@ class Output:
         return str(self._own / self._staging / "attempts")
 
     def take(self, kind: str, paths: Iterable[str]) -> None:
-        """Stage these files, which tasks wrote: attempt/folder/name. Raises OutputError where one is not there."""
+        """Stage these files, which tasks wrote: ATTEMPT/DATASET/... Raises OutputError where one is not there."""
         attempts, staged = Path(self.attempts()), Path(self.staged(kind))
         try:
             for path in paths:
-                target = staged / path.partition("/")[2]
+                target = staged / path.split("/", 2)[2]
                 target.parent.mkdir(parents=True, exist_ok=True)
                 (attempts / path).rename(target)
         except FileNotFoundError:

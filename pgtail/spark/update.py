@@ -37,6 +37,8 @@ FORMATS: Final = tuple(OF_FORMAT)
 _DATED: Final = frozenset(["changes", "transactions"])
 _MOST_SEGMENTS: Final = 1000
 """In one batch: after a crash no more than this is done again."""
+_COUNTED: Final = "counted"
+"""Transactions that are staged to be added up with others; no dataset."""
 TARGET: Final = 128 << 20
 """Bytes that a file should have."""
 
@@ -128,8 +130,7 @@ class Datasets:
             manifest.number += 1
             if parts:
                 self._tell(f"decoding {len(parts)} segments")
-                self._changes(manifest, uncut(parts, found))
-                self._transactions(manifest, split_at(parts, covered))
+                self._changes(manifest, uncut(parts, found), split_at(parts, covered))
             self._relations(manifest, surveyed)
         finally:
             surveyed.unpersist()
@@ -150,31 +151,38 @@ class Datasets:
                 )
             manifest.server = segment.server or manifest.server
 
-    def _changes(self, manifest: Manifest, parts: Mapping[str, Parts]) -> None:
+    def _changes(self, manifest: Manifest, parts: Mapping[str, Parts], split: Sequence[int]) -> None:
+        """Stage changes and transactions; of those that are `split`, an earlier batch has a part already."""
+        others = self._batches_with(manifest, split) if split else []
         with plainly():
             if self._stored_as == "parquet":
-                self._output.take("changes", written(self._spark, parts, self._tables, self._output.attempts()))
+                found = self._by_workers(parts, alone=not others)
             else:
                 self._write(changes_in(self._spark, parts, self._tables), "changes")
+                self._tell("counting transactions")
+                found = transactions(self._staged("changes", CHANGES))
+            if found is not None:
+                if others:
+                    # They become one row again.
+                    before = read_batches(self._spark, self._output, manifest, "transactions", others)
+                    found = added_up(found.unionByName(before))
+                self._write(found, "transactions")
         manifest.batches["changes"].append(manifest.number)
-
-    def _transactions(self, manifest: Manifest, split: Sequence[int]) -> None:
-        """Those of the staged changes; transactions of which an earlier batch had a part become one row again."""
-        if not Path(self._output.staged("changes")).exists():
-            return
-        self._tell("counting transactions")
-        reader = self._spark.read.schema(spark_schema(CHANGES)).format(self._stored_as)
-        reader = reader.options(**OF_FORMAT[self._stored_as])
-        with plainly():
-            found = transactions(reader.load(literal(self._output.staged("changes"))))
-            others = self._batches_with(manifest, split) if split else []
-            if others:
-                found = added_up(
-                    found.unionByName(read_batches(self._spark, self._output, manifest, "transactions", others))
-                )
-            self._write(found, "transactions")
         kept = [number for number in manifest.batches["transactions"] if number not in others]
         manifest.batches["transactions"] = [*kept, manifest.number]
+
+    def _by_workers(self, parts: Mapping[str, Parts], *, alone: bool) -> DataFrame | None:
+        """Changes and transactions by those who decode; returns the transactions where they are not staged so."""
+        done = written(self._spark, parts, self._tables, self._output.attempts())
+        self._output.take("changes", done["changes"])
+        self._output.take("transactions" if alone else _COUNTED, done["transactions"])
+        return None if alone else self._staged(_COUNTED, TRANSACTIONS)
+
+    def _staged(self, kind: str, schema: pa.Schema) -> DataFrame:
+        if not Path(self._output.staged(kind)).exists():
+            return self._spark.createDataFrame([], spark_schema(schema))
+        reader = self._spark.read.schema(spark_schema(schema)).format(self._stored_as)
+        return reader.options(**OF_FORMAT[self._stored_as]).load(literal(self._output.staged(kind)))
 
     def _batches_with(self, manifest: Manifest, positions: Sequence[int]) -> list[int]:
         from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
