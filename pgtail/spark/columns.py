@@ -21,6 +21,7 @@ from pgtail.spark.described import Table, Tables
 from pgtail.spark.place import EVERYWHERE, Parts, within
 from pgtail.spark.runs import Runs, runs
 from pgtail.spark.segment import MARK, SegmentFrames
+from pgtail.spark.survey import Surveyor
 from pgtail.transaction import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction
 from pgtail.values import Types
 from pgtail.wire.capture import Continued
@@ -42,26 +43,33 @@ _NO_TABLE: Final = Tables.NONE
 
 
 def changes_of(
-    file: BinaryIO, name: str, *, parts: Parts = EVERYWHERE, tables: Sequence[str] = ()
+    file: BinaryIO,
+    name: str,
+    *,
+    parts: Parts = EVERYWHERE,
+    tables: Sequence[str] = (),
+    surveyor: Surveyor | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The changes of a closed segment, in order, in bounded memory; `name` stands in errors.
 
     `parts` says which of them by their places, `tables` by globs as --table takes them: logical messages are then
-    left out as well, outcomes of prepared transactions are not.
+    left out as well, outcomes of prepared transactions are not. A `surveyor` is shown what it wants to see; it must be
+    told of the rows.
 
     Raises InputError where the segment is not closed, is damaged, or holds what a capture never has (segments of
     streamed transactions).
     """
-    return _not_tiny(_Columns(SegmentFrames(file, name), parts, tables).batches())
+    return _not_tiny(_Columns(SegmentFrames(file, name), parts, tables, surveyor).batches())
 
 
 class _Columns:
     """One run through a segment."""
 
-    def __init__(self, frames: SegmentFrames, parts: Parts, tables: Sequence[str]) -> None:
+    def __init__(self, frames: SegmentFrames, parts: Parts, tables: Sequence[str], surveyor: Surveyor | None) -> None:
         self._frames = frames
         self._parts = parts
         self._filter = Filter(tables=tables) if tables else None
+        self._surveyor = surveyor
         self._batch = Batch()
         self._own = False
         """Whether what is repeated at the beginning lies behind."""
@@ -73,7 +81,7 @@ class _Columns:
     def batches(self) -> Iterator[pa.RecordBatch]:
         frames, batch = self._frames, self._batch
         try:
-            encoding = frames.read_head().encoding
+            encoding = self._begin()
             decoder = Decoder(encoding=encoding)
             assembler = Assembler(Types(encoding=encoding))
             self._tables = Tables(utf8=encoding == "utf-8")
@@ -88,6 +96,8 @@ class _Columns:
                     if frames.next > start:
                         continue
                     frames.next = stop
+                if self._surveyor is not None:
+                    self._surveyor.look(frames.buf, start, stop)
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
                 self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
                 if short is not None and short.rows and batch.own:
@@ -100,6 +110,13 @@ class _Columns:
             raise frames.located(error) from None
         if batch.own:
             yield batch.take()
+
+    def _begin(self) -> str:
+        """Read the head; returns the text's encoding."""
+        head = self._frames.read_head()
+        if self._surveyor is not None:
+            self._surveyor.begin(head)
+        return head.encoding
 
     def _runs(self, short: Runs, assembler: Assembler) -> Iterator[pa.RecordBatch]:
         """Take the rows that follow the short way, as far as they go; rows wait in one of the two batches only."""
@@ -114,6 +131,8 @@ class _Columns:
                 short.takes(common)
             frames.next = short.run(assembler, frames.buf, frames.next, self._ordinal)
             self._ordinal = short.ordinal
+            if self._surveyor is not None:
+                self._surveyor.skip(None if assembler.whole is None else assembler.whole.lsn, self._ordinal)
             if short.rows and batch.own:
                 yield batch.take()
             if not short.full:
@@ -126,6 +145,8 @@ class _Columns:
     def _go_on(self, assembler: Assembler) -> None:
         """What was repeated at the beginning ends here."""
         self._own = True
+        if self._surveyor is not None:
+            self._surveyor.look(self._frames.buf, MARK, MARK)
         transaction = self._frames.head.transaction
         if transaction is not None:
             changes, messages, self._ordinal = transaction

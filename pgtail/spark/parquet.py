@@ -127,8 +127,10 @@ class Writer:
         return self._paths
 
     def _write(self) -> None:
-        gathered, self._gathered, self._size = self._gathered, [], 0
-        for day, rows in _by_day(_sorted(gathered, self._layout)):
+        table = _sorted(self._gathered, self._layout)
+        # Nothing of them is kept while the rest is written.
+        self._gathered, self._size = [], 0
+        for day, rows in _by_day(table):
             self._of(day, rows.schema).write_table(rows, row_group_size=rows.num_rows)
 
     def _of(self, day: int | None, schema: pa.Schema) -> pq.ParquetWriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -13,14 +13,14 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark.failures import plainly
 from pgtail.spark.place import EVERYWHERE, NOWHERE, Part, Parts, Place, left_of
 from pgtail.spark.rowtypes import RELATIONS, spark_schema
-from pgtail.spark.survey import survey
+from pgtail.spark.survey import Survey, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
 
-_SURVEYS: Final = pa.schema(
+SURVEYS: Final = pa.schema(
     [
         ("path", pa.string()),
         ("first_position", pa.int64()),
@@ -99,16 +99,20 @@ def directories(paths: Iterable[str]) -> set[str]:
 def surveys(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """A row for each segment: where it starts and ends, its stream and its tables. Reads all of it."""
     found = files(spark, [literal(path) for path in paths]).select("path", "content")
-    return found.mapInArrow(_survey, spark_schema(_SURVEYS))
+    return found.mapInArrow(_survey, spark_schema(SURVEYS))
 
 
 def _survey(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for path, content in contents(batch):
-            found = survey(content, path)
-            first, last = found.first or (None, None), found.last or (None, None)
-            row = (path, *first, *last, found.stream, found.server, found.predecessor, found.open, found.relations)
-            yield pa.RecordBatch.from_pylist([dict(zip(_SURVEYS.names, row, strict=True))], schema=_SURVEYS)
+            yield pa.RecordBatch.from_pylist([survey_row(path, survey(content, path))], schema=SURVEYS)
+
+
+def survey_row(path: str, found: Survey) -> dict[str, Any]:
+    """A segment's row of SURVEYS."""
+    first, last = found.first or (None, None), found.last or (None, None)
+    row = (path, *first, *last, found.stream, found.server, found.predecessor, found.open, found.relations)
+    return dict(zip(SURVEYS.names, row, strict=True))
 
 
 def contents(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.BufferReader]]:
@@ -121,19 +125,23 @@ def contents(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.BufferReader]]:
 def collected(found: DataFrame) -> list[Surveyed]:
     """Surveys on the driver, without the tables. Raises InputError where a segment is damaged or not closed."""
     with plainly():
-        rows = found.drop("relations").collect()
+        return surveyed(found.drop("relations").toArrow())
+
+
+def surveyed(found: pa.Table) -> list[Surveyed]:
+    """The same from rows of SURVEYS; others have no path."""
     return [
         Surveyed(
-            row.path,
+            row["path"],
             None
-            if row.first_position is None
-            else Part(Place(row.first_position, row.first_ordinal), Place(row.last_position, row.last_ordinal)),
-            row.stream,
-            row.server,
-            row.predecessor,
-            row.open,
+            if row["first_position"] is None
+            else Part(
+                Place(row["first_position"], row["first_ordinal"]), Place(row["last_position"], row["last_ordinal"])
+            ),
+            *(row[name] for name in ("stream", "server", "predecessor", "open")),
         )
-        for row in rows
+        for row in found.select(SURVEYS.names[:-1]).to_pylist()
+        if row["path"] is not None
     ]
 
 

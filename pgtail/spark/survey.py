@@ -55,30 +55,52 @@ class Survey:
 
 def survey(file: BinaryIO, name: str) -> Survey:
     """Look through a closed segment. Raises InputError where it is not closed or damaged."""
-    return _Surveyor(SegmentFrames(file, name)).run()
+    frames, surveyor = SegmentFrames(file, name), Surveyor()
+    try:
+        surveyor.begin(frames.read_head())
+        for start, stop in frames:
+            surveyor.look(frames.buf, start, stop)
+    except InputError as error:
+        raise frames.located(error) from None
+    return surveyor.end()
 
 
-class _Surveyor:
-    def __init__(self, frames: SegmentFrames) -> None:
-        self._frames = frames
+class Surveyor:
+    """Is shown the messages of one segment. Raises InputError where one is cut off or cannot be decoded."""
+
+    def __init__(self) -> None:
         self._found = Survey()
         self._known: set[str] = set()
         self._position = self._ordinal = 0
 
-    def run(self) -> Survey:
-        frames = self._frames
-        try:
-            head = frames.read_head()
-            self._head(head)
-            self._decoder = Decoder(encoding=head.encoding)
-            self._relations = Relations(Types(encoding=head.encoding))
-            for start, stop in frames:
-                if start == MARK:
-                    self._go_on(head)
-                elif stop > start + _TAG and frames.buf[start] == XLOG_DATA:
-                    self._look(frames.buf, start, stop)
-        except InputError as error:
-            raise frames.located(error) from None
+    def begin(self, head: Head) -> None:
+        """The segment's head was read."""
+        self._head(head)
+        self._decoder = Decoder(encoding=head.encoding)
+        self._relations = Relations(Types(encoding=head.encoding))
+        self._transaction = head.transaction
+
+    def look(self, buf: bytes, start: int, stop: int) -> None:
+        """The next message lies there, or the MARK."""
+        if start == MARK:
+            self._go_on()
+        elif stop > start + _TAG and buf[start] == XLOG_DATA:
+            self._look(buf, start, stop)
+
+    def skip(self, position: int | None, ordinal: int) -> None:
+        """Messages were not shown that describe nothing; now it is inside of this transaction, or of none (None)."""
+        self._found.open = position is not None
+        if position is not None:
+            self._position, self._ordinal = position, ordinal
+
+    def rows(self, first: Place, last: Place) -> None:
+        """Changes stand from here to there; of messages that are shown it need not be told."""
+        found = self._found
+        found.first = first if found.first is None else min(found.first, first)
+        found.last = last if found.last is None else max(found.last, last)
+
+    def end(self) -> Survey:
+        """What was found, when all was shown."""
         self._place_repeated()
         return self._found
 
@@ -99,10 +121,9 @@ class _Surveyor:
             found.predecessor = gap_in(parameters) or found.predecessor
         found.stream = "; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME)
 
-    def _go_on(self, head: Head) -> None:
-        transaction = head.transaction
-        if transaction is not None:
-            self._ordinal = transaction[2]
+    def _go_on(self) -> None:
+        if self._transaction is not None:
+            self._ordinal = self._transaction[2]
             self._found.open = True
 
     def _look(self, buf: bytes, start: int, stop: int) -> None:
@@ -112,7 +133,7 @@ class _Surveyor:
             self._ordinal += 1
             self._at(self._position, self._ordinal)
         elif tag in _BEGINS:
-            self._position, self._ordinal = self._lsn(at + 1, stop), 0
+            self._position, self._ordinal = _lsn(buf, at + 1, stop), 0
             self._found.open = True
         elif tag in _ENDS:
             self._found.open = False
@@ -123,15 +144,9 @@ class _Surveyor:
                 self._ordinal += 1
                 self._at(self._position, self._ordinal)
             else:
-                self._at(self._lsn(at + 2, stop), 0)
+                self._at(_lsn(buf, at + 2, stop), 0)
         elif tag in _OUTCOMES:
-            self._at(self._lsn(at + 10, stop), 0)
-
-    def _lsn(self, at: int, stop: int) -> int:
-        if at + 8 > stop:
-            raise InputError("a message is cut off")
-        lsn: int = _LSN(self._frames.buf, at)[0]
-        return lsn
+            self._at(_lsn(buf, at + 10, stop), 0)
 
     def _at(self, position: int, ordinal: int) -> None:
         """A change stands here."""
@@ -150,6 +165,13 @@ class _Surveyor:
                 self._known.add(print_)
                 place = {"position": self._position, "ordinal": self._ordinal + 1}
                 self._found.relations.append(described(relation) | place)
+
+
+def _lsn(buf: bytes, at: int, stop: int) -> int:
+    if at + 8 > stop:
+        raise InputError("a message is cut off")
+    lsn: int = _LSN(buf, at)[0]
+    return lsn
 
 
 def _comparable(text: str) -> str:

@@ -14,10 +14,20 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark.dataframes import added_up, changes_in, first_seen, relations_in, transactions
 from pgtail.spark.failures import plainly
 from pgtail.spark.output import Manifest, Output
-from pgtail.spark.place import Part, Parts
+from pgtail.spark.place import EVERYWHERE, Part, Parts
 from pgtail.spark.rowtypes import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
-from pgtail.spark.segments import Surveyed, check_one_server, collected, literal, parts_of, segments, surveys, uncut
-from pgtail.spark.written import written
+from pgtail.spark.segments import (
+    Surveyed,
+    check_one_server,
+    directories,
+    literal,
+    parts_of,
+    segments,
+    surveyed,
+    surveys,
+    uncut,
+)
+from pgtail.spark.written import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,11 +44,16 @@ OF_FORMAT: Final = {
 }
 """Options for writing and reading."""
 FORMATS: Final = tuple(OF_FORMAT)
-_DATED: Final = frozenset(["changes", "transactions"])
-_MOST_SEGMENTS: Final = 1000
-"""In one batch: after a crash no more than this is done again."""
 _COUNTED: Final = "counted"
 """Transactions that are staged to be added up with others; no dataset."""
+_SORTED: Final = {
+    "changes": ("commit_date", "schema", "table", "position", "ordinal", "seq"),
+    "transactions": ("commit_date", "position"),
+    _COUNTED: ("commit_date", "position"),
+    "relations": ("schema", "table", "position"),
+}
+_MOST_SEGMENTS: Final = 1000
+"""In one batch: after a crash no more than this is done again."""
 TARGET: Final = 128 << 20
 """Bytes that a file should have."""
 
@@ -106,7 +121,7 @@ class Datasets:
             found = read_batches(self._spark, self._output, manifest, "changes", list(small))
             files = max(sum(small.values()) // TARGET, 1)
             with plainly():
-                self._write(found.repartitionByRange(files, "commit_date", "schema", "table", *_ORDER), "changes")
+                self._write(found.repartitionByRange(files, *_SORTED["changes"]), "changes")
             kept = [number for number in manifest.batches["changes"] if number not in small]
             manifest.batches["changes"] = [*kept, manifest.number]
             self._output.commit(manifest)
@@ -119,27 +134,45 @@ class Datasets:
         return sum(sizes) if not sizes or sum(sizes) / len(sizes) < TARGET // 2 else None
 
     def _batch(self, manifest: Manifest, paths: Sequence[str], done: Update) -> None:
-        self._tell(f"looking through {len(paths)} segments")
-        surveyed = surveys(self._spark, paths).persist()
+        at_once = self._workers() if self._overlaps_nothing(manifest, paths) else None
+        if at_once is not None:
+            self._tell(f"decoding {len(paths)} segments")
+            rows = at_once.tasks(dict.fromkeys(paths), survey=True).persist()
+        else:
+            self._tell(f"looking through {len(paths)} segments")
+            rows = surveys(self._spark, paths).persist()
         try:
-            found = collected(surveyed)
+            with plainly():
+                told = rows.drop("relations").toArrow()
+            found = surveyed(told)
             self._check(manifest, found)
             done.notes += _missing(manifest, found)
             covered = manifest.covered()
             parts = parts_of(found, covered)
             manifest.number += 1
             if parts:
-                self._tell(f"decoding {len(parts)} segments")
-                self._changes(manifest, uncut(parts, found), split_at(parts, covered))
-            self._relations(manifest, surveyed)
+                wanted, split = uncut(parts, found), split_at(parts, covered)
+                if at_once is None or not _whole(wanted, found):
+                    self._tell(f"decoding {len(parts)} segments")
+                    told = None
+                self._changes(manifest, wanted, split, told)
+            self._relations(manifest, rows)
         finally:
-            surveyed.unpersist()
+            rows.unpersist()
         for segment in found:
             taken = parts.get(segment.path) or ()
             manifest.apply(segment.path, segment.stream, taken, segment.predecessor, open_=segment.open)
         self._output.commit(manifest)
         done.segments += len(paths)
         done.batches += 1
+
+    def _overlaps_nothing(self, manifest: Manifest, paths: Sequence[str]) -> bool:
+        """Whether all is of one capture, as far as its place tells, so that all of each segment will be wanted."""
+        return not self._tables and len(directories([*paths, *manifest.segments])) == 1
+
+    def _workers(self) -> Workers | None:
+        """Who write changes and transactions themselves, where the format is one that they can."""
+        return Workers(self._spark, self._output.attempts()) if self._stored_as == "parquet" else None
 
     def _check(self, manifest: Manifest, found: Sequence[Surveyed]) -> None:
         check_one_server(found)
@@ -151,32 +184,32 @@ class Datasets:
                 )
             manifest.server = segment.server or manifest.server
 
-    def _changes(self, manifest: Manifest, parts: Mapping[str, Parts], split: Sequence[int]) -> None:
-        """Stage changes and transactions; of those that are `split`, an earlier batch has a part already."""
+    def _changes(
+        self, manifest: Manifest, parts: Mapping[str, Parts], split: Sequence[int], told: pa.Table | None
+    ) -> None:
+        """Stage changes and transactions; of those that are `split`, an earlier batch has a part already.
+
+        `told` is what the workers told, where they wrote them already.
+        """
         others = self._batches_with(manifest, split) if split else []
+        workers = self._workers()
         with plainly():
-            if self._stored_as == "parquet":
-                found = self._by_workers(parts, alone=not others)
+            if workers is not None:
+                told = workers.tasks(parts, self._tables).toArrow() if told is None else told
+                files = workers.written(told)
+                self._output.take("changes", files["changes"])
+                self._output.take(_COUNTED if others else "transactions", files["transactions"])
             else:
                 self._write(changes_in(self._spark, parts, self._tables), "changes")
                 self._tell("counting transactions")
-                found = transactions(self._staged("changes", CHANGES))
-            if found is not None:
-                if others:
-                    # They become one row again.
-                    before = read_batches(self._spark, self._output, manifest, "transactions", others)
-                    found = added_up(found.unionByName(before))
-                self._write(found, "transactions")
+                self._write(transactions(self._staged("changes", CHANGES)), _COUNTED if others else "transactions")
+            if others:
+                # A transaction of several batches becomes one row again.
+                before = read_batches(self._spark, self._output, manifest, "transactions", others)
+                self._write(added_up(self._staged(_COUNTED, TRANSACTIONS).unionByName(before)), "transactions")
         manifest.batches["changes"].append(manifest.number)
         kept = [number for number in manifest.batches["transactions"] if number not in others]
         manifest.batches["transactions"] = [*kept, manifest.number]
-
-    def _by_workers(self, parts: Mapping[str, Parts], *, alone: bool) -> DataFrame | None:
-        """Changes and transactions by those who decode; returns the transactions where they are not staged so."""
-        done = written(self._spark, parts, self._tables, self._output.attempts())
-        self._output.take("changes", done["changes"])
-        self._output.take("transactions" if alone else _COUNTED, done["transactions"])
-        return None if alone else self._staged(_COUNTED, TRANSACTIONS)
 
     def _staged(self, kind: str, schema: pa.Schema) -> DataFrame:
         if not Path(self._output.staged(kind)).exists():
@@ -211,18 +244,10 @@ class Datasets:
         manifest.batches["relations"] = [manifest.number]
 
     def _write(self, found: DataFrame, kind: str) -> None:
-        dated = ["commit_date"] if kind in _DATED else []
-        order = [*dated, *(["schema", "table"] if kind != "transactions" else []), *_order_of(kind)]
-        writer = found.sortWithinPartitions(*order).write.format(self._stored_as).partitionBy(*dated)
+        dated = [] if kind == "relations" else ["commit_date"]
+        writer = found.sortWithinPartitions(*_SORTED[kind]).write.format(self._stored_as).partitionBy(*dated)
         writer = writer.options(**OF_FORMAT[self._stored_as])
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").save(self._output.staged(kind))
-
-
-_ORDER: Final = ("position", "ordinal", "seq")
-
-
-def _order_of(kind: str) -> tuple[str, ...]:
-    return _ORDER if kind == "changes" else ("position",)
 
 
 def split_at(parts: Mapping[str, Parts], covered: Sequence[tuple[Part, str]]) -> list[int]:
@@ -230,6 +255,11 @@ def split_at(parts: Mapping[str, Parts], covered: Sequence[tuple[Part, str]]) ->
     new = {place.position for some in parts.values() for part in some or () for place in part}
     old = {place.position for part, _ in covered for place in part}
     return sorted(new & old)
+
+
+def _whole(wanted: Mapping[str, Parts], found: Sequence[Surveyed]) -> bool:
+    """Whether all of each segment is wanted."""
+    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.whole is not None)
 
 
 def _missing(manifest: Manifest, found: Sequence[Surveyed]) -> list[str]:
