@@ -175,11 +175,11 @@ def _sorted(batches: list[pa.RecordBatch], layout: Layout) -> pa.Table:
     keys = {"rank": ranks}
     if not _follow(batches, layout.order):
         # Spark hands over the large segments first.
-        keys |= {name: table.column(name) for name in layout.order}
+        keys |= {name: pc.fill_null(table.column(name), 0) for name in layout.order}
     elif pc.all(pc.less_equal(ranks[:-1], ranks[1:])).as_py() is not False:
         return table
     sort_keys = [(name, "ascending") for name in keys]
-    order = pc.sort_indices(pa.table(keys), sort_keys=sort_keys, null_placement="at_start")
+    order = pc.sort_indices(pa.table(keys), sort_keys=sort_keys)
     # Most of the rare columns are NULL in every row, in any order.
     columns = [column if column.null_count == len(column) else column.take(order) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
