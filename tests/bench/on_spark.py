@@ -1,5 +1,6 @@
-"""`changes` beside the usual way, spark.read.json of wal2json's lines with a given schema, each written to Parquet.
+"""`pgtail spark changes` beside the usual way: spark.read.json of wal2json's lines with a given schema, to Parquet.
 
+The command's tasks write their Parquet themselves; changes() is a DataFrame, which Spark writes like the usual way's.
 Both in one session that is warm, in turn; CPU time is that of the whole process tree. Only Linux tells it.
 The usual way has its input in parts of Spark's own size: pgtail's session makes them smaller, for segments of captures.
 """
@@ -86,7 +87,7 @@ def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None
 
     out = WORK / "on_spark"
 
-    def ours() -> None:
+    def dataframe() -> None:
         changes(spark, str(capture)).write.mode("overwrite").parquet(str(out / "changes"))
 
     def usual() -> None:
@@ -101,7 +102,11 @@ def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None
         shutil.rmtree(out / "datasets", ignore_errors=True)
         Datasets(spark, str(out / "datasets")).update([str(capture)])
 
-    return {"read.json of wal2json": usual, "changes": ours, "pgtail spark changes (sorted, 3 datasets)": whole}
+    return {
+        "read.json of wal2json, written by Spark": usual,
+        "changes(), written by Spark": dataframe,
+        "pgtail spark changes: sorted, 3 datasets": whole,
+    }
 
 
 def _decoding(spark: Any, capture: Path) -> float:
