@@ -5,7 +5,7 @@ What dataframes.transactions() counts of a DataFrame, for those who have the rec
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,15 +18,18 @@ _OWN: Final = ("position", *(name for name in TRANSACTIONS.names if name not in 
 _OUTCOMES: Final = pa.array(["commit_prepared", "rollback_prepared"])
 
 
-def counted(batch: pa.RecordBatch) -> pa.Table:
-    """The transactions that rows of `changes` are of, in order; of the first and the last there may be more rows."""
-    rows = pa.Table.from_batches([batch]).select([*_OWN, "ordinal", "op", "seq", "schema", "table", "bytes"])
-    of_one = pc.and_not(pc.is_valid(rows["xid"]), pc.is_in(rows["op"], _OUTCOMES))
-    if not pc.all(of_one).as_py():
-        rows = rows.filter(of_one)
-    rows = rows.combine_chunks()
+class Counted(NamedTuple):
+    """Rows of TRANSACTIONS by position; `ends` are the positions of which other batches may have more."""
+
+    rows: pa.Table
+    ends: list[int]
+
+
+def counted(batch: pa.RecordBatch) -> Counted:
+    """The transactions that rows of `changes` are of."""
+    rows = _of_transactions(batch)
     if not rows.num_rows:
-        return TRANSACTIONS.empty_table()
+        return Counted(TRANSACTIONS.empty_table(), [])
     counts = {
         "changes": pc.is_valid(rows["seq"]),
         "messages": pc.equal(rows["op"], "message"),
@@ -41,7 +44,17 @@ def counted(batch: pa.RecordBatch) -> pa.Table:
     pairs = pa.table({"position": rows["position"], "table": ranks})
     # Most rows are of the same table as the one before.
     pairs = pairs.filter(pc.invert(_as_before(pairs["position"], pairs["table"])))
-    return _summed(numbered, pairs["position"], tables.take(pairs["table"].combine_chunks()))
+    found = _summed(numbered, pairs["position"], tables.take(pairs["table"].combine_chunks()))
+    return Counted(found, [rows["position"][end].as_py() for end in (0, -1)])
+
+
+def _of_transactions(batch: pa.RecordBatch) -> pa.Table:
+    """Without outcomes, and without messages that are of no transaction; the columns have one chunk."""
+    rows = pa.Table.from_batches([batch]).select([*_OWN, "ordinal", "op", "seq", "schema", "table", "bytes"])
+    wanted = pc.and_not(pc.is_valid(rows["xid"]), pc.is_in(rows["op"], _OUTCOMES))
+    if not pc.all(wanted).as_py():
+        rows = rows.filter(wanted)
+    return rows.combine_chunks()
 
 
 def added_up(parts: pa.Table) -> pa.Table:

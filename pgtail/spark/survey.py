@@ -13,7 +13,7 @@ from pgtail.captures.framing import PREDECESSOR, gap_in
 from pgtail.errors import InputError
 from pgtail.relations import Relations
 from pgtail.spark.described import described, fingerprint
-from pgtail.spark.place import Place
+from pgtail.spark.place import Part, Place
 from pgtail.spark.segment import MARK, Head, SegmentFrames
 from pgtail.values import Types
 from pgtail.wire.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
@@ -72,6 +72,7 @@ class Surveyor:
         self._found = Survey()
         self._known: set[str] = set()
         self._position = self._ordinal = 0
+        self._told: Part | None = None
 
     def begin(self, head: Head) -> None:
         """The segment's head was read."""
@@ -94,13 +95,13 @@ class Surveyor:
             self._position, self._ordinal = position, ordinal
 
     def rows(self, first: Place, last: Place) -> None:
-        """Changes stand from here to there; of messages that are shown it need not be told."""
-        found = self._found
-        found.first = first if found.first is None else min(found.first, first)
-        found.last = last if found.last is None else max(found.last, last)
+        """Changes that may not have been shown stand from here to there, behind those that were told of before."""
+        self._told = Part(first if self._told is None else self._told.first, last)
 
     def end(self) -> Survey:
-        """What was found, when all was shown."""
+        """What was found, when all was shown or told of."""
+        if self._told is not None:
+            self._found.first, self._found.last = self._told
         self._place_repeated()
         return self._found
 

@@ -97,10 +97,8 @@ class _Task:
             shared = {place.position for part in parts or () for place in part}
             surveyor = Surveyor() if self.survey else None
             for found in changes_of(content, path, parts=parts, tables=self.tables, surveyor=surveyor):
-                transactions = counted(found)
-                at = transactions["position"]
-                ends = pa.chunked_array([*at[:1].chunks, *at[-1:].chunks, pa.array(shared, pa.int64())])
-                open_ = pc.is_in(at, ends)
+                transactions, ends = counted(found)
+                open_ = pc.is_in(transactions["position"], pa.array([*shared, *ends], pa.int64()))
                 opened.append(transactions.filter(open_))
                 if surveyor is not None:
                     surveyor.rows(*_span(found))

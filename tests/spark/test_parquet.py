@@ -22,7 +22,7 @@ from pgtail.spark.counting import added_up, counted
 from pgtail.spark.parquet import CHANGES_LAYOUT, Writer, codec_of, folder_of, own_folder
 from pgtail.spark.place import Place
 from pgtail.spark.rowtypes import CHANGES, TRANSACTIONS
-from pgtail.spark.survey import Surveyor, survey
+from pgtail.spark.survey import Survey, Surveyor, survey
 from tests import encode
 from tests.corpus import Capture, capture, captures
 from tests.spark.recorded import plain, record, segments
@@ -36,11 +36,11 @@ def batches_of(paths: list[Path]) -> list[pa.RecordBatch]:
     return [batch for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), str(path))]
 
 
-def dated(folder: Path, days: list[int]) -> list[Path]:
+def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Path]:
     """A capture of one transaction on each of these days (from 2000-01-01 on), and of a message that has no date."""
     folder.mkdir()
     recorder = Recorder(folder, {}, rotation=Rotation(size=400))
-    for number, day in enumerate(days, 1):
+    for number, day in sorted(enumerate(days, 1), reverse=backwards):
         begin, time = number << 12, day * DAY + number
         messages = [
             encode.begin(xid=number, lsn=begin, time=time),
@@ -183,7 +183,7 @@ def test_transactions_are_counted(recording: Capture, tmp_path: Path) -> None:
     """In parts as they come, and these added up: as from each row alone."""
     batches = batches_of(record(recording, tmp_path / "capture", size=10_000_000))
     pieces = [batch.slice(at, size) for batch in batches for at, size in cuts(batch)]
-    found = added_up(pa.concat_tables([counted(piece) for piece in pieces]))
+    found = added_up(pa.concat_tables([counted(piece).rows for piece in pieces]))
     expected = list(transactions_in(plain(pa.Table.from_batches(batches))))
     assert transactions_as_rows(found) == expected
     assert len(expected) > 3
@@ -234,8 +234,20 @@ def test_a_survey_made_while_decoding_is_the_survey(
     if not compiled:
         monkeypatch.setattr("pgtail.spark.runs.compiled", lambda: None)
     for path in paths:
-        surveyor = Surveyor()
-        for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), surveyor=surveyor):
-            ends = [Place(*(batch[name][row].as_py() for name in ("position", "ordinal"))) for row in (0, -1)]
-            surveyor.rows(*ends)
-        assert surveyor.end() == survey(io.BytesIO(path.read_bytes()), str(path))
+        assert surveyed(path) == survey(io.BytesIO(path.read_bytes()), str(path))
+
+
+def test_a_survey_says_where_a_segment_starts_in_the_stream(tmp_path: Path) -> None:
+    """Also where dumps were recorded in another order than that of their positions."""
+    for path in dated(tmp_path / "capture", list(range(9)), backwards=True):
+        found = surveyed(path)
+        assert found == survey(io.BytesIO(path.read_bytes()), str(path))
+
+
+def surveyed(path: Path) -> Survey:
+    """As the tasks do it that decode."""
+    surveyor = Surveyor()
+    for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), surveyor=surveyor):
+        ends = [Place(*(batch[name][row].as_py() for name in ("position", "ordinal"))) for row in (0, -1)]
+        surveyor.rows(*ends)
+    return surveyor.end()
