@@ -11,14 +11,14 @@ SPARK := .venv/with-spark
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-core check torture bench man oids rows clean
+.PHONY: help install demo test test-core check torture bench man oids compiled clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s%s\n", $$1, $$2}' Makefile
 
 install: $(INSTALLED) ## make the environment .venv and install pgtail into it, editable
 
-$(INSTALLED): pyproject.toml .ci/environment pgtail/_rows.pyx
+$(INSTALLED): pyproject.toml .ci/environment pgtail/_rows.pyx pgtail/server/_copydata.pyx
 	@.ci/environment
 
 $(SPARK): $(INSTALLED)
@@ -51,10 +51,11 @@ man: $(INSTALLED) ## write the man pages from the commands' own help and man/par
 oids: $(INSTALLED) ## write the table of built-in types anew from a server's catalog
 	@$(RUN) tests.tools.make_oids
 
-rows: ## stamp the source of the compiled rows after a change, and build them
-	@$(RUN) tests.tools.stamp_rows
+compiled: ## stamp the sources of the compiled parts after a change, and build them
+	@$(RUN) tests.tools.stamp_compiled
 	@$(MAKE) --no-print-directory install
 
 clean: ## remove the environment and everything made
-	rm -rf .venv pgtail/_rows.c pgtail/_rows.*.so build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/bench/work *.egg-info
+	rm -rf .venv pgtail/_rows.c pgtail/server/_copydata.c build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/bench/work *.egg-info
+	find pgtail -name '*.so' -delete
 	find pgtail tests -name __pycache__ -prune -exec rm -rf {} +

@@ -48,8 +48,8 @@ cdef extern from *:
     """
     int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
 
-SOURCE = "508c643aa7b123c86d6537dc63faa4996d0e67e09e4bbeb260ccde825adaaf32"
-"""SHA-256 of this file with zeros in this place (tests/tools/stamp_rows.py): tells a stale build from a fresh one."""
+SOURCE = "f9e01a8bcb80b1be8bd2cd24c72ff5b2f0d61dc47774ff58cc321ce1a089676d"
+"""SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
     DECLINED = -1

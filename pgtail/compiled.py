@@ -1,4 +1,4 @@
-"""Whether the compiled part, pgtail._rows, is there and to be used; everything it does is also done without it."""
+"""Whether the compiled parts are there and to be used; everything they do is also done without them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import ModuleType
 
 
 @functools.cache
-def compiled() -> ModuleType | None:
-    """pgtail._rows, if it was built and PGTAIL_PURE is not set."""
+def compiled(name: str = "pgtail._rows") -> ModuleType | None:
+    """This module, if it was built and PGTAIL_PURE is not set."""
     if os.environ.get("PGTAIL_PURE"):
         return None
     try:
-        return importlib.import_module("pgtail._rows")
+        return importlib.import_module(name)
     except ImportError:
         return None
 

@@ -6,7 +6,6 @@ import contextlib
 import select
 import time
 from collections.abc import Callable
-from typing import Final
 
 import psycopg
 from psycopg import pq
@@ -15,20 +14,10 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.server.connection import Connection
+from pgtail.server.copydata import BROKEN, reader
 from pgtail.server.cures import Unreachable, server_error
-from pgtail.server.framing import LENGTH
 from pgtail.server.interrupt import Interrupt
 from pgtail.wire.walsender import StandbyStatusUpdate
-
-READ_AT_ONCE: Final = 4 * 1024 * 1024
-"""Bytes of frames that are handed on together at most."""
-_FEW: Final = 4096
-"""Bytes of frames that are no backlog."""
-_SOON: Final = 0.001
-"""Seconds that the rest of a transaction is waited for: the server sends message by message, as fast as it decodes."""
-_KIND: Final = slice(25, 26)
-_AMID: Final = frozenset({b"B", b"O", b"R", b"Y", b"I", b"U", b"D", b"T"})
-"""Messages behind which another one follows, behind the head of a w frame."""
 
 
 class Session:
@@ -42,6 +31,7 @@ class Session:
         self._encoding = encoding
         self._pgconn: PGconn = connection.pgconn
         self._interrupt = interrupt
+        self._reader = reader()
         self._flushed = True
         self._failure: ServerError | None = None
 
@@ -54,7 +44,7 @@ class Session:
 
         def heard(said: Diagnostic) -> None:
             error = notice(said.severity_nonlocalized or "", said.sqlstate or "", said.message_primary or "")
-            self._failure = self._failure or error
+            self._fail(error)
 
         self._connection.add_notice_handler(heard)
 
@@ -107,38 +97,17 @@ class Session:
         Where the stream ends behind some frames they come first, and `check` tells of the end.
         """
         self.check()
-        parts: list[bytes | memoryview] = []
-        try:
-            self._read(parts)
-        except psycopg.Error as error:
-            self._failure = self._failure or self._broken(error)
-        except ServerError as error:
-            self._failure = self._failure or error
-        if not parts:
+        frames, outcome = self._reader.read(self._pgconn)
+        if outcome:
+            self._fail(self._why(outcome))
+        if not frames:
             self.check()
-        return b"".join(parts)
+        return frames
 
     def check(self) -> None:
         """Raise what ended the stream, if something did."""
         if self._failure is not None:
             raise self._failure
-
-    def _read(self, parts: list[bytes | memoryview]) -> None:
-        pgconn, size, before = self._pgconn, 0, -1
-        while size < READ_AT_ONCE and len(parts) > before and self._failure is None:
-            before = len(parts)
-            pgconn.consume_input()
-            while True:
-                length, data = pgconn.get_copy_data(1)
-                if length <= 0 or self._failure is not None:
-                    break
-                parts += (LENGTH.pack(length), data)
-                size += length
-            if length < 0:
-                raise self._ended()
-            amid = parts and bytes(parts[-1][_KIND]) in _AMID
-            if size < _FEW and not (amid and self._wait(_SOON)):
-                return  # most likely there was no more; else the socket says so at once
 
     def send(self, status: StandbyStatusUpdate) -> bool:
         """Send a status; False where the socket has no room: nothing was sent."""
@@ -246,10 +215,15 @@ class Session:
         while self._pgconn.get_result() is not None:
             pass
 
-    def _ended(self) -> ServerError:
-        """The server ended the stream: why."""
-        self._pgconn.nonblocking = 0
-        result = self._pgconn.get_result()
+    def _why(self, outcome: int) -> ServerError:
+        """What ended the stream."""
+        if outcome == BROKEN:
+            return self._broken(self._pgconn.error_message.decode(errors="replace"))
+        try:
+            self._pgconn.nonblocking = 0
+            result = self._pgconn.get_result()
+        except psycopg.Error as error:
+            return self._broken(error)
         if result is None or result.status == pq.ExecStatus.COMMAND_OK:
             # CommandComplete without CopyDone (src/backend/replication/walsender.c, WalSndDone).
             return Unreachable("the server is shutting down")
@@ -266,6 +240,11 @@ class Session:
         state = None if sqlstate is None else sqlstate.decode()
         return server_error(state, text.strip(), role=role, doing=doing)
 
-    def _broken(self, error: psycopg.Error) -> ServerError:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return Unreachable(f"the connection broke: {lines[0] if lines else type(error).__name__}")
+    def _broken(self, why: psycopg.Error | str) -> ServerError:
+        lines = [line.strip() for line in str(why).splitlines() if line.strip()]
+        return Unreachable(f"the connection broke: {lines[0] if lines else 'libpq does not say why'}")
+
+    def _fail(self, error: ServerError | None) -> None:
+        """The stream ends here: no further frame is read. What failed first counts."""
+        self._failure = self._failure or error
+        self._reader.stopped = self._failure is not None

@@ -42,25 +42,11 @@ from tests.encode import (
     update,
 )
 from tests.rendering import WAYS, Way, need_compiled, render, rows_by
-from tests.tools.stamp_rows import SOURCE, stamp_in, stamp_of
+from tests.tools.stamp_compiled import SOURCES
 from tests.values.cells import binary_cells
 from tests.values.samples import SAMPLES
 
 # -- the build ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_source_bears_its_own_hash() -> None:
-    source = SOURCE.read_text(encoding="utf-8")
-    assert stamp_in(source) == stamp_of(source), "pgtail/_rows.pyx was changed: make rows"
-
-
-def test_the_build_is_of_this_source() -> None:
-    if compiled() is None:
-        need_compiled()
-    else:
-        from pgtail import _rows
-
-        assert stamp_in(SOURCE.read_text(encoding="utf-8")) == _rows.SOURCE, "pgtail._rows is stale: make install"
 
 
 def test_what_the_stub_declares_is_there() -> None:
@@ -69,7 +55,7 @@ def test_what_the_stub_declares_is_there() -> None:
     from pgtail import _rows
     from pgtail.outputs import ndjson_rows
 
-    stub = SOURCE.with_suffix(".pyi").read_text(encoding="utf-8")
+    stub = SOURCES["pgtail._rows"].with_suffix(".pyi").read_text(encoding="utf-8")
     stub = stub.partition("class Rows")[2].partition("\ndef ")[0]
     declared = set(re.findall(r"^    (?:def )?([a-z]\w*)(?:\(self|: )", stub, re.MULTILINE))
     assert {"take", "enter", "seq"} <= declared

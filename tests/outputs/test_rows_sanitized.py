@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.stamp_rows import SOURCE, stamp_in
+from tests.tools.stamp_compiled import SOURCES, stamp_in
 
 
 def library(name: str) -> str | None:
@@ -22,12 +22,12 @@ def library(name: str) -> str | None:
 
 
 def test_no_read_outside_of_the_buffer(tmp_path: Path) -> None:
-    c = SOURCE.with_suffix(".c")
+    c = SOURCES["pgtail._rows"].with_suffix(".c")
     if shutil.which("gcc") is None or (asan := library("libasan.so")) is None:
         pytest.skip("there is no gcc with AddressSanitizer")
     if not c.exists():
         pytest.skip("pgtail/_rows.c was not generated: pgtail was installed without a C compiler, or not from here")
-    stamp = stamp_in(SOURCE.read_text(encoding="utf-8"))
+    stamp = stamp_in(SOURCES["pgtail._rows"].read_text(encoding="utf-8"))
     assert stamp in c.read_text(encoding="utf-8", errors="replace"), "pgtail/_rows.c is stale: make install"
     built = tmp_path / "_rows.so"
     include = sysconfig.get_path("include")
@@ -50,7 +50,7 @@ def test_no_read_outside_of_the_buffer(tmp_path: Path) -> None:
     environment.pop("PGTAIL_PURE", None)
     program = [sys.executable, "-m", "tests.outputs.damaged_rows", str(built)]
     run = subprocess.run(
-        program, capture_output=True, text=True, env=environment, cwd=SOURCE.parent.parent, check=False
+        program, capture_output=True, text=True, env=environment, cwd=SOURCES["pgtail._rows"].parent.parent, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert int(run.stdout) > 100_000

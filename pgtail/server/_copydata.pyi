@@ -1,0 +1,11 @@
+"""Floor 5, the types of the compiled way of reading frames (_copydata.pyx)."""
+
+from psycopg.pq.abc import PGconn
+
+SOURCE: str
+
+class Reader:
+    stopped: bool
+
+    def __init__(self, library: bytes, most: int, few: int, soon: int, amid: bytes) -> None: ...
+    def read(self, pgconn: PGconn) -> tuple[bytes, int]: ...
