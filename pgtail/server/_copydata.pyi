@@ -1,5 +1,7 @@
 """Floor 5, the types of the compiled way of reading frames (_copydata.pyx)."""
 
+from collections.abc import Sequence
+
 from psycopg.pq.abc import PGconn
 
 SOURCE: str
@@ -8,4 +10,7 @@ class Reader:
     stopped: bool
 
     def __init__(self, library: bytes, most: int, few: int, soon: int, amid: bytes) -> None: ...
+    def wait(
+        self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int
+    ) -> list[int]: ...
     def read(self, pgconn: PGconn) -> tuple[bytes, int]: ...

@@ -19,13 +19,14 @@ cdef extern from "<dlfcn.h>":
 
 cdef extern from "<poll.h>" nogil:
     short POLLIN
+    short POLLOUT
     struct pollfd:
         int fd
         short events
         short revents
     int poll(pollfd *fds, unsigned long count, int milliseconds)
 
-SOURCE = "a8e21675b4d4d53124593ea951fa1d968b2ce5ba894cb6b26fa5860e230f2af7"
+SOURCE = "ec9be6b72d9e4c1117e19188cd332bb840bd91b5cd99fa3d765b563ae24c80c3"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -33,6 +34,7 @@ cdef enum:
     NO_MEMORY = -3
     LENGTH = 4              # of the length before each frame
     KIND = 25               # where in a w frame the message's tag stands
+    WATCHED = 8             # descriptors at most
 
 ctypedef int (*ConsumeInput)(void *conn) noexcept nogil
 ctypedef int (*GetCopyData)(void *conn, char **data, int asynchronous) noexcept nogil
@@ -52,13 +54,17 @@ cdef class Reader:
     """As copydata.py's. `library` is the path of a library that is loaded and was linked with libpq: psycopg's own."""
 
     cdef public bint stopped
+    cdef bint ahead         # whether there is in `frames` and `outcome` what read() is to return
+    cdef int outcome
     cdef ConsumeInput consume_input
     cdef GetCopyData get_copy_data
     cdef Socket socket
     cdef FreeMem freemem
     cdef Py_ssize_t most, few, size, room
     cdef int soon
-    cdef bytes amid
+    cdef bytes kept
+    cdef const char *amid
+    cdef Py_ssize_t kinds
     cdef char *frames
 
     def __init__(self, library, most, few, soon, amid):
@@ -69,33 +75,54 @@ cdef class Reader:
         self.get_copy_data = <GetCopyData>function(loaded, b"PQgetCopyData")
         self.socket = <Socket>function(loaded, b"PQsocket")
         self.freemem = <FreeMem>function(loaded, b"PQfreemem")
-        self.most, self.few, self.soon, self.amid = most, few, soon, amid
+        self.most, self.few, self.soon, self.kept = most, few, soon, amid
+        self.amid, self.kinds = self.kept, len(self.kept)
 
     def __dealloc__(self):
         free(self.frames)
 
-    def read(self, pgconn):
+    def wait(self, pgconn, writing, others, milliseconds):
         cdef uintptr_t conn = pgconn.pgconn_ptr or 0
-        cdef const char *amid = self.amid
-        cdef Py_ssize_t kinds = len(self.amid)
-        cdef int outcome = BROKEN
-        self.size = 0
-        if conn:
+        cdef int timeout = milliseconds
+        cdef int count = 1
+        cdef pollfd watched[WATCHED]
+        if not conn:
+            return []
+        watched[0].fd, watched[0].events = self.socket(<void *>conn), POLLIN | POLLOUT if writing else POLLIN
+        for watched[count].fd, watched[count].events in others[: WATCHED - 1]:
+            count += 1
+        with nogil:
+            if poll(watched, count, timeout) <= 0:
+                count = 1
+            elif watched[0].revents & ~POLLOUT:
+                self.outcome = self.gather(<void *>conn)
+                self.ahead = True
+        return [watched[i].fd for i in range(1, count) if watched[i].revents]
+
+    def read(self, pgconn):
+        cdef uintptr_t conn
+        if self.ahead:
+            self.ahead = False
+        else:
+            conn = pgconn.pgconn_ptr or 0
             with nogil:
-                outcome = self.gather(<void *>conn, amid, kinds)
-        if outcome == NO_MEMORY:
+                self.outcome = self.gather(<void *>conn)
+        if self.outcome == NO_MEMORY:
             raise MemoryError
         found = PyBytes_FromStringAndSize(self.frames, self.size)
         if self.room > 2 * self.most:
             free(self.frames)
             self.frames, self.room = NULL, 0
-        return found, outcome
+        return found, self.outcome
 
-    cdef int gather(self, void *conn, const char *amid, Py_ssize_t kinds) noexcept nogil:
+    cdef int gather(self, void *conn) noexcept nogil:
         """Put what there is into `frames`; returns 0, or what ended it."""
         cdef Py_ssize_t before = -1
         cdef char *data
         cdef int length, kind
+        self.size = 0
+        if conn == NULL:
+            return BROKEN
         while before < self.size < self.most and not self.stopped:
             before = self.size
             kind = 0
@@ -115,7 +142,7 @@ cdef class Reader:
                 self.freemem(data)
             if length < 0:
                 return length
-            if self.size < self.few and not (kind and memchr(amid, kind, kinds) and self.readable(conn)):
+            if self.size < self.few and not (kind and memchr(self.amid, kind, self.kinds) and self.readable(conn)):
                 break
         return 0
 

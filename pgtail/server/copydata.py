@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import sys
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import psycopg
@@ -38,6 +39,12 @@ class Reader(Protocol):
 
     stopped: bool
 
+    def wait(self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /) -> list[int]:
+        """Wait for frames, if `writing` also for room to write, or for one of the other descriptors: (number, events).
+
+        Returns those of the others that are ready. What has come may be read at once, for read() to return it.
+        """
+
     def read(self, pgconn: PGconn, /) -> tuple[bytes, int]:
         """The frames that have arrived, each behind its length, and 0, ENDED or BROKEN for what came behind them."""
 
@@ -46,6 +53,13 @@ class _CallByCall:
     """In plain Python."""
 
     stopped = False
+
+    def wait(self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /) -> list[int]:
+        poll, socket = select.poll(), pgconn.socket
+        poll.register(socket, select.POLLIN | (select.POLLOUT if writing else 0))
+        for fd, events in others:
+            poll.register(fd, events)
+        return [fd for fd, _ in poll.poll(milliseconds) if fd != socket]
 
     def read(self, pgconn: PGconn, /) -> tuple[bytes, int]:
         parts: list[bytes | memoryview] = []

@@ -97,10 +97,8 @@ class Pump:
 
         Raises ServerError, Unreachable where the connection broke.
         """
-        poll = select.poll()
-        poll.register(self._interrupt.fileno(), select.POLLIN)
-        if self._limits.output is not None:
-            poll.register(self._limits.output, 0)
+        output = self._limits.output
+        others = [(self._interrupt.fileno(), select.POLLIN)] + ([] if output is None else [(output, 0)])
         self._asked = time.monotonic()
         while True:
             # libpq may have read more than it was asked for, at the start and whenever it sent something: what it
@@ -112,16 +110,11 @@ class Pump:
                 return Ending.STOP
             told = self._tell_server(session, feedback, now)
             self._show_status(feedback, now)
-            socket, writing = session.fileno(), session.wants_to_write
-            poll.register(socket, select.POLLIN | (select.POLLOUT if writing else 0))
-            for fd, _ in poll.poll(0 if told else self._patience(session, feedback, now) * 1000):
-                if fd == socket:
-                    if writing:
-                        session.flush()
-                elif fd == self._limits.output:
-                    return Ending.CLOSED
-                else:
-                    self._interrupt.clear()
+            ready = session.wait(others, 0 if told else self._patience(session, feedback, now))
+            if output in ready:
+                return Ending.CLOSED
+            if ready:
+                self._interrupt.clear()
 
     def _read(self, session: Session, feedback: Feedback) -> bool:
         """Take what has come; False where no more may wait."""

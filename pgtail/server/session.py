@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psycopg
 from psycopg import pq
@@ -88,8 +89,18 @@ class Session:
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether something is still to be sent: wait for the socket to take it, then call flush()."""
+        """Whether something is still to be sent; it is while wait() waits."""
         return not self._flushed
+
+    def wait(self, others: Sequence[tuple[int, int]], seconds: float) -> list[int]:
+        """Wait for frames or one of the others, descriptors with poll()'s events; returns which of these are ready."""
+        try:
+            ready = self._reader.wait(self._pgconn, not self._flushed, others, math.ceil(seconds * 1000))
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+        if not self._flushed:
+            self.flush()
+        return ready
 
     def read(self) -> bytes:
         """The frames that have arrived, each behind its length; none where there are none yet.
