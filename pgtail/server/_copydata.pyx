@@ -26,7 +26,7 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int poll(pollfd *fds, unsigned long count, int milliseconds)
 
-SOURCE = "ec9be6b72d9e4c1117e19188cd332bb840bd91b5cd99fa3d765b563ae24c80c3"
+SOURCE = "eb5a43b595a74676b7f87a8b19e0019c521fb17d3243dfd6dc7c7aae534678de"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -54,8 +54,6 @@ cdef class Reader:
     """As copydata.py's. `library` is the path of a library that is loaded and was linked with libpq: psycopg's own."""
 
     cdef public bint stopped
-    cdef bint ahead         # whether there is in `frames` and `outcome` what read() is to return
-    cdef int outcome
     cdef ConsumeInput consume_input
     cdef GetCopyData get_copy_data
     cdef Socket socket
@@ -81,39 +79,31 @@ cdef class Reader:
     def __dealloc__(self):
         free(self.frames)
 
-    def wait(self, pgconn, writing, others, milliseconds):
+    def next(self, pgconn, writing, others, milliseconds):
         cdef uintptr_t conn = pgconn.pgconn_ptr or 0
         cdef int timeout = milliseconds
+        cdef int first = 1
         cdef int count = 1
+        cdef int outcome
         cdef pollfd watched[WATCHED]
         if not conn:
-            return []
+            return b"", BROKEN, []
         watched[0].fd, watched[0].events = self.socket(<void *>conn), POLLIN | POLLOUT if writing else POLLIN
         for watched[count].fd, watched[count].events in others[: WATCHED - 1]:
             count += 1
         with nogil:
             if poll(watched, count, timeout) <= 0:
                 count = 1
-            elif watched[0].revents & ~POLLOUT:
-                self.outcome = self.gather(<void *>conn)
-                self.ahead = True
-        return [watched[i].fd for i in range(1, count) if watched[i].revents]
-
-    def read(self, pgconn):
-        cdef uintptr_t conn
-        if self.ahead:
-            self.ahead = False
-        else:
-            conn = pgconn.pgconn_ptr or 0
-            with nogil:
-                self.outcome = self.gather(<void *>conn)
-        if self.outcome == NO_MEMORY:
+            elif watched[0].revents & POLLOUT:
+                first = 0
+            outcome = self.gather(<void *>conn)
+        if outcome == NO_MEMORY:
             raise MemoryError
         found = PyBytes_FromStringAndSize(self.frames, self.size)
         if self.room > 2 * self.most:
             free(self.frames)
             self.frames, self.room = NULL, 0
-        return found, self.outcome
+        return found, outcome, [watched[i].fd for i in range(first, count) if watched[i].revents]
 
     cdef int gather(self, void *conn) noexcept nogil:
         """Put what there is into `frames`; returns 0, or what ended it."""
@@ -121,8 +111,6 @@ cdef class Reader:
         cdef char *data
         cdef int length, kind
         self.size = 0
-        if conn == NULL:
-            return BROKEN
         while before < self.size < self.most and not self.stopped:
             before = self.size
             kind = 0

@@ -39,14 +39,14 @@ class Reader(Protocol):
 
     stopped: bool
 
-    def wait(self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /) -> list[int]:
-        """Wait for frames, if `writing` also for room to write, or for one of the other descriptors: (number, events).
+    def next(
+        self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /
+    ) -> tuple[bytes, int, list[int]]:
+        """Wait for frames, if `writing` for room to write, or for one of the others: descriptors with poll()'s events.
 
-        Returns those of the others that are ready. What has come may be read at once, for read() to return it.
+        Returns the frames that libpq has then, each behind its length; 0, ENDED or BROKEN for what came behind them;
+        and the descriptors of those that are ready, the connection's where there is room to write.
         """
-
-    def read(self, pgconn: PGconn, /) -> tuple[bytes, int]:
-        """The frames that have arrived, each behind its length, and 0, ENDED or BROKEN for what came behind them."""
 
 
 class _CallByCall:
@@ -54,20 +54,21 @@ class _CallByCall:
 
     stopped = False
 
-    def wait(self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /) -> list[int]:
-        poll, socket = select.poll(), pgconn.socket
-        poll.register(socket, select.POLLIN | (select.POLLOUT if writing else 0))
-        for fd, events in others:
-            poll.register(fd, events)
-        return [fd for fd, _ in poll.poll(milliseconds) if fd != socket]
-
-    def read(self, pgconn: PGconn, /) -> tuple[bytes, int]:
+    def next(
+        self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /
+    ) -> tuple[bytes, int, list[int]]:
         parts: list[bytes | memoryview] = []
+        ready: list[int] = []
         try:
+            poll, socket = select.poll(), pgconn.socket
+            poll.register(socket, select.POLLIN | (select.POLLOUT if writing else 0))
+            for fd, events in others:
+                poll.register(fd, events)
+            ready = [fd for fd, events in poll.poll(milliseconds) if fd != socket or events & select.POLLOUT]
             outcome = self._gather(pgconn, parts)
         except psycopg.Error:
             outcome = BROKEN
-        return b"".join(parts), outcome
+        return b"".join(parts), outcome, ready
 
     def _gather(self, pgconn: PGconn, parts: list[bytes | memoryview]) -> int:
         size, before = 0, -1

@@ -100,36 +100,32 @@ class Pump:
         output = self._limits.output
         others = [(self._interrupt.fileno(), select.POLLIN)] + ([] if output is None else [(output, 0)])
         self._asked = time.monotonic()
+        patience = 0.0
         while True:
-            # libpq may have read more than it was asked for, at the start and whenever it sent something: what it
-            # holds does not make the socket readable.
-            if not self._read(session, feedback):
-                return Ending.FULL
-            now = time.monotonic()
-            if self.over or self._is_idle(feedback, now, caught_up):
-                return Ending.STOP
-            told = self._tell_server(session, feedback, now)
-            self._show_status(feedback, now)
-            ready = session.wait(others, 0 if told else self._patience(session, feedback, now))
+            frames, ready = session.next(others, patience)
+            if frames:
+                if not self._take(frames, feedback):
+                    return Ending.FULL
+                session.check()
             if output in ready:
                 return Ending.CLOSED
             if ready:
                 self._interrupt.clear()
+            now = time.monotonic()
+            if self.over or self._is_idle(feedback, now, caught_up):
+                return Ending.STOP
+            self._tell_server(session, feedback, now)
+            self._show_status(feedback, now)
+            patience = self._patience(session, feedback, now)
 
-    def _read(self, session: Session, feedback: Feedback) -> bool:
+    def _take(self, frames: bytes, feedback: Feedback) -> bool:
         """Take what has come; False where no more may wait."""
-        frames = session.read()
-        if not frames:
-            return True
         if self._voice.wants_trace:
             for frame in each(frames):
                 self._voice.trace(trace.received(frame))
         rest = self._worker.direct(frames)
         feedback.take(frames, time.monotonic())
-        if rest and not self._put(rest):
-            return False
-        session.check()
-        return True
+        return not rest or self._put(rest)
 
     def _put(self, frames: bytes) -> bool:
         try:
@@ -138,21 +134,20 @@ class Pump:
             self._voice.tell(str(error))
             return False
 
-    def _tell_server(self, session: Session, feedback: Feedback, now: float) -> bool:
-        """Send a status if one is due; returns whether one was sent."""
+    def _tell_server(self, session: Session, feedback: Feedback, now: float) -> None:
+        """Send a status if one is due."""
         feedback.delivered = self._worker.delivered
         ask = self._limits.idle is not None and now - max(self._asked, feedback.last_frame) > _TICK
         if session.wants_to_write or not (ask or feedback.next() <= now):
-            return False
+            return
         status = feedback.status(reply=ask)
         if not session.send(status):
-            return False
+            return
         feedback.sent(status, now)
         if ask:
             self._asked = now
         if self._voice.wants_trace:
             self._voice.trace(trace.sent(status))
-        return True
 
     def _patience(self, session: Session, feedback: Feedback, now: float) -> float:
         """How long the socket may be waited for."""

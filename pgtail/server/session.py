@@ -34,6 +34,9 @@ class Session:
         self._interrupt = interrupt
         self._reader = reader()
         self._flushed = True
+        self._sent = True
+        """Whether something was sent just now, or the stream begins: libpq may have read meanwhile, and the socket does
+        not tell of what it holds."""
         self._failure: ServerError | None = None
 
     @property
@@ -89,31 +92,27 @@ class Session:
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether something is still to be sent; it is while wait() waits."""
+        """Whether something is still to be sent; next() sees to it."""
         return not self._flushed
 
-    def wait(self, others: Sequence[tuple[int, int]], seconds: float) -> list[int]:
-        """Wait for frames or one of the others, descriptors with poll()'s events; returns which of these are ready."""
-        try:
-            ready = self._reader.wait(self._pgconn, not self._flushed, others, math.ceil(seconds * 1000))
-        except psycopg.Error as error:
-            raise self._broken(error) from error
-        if not self._flushed:
-            self.flush()
-        return ready
+    def next(self, others: Sequence[tuple[int, int]], seconds: float) -> tuple[bytes, list[int]]:
+        """Wait for frames or one of the others: descriptors with poll()'s events.
 
-    def read(self) -> bytes:
-        """The frames that have arrived, each behind its length; none where there are none yet.
-
-        Where the stream ends behind some frames they come first, and `check` tells of the end.
+        Returns the frames that have arrived, each behind its length, and which of the others are ready. Where the
+        stream ends behind some frames they come first, and `check` tells of the end.
         """
         self.check()
-        frames, outcome = self._reader.read(self._pgconn)
+        patience = 0 if self._sent else math.ceil(seconds * 1000)
+        self._sent = False
+        frames, outcome, ready = self._reader.next(self._pgconn, not self._flushed, others, patience)
         if outcome:
             self._fail(self._why(outcome))
-        if not frames:
-            self.check()
-        return frames
+            if not frames:
+                self.check()
+        if self._pgconn.socket in ready:
+            ready.remove(self._pgconn.socket)
+            self.flush()
+        return frames, ready
 
     def check(self) -> None:
         """Raise what ended the stream, if something did."""
@@ -133,6 +132,7 @@ class Session:
 
     def flush(self) -> None:
         """Hand what is to be sent to the socket, as far as it takes it."""
+        self._sent = True
         try:
             self._flushed = self._pgconn.flush() == 0
         except psycopg.Error as error:

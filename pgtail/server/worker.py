@@ -179,7 +179,13 @@ class Worker(Taker):
         `light`: up to the first one that may be much.
         """
         end = len(frames)
-        while self.reached is None and (pos := self._after_rows(frames, pos)) < end:
+        while self.reached is None:
+            after = self._decoder.take_rows(frames, pos, end, LENGTHS)
+            if after > pos:
+                self._has_taken_rows()
+            if after == end:
+                return end
+            pos = after
             start = pos + LENGTH.size
             if light and not _is_light(frames, start):
                 break
@@ -196,15 +202,12 @@ class Worker(Taker):
                 raise Stopped
         return pos
 
-    def _after_rows(self, frames: bytes, pos: int) -> int:
-        """Where the first frame starts that the short way does not take."""
-        after = self._decoder.take_rows(frames, pos, len(frames), LENGTHS)
-        if after > pos:
-            self._inside = self._consumer.inside
-            self.position = max(self.position, self._consumer.end_lsn or 0)
-            if self._sink.stopped:
-                raise Stopped
-        return after
+    def _has_taken_rows(self) -> None:
+        """The short way took some messages."""
+        self._inside = self._consumer.inside
+        self.position = max(self.position, self._consumer.end_lsn or 0)
+        if self._sink.stopped:
+            raise Stopped
 
     def _milestone(self, message: AnyFrame, lsn: int | None) -> None:
         """A message that a position or the end of the work may hang on."""
