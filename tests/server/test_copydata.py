@@ -1,0 +1,136 @@
+"""Frames out of libpq, compiled and call by call: the same from a real server's COPY, whatever happens in it."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg.pq.abc import PGconn
+
+from pgtail.compiled import compiled
+from pgtail.server.copydata import BROKEN, ENDED, READ_AT_ONCE, Reader, reader
+from pgtail.server.framing import each
+from tests.rendering import need_compiled, rows_by
+from tests.servers import Database
+
+PATIENCE = 10_000
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def of_libpq(request: pytest.FixtureRequest) -> Iterator[Reader]:
+    with rows_by(request.param):
+        if request.param == "compiled" and compiled("pgtail.server._copydata") is None:
+            need_compiled()
+        found = reader()
+    assert type(found).__module__ == ("pgtail.server." + {"plain": "copydata", "compiled": "_copydata"}[request.param])
+    yield found
+
+
+@contextmanager
+def copying(database: Database, query: str) -> Iterator[PGconn]:
+    """A connection in the middle of COPY TO STDOUT."""
+    with psycopg.connect(database.conninfo(), autocommit=True) as connection:
+        pgconn = connection.pgconn
+        pgconn.exec_(f"COPY ({query}) TO STDOUT".encode())
+        pgconn.nonblocking = 1
+        yield pgconn
+        connection.close()
+
+
+def read_all(of_libpq: Reader, pgconn: PGconn) -> tuple[list[bytes], int]:
+    """The rows, and how it ended."""
+    rows: list[bytes] = []
+    outcome = 0
+    while not outcome and not of_libpq.stopped:
+        frames, outcome, ready = of_libpq.next(pgconn, False, [], PATIENCE)
+        assert ready == []
+        assert frames or outcome or of_libpq.stopped, "nothing came in time"
+        rows += each(frames)
+    return rows, outcome
+
+
+def test_every_row_in_order(newest_database: Database, of_libpq: Reader) -> None:
+    sizes = [number % 700 for number in range(30_000)]
+    query = "SELECT repeat('x', number % 700) FROM generate_series(0, 29999) number"
+    with copying(newest_database, query) as pgconn:
+        rows, outcome = read_all(of_libpq, pgconn)
+    assert outcome == ENDED
+    assert [len(row) - 1 for row in rows] == sizes
+    assert set(b"".join(rows)) == set(b"x\n")
+
+
+def test_a_row_larger_than_all_that_is_read_at_once(newest_database: Database, of_libpq: Reader) -> None:
+    size = 3 * READ_AT_ONCE + 1
+    query = f"SELECT repeat('a', {size}) UNION ALL SELECT 'b'"
+    with copying(newest_database, query) as pgconn:
+        rows, outcome = read_all(of_libpq, pgconn)
+    assert outcome == ENDED
+    assert rows == [b"a" * size + b"\n", b"b\n"]
+
+
+def test_nothing_behind_what_stopped_it(newest_database: Database, of_libpq: Reader) -> None:
+    newest_database.execute(
+        "CREATE FUNCTION told(n int) RETURNS int LANGUAGE plpgsql AS"
+        " $$ BEGIN IF n = 5 THEN RAISE NOTICE 'here'; END IF; RETURN n; END $$"
+    )
+    with psycopg.connect(newest_database.conninfo(), autocommit=True) as connection:
+
+        def stop(said: object) -> None:
+            of_libpq.stopped = True
+
+        connection.add_notice_handler(stop)
+        pgconn = connection.pgconn
+        pgconn.exec_(b"COPY (SELECT told(n) FROM generate_series(1, 100000) n) TO STDOUT")
+        pgconn.nonblocking = 1
+        rows, outcome = read_all(of_libpq, pgconn)
+        connection.close()
+    assert (rows, outcome) == ([b"1\n", b"2\n", b"3\n", b"4\n"], 0)
+
+
+def test_an_error_of_the_server(newest_database: Database, of_libpq: Reader) -> None:
+    with copying(newest_database, "SELECT 10 / (3 - n) FROM generate_series(1, 9) n") as pgconn:
+        rows, outcome = read_all(of_libpq, pgconn)
+        assert (rows, outcome) == ([b"5\n", b"10\n"], ENDED)
+        pgconn.nonblocking = 0
+        result = pgconn.get_result()
+        assert result is not None
+        assert b"division by zero" in result.error_message
+
+
+def test_a_broken_connection(newest_database: Database, of_libpq: Reader) -> None:
+    with copying(newest_database, "SELECT 1 UNION ALL SELECT 2 FROM pg_sleep(60)") as pgconn:
+        assert of_libpq.next(pgconn, False, [], PATIENCE // 100)[1] == 0
+        with socket.socket(fileno=os.dup(pgconn.socket)) as ours:
+            # Closed with a reset where it is TCP; on a Unix socket it is the end.
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            ours.shutdown(socket.SHUT_RDWR)
+        rows, outcome = read_all(of_libpq, pgconn)
+        assert outcome == BROKEN
+        assert b"server closed the connection unexpectedly" in pgconn.error_message
+        assert rows in ([], [b"1\n"])
+
+
+def test_a_closed_connection(newest_database: Database, of_libpq: Reader) -> None:
+    with copying(newest_database, "SELECT 1") as pgconn:
+        pgconn.finish()
+        assert of_libpq.next(pgconn, False, [], 0) == (b"", BROKEN, [])
+
+
+def test_others_that_are_waited_for(newest_database: Database, of_libpq: Reader) -> None:
+    read, write = os.pipe()
+    with copying(newest_database, "SELECT 1 FROM pg_sleep(60)") as pgconn:
+        others = [(read, select.POLLIN), (write, 0)]
+        assert of_libpq.next(pgconn, False, others, 1) == (b"", 0, [])
+        os.write(write, b"x")
+        assert of_libpq.next(pgconn, False, others, PATIENCE) == (b"", 0, [read])
+        os.close(read)  # its reader is gone: the end of a pipe tells that unasked
+        assert of_libpq.next(pgconn, False, others[1:], PATIENCE) == (b"", 0, [write])
+        assert of_libpq.next(pgconn, True, [], PATIENCE) == (b"", 0, [pgconn.socket]), "there is room to write"
+        newest_database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY%'")
+    os.close(write)
