@@ -16,7 +16,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy, memmove
 
 cdef object Binary = None       # pgtail.wire.cells.Binary and UNCHANGED, likewise
 cdef object UNCHANGED = None
@@ -48,7 +48,30 @@ cdef extern from *:
     """
     int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
 
-SOURCE = "f9e01a8bcb80b1be8bd2cd24c72ff5b2f0d61dc47774ff58cc321ce1a089676d"
+cdef extern from *:
+    """
+    #include <sched.h>
+    #include <sys/uio.h>
+    #if defined(__linux__)
+    #include <fcntl.h>
+    #endif
+    /* Bytes that a pipe takes without waiting; none where it fails, or where the system has no word for that. */
+    static Py_ssize_t pgtail_write_now(int fd, char *data, Py_ssize_t size) {
+        Py_ssize_t taken = -1;
+    #ifdef RWF_NOWAIT
+        struct iovec lines;
+        lines.iov_base = data;
+        lines.iov_len = (size_t)size;
+        taken = pwritev2(fd, &lines, 1, -1, RWF_NOWAIT);
+        /* Linux likes to wake a reader on the writer's processor: he is not to wait until we sleep. */
+        sched_yield();
+    #endif
+        return taken < 0 ? 0 : taken;
+    }
+    """
+    Py_ssize_t write_now "pgtail_write_now"(int fd, char *data, Py_ssize_t size) nogil
+
+SOURCE = "4c9b7b47b12c3d8d7cf0f181ce7a90fb8145dd67fdd64afb0497077dcc4ff5b4"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -980,6 +1003,18 @@ cdef Py_ssize_t skip_tuple(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, i
 
 # -- runs ----------------------------------------------------------------------------------------------------------
 
+cdef Py_ssize_t behind_keepalives(const uint8_t *buf, Py_ssize_t size) noexcept:
+    """Where the first frame starts that is no keepalive, or the last one, in frames each behind its length."""
+    cdef Py_ssize_t pos = 0
+    cdef Py_ssize_t after
+    while pos + 4 < size and buf[pos + 4] == c"k":
+        after = pos + 4 + u32(buf + pos)
+        if after >= size:
+            break
+        pos = after
+    return pos
+
+
 cdef class Rows:
     """A RowRun (outputs/base.py): see there."""
 
@@ -1004,6 +1039,11 @@ cdef class Rows:
     cdef readonly Py_ssize_t seq, rows, shown
     cdef readonly uint64_t end_lsn
     cdef public object most, until
+    # What ahead() did that take() has not told of yet.
+    cdef bytes ahead_of
+    cdef object ahead_error
+    cdef Py_ssize_t ahead_from, ahead_to
+    cdef bint ahead_inside
 
     def __cinit__(self, find, shows, write, bint fill_unchanged):
         global Undecoded
@@ -1045,6 +1085,8 @@ cdef class Rows:
     def take(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream=False):
         """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
         cdef Py_buffer view
+        if self.ahead_of is not None:
+            return self.taken_ahead(buf, pos)
         self.rows, self.shown, self.end_lsn, self.began = 0, 0, 0, False
         PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
         try:
@@ -1054,6 +1096,41 @@ cdef class Rows:
         finally:
             PyBuffer_Release(&view)
             self.flush()
+
+    def ahead(self, int pipe, Py_ssize_t most, bytes frames):
+        """Take the rows of frames, each behind its length, that begin outside of a transaction, and write them.
+
+        Only of frames of no more than `most` bytes, and to a pipe, as far as it takes them at once. The next take() must
+        be of the same frames, behind the keepalives at their beginning: it tells of it as if it had just been done.
+        """
+        cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(frames)
+        cdef Py_ssize_t written
+        if size > most:
+            return
+        self.inside = False
+        self.rows, self.shown, self.end_lsn, self.began = 0, 0, 0, False
+        self.ahead_of, self.ahead_error = frames, None
+        self.ahead_from = self.ahead_to = behind_keepalives(buf, size)
+        try:
+            self.ahead_to = self.run(buf, self.ahead_from, size, 4, False)
+        except BaseException as error:
+            self.ahead_error = error
+        self.ahead_inside = self.inside
+        if self.out.size:
+            written = write_now(pipe, self.out.data, self.out.size)
+            self.out.size -= written
+            memmove(self.out.data, self.out.data + written, self.out.size)
+
+    cdef object taken_ahead(self, buf, Py_ssize_t pos):
+        same, self.ahead_of = buf is self.ahead_of and pos == self.ahead_from, None
+        if not same:
+            raise RuntimeError("rows of other frames were taken ahead")
+        self.inside = self.ahead_inside
+        self.flush()
+        if self.ahead_error is not None:
+            raise self.ahead_error
+        return self.ahead_to
 
     cdef int flush(self) except -2:
         cdef bytes lines

@@ -9,7 +9,7 @@ from pgtail.filters import Filter
 from pgtail.keptrows import KeptRows
 from pgtail.outputs.base import Output
 from pgtail.relations import Relation
-from pgtail.shortway import short_way
+from pgtail.shortway import Ahead, short_way
 from pgtail.transaction import (
     Change,
     Ended,
@@ -75,6 +75,13 @@ class Pipeline:
         decoder.rows = None if short is None else self._take_rows
         decoder.segment_rows = self._assembler.keep_rows
         self._assembler.take_kept = None if short is None else self._take_kept
+
+    def ahead(self, write: Callable[[bytes], object]) -> Ahead | None:
+        """What takes rows ahead of feeding them, where those of a transaction that begins now go to `write`."""
+        short, decoder = self._short, self._decoder
+        if short is None or decoder is None or decoder.rows is None or decoder.in_stream is not False:
+            return None
+        return None if self._limit is not None else short.ahead(write, self._until)
 
     def _take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
         short = self._short

@@ -29,6 +29,8 @@ Find: TypeAlias = Callable[[int], Relation | None]
 """The tables in force, by OID."""
 Shows: TypeAlias = Callable[[Relation, str], bool]
 """Which operations on which tables are shown."""
+Ahead: TypeAlias = Callable[[int, int, bytes], None]
+"""pgtail._rows.Rows.ahead: takes rows of frames and writes them to a pipe."""
 MakeRun: TypeAlias = Callable[[Find, Shows], RowRun]
 
 
@@ -81,6 +83,18 @@ class ShortWay:
             return run.take(buf, pos, end, framing)
         finally:
             self._keep_in_step(transaction)
+
+    def ahead(self, write: Callable[[bytes], object], until: int | None) -> Ahead | None:
+        """What takes rows ahead of take() and writes them, outside of a transaction; None where it is not compiled, or
+        where they go elsewhere than to `write`."""
+        run, assembler = self._run, self._assembler
+        ahead: Ahead | None = getattr(run, "ahead", None)
+        written = isinstance(self._output, Json) and self._output.write == write
+        if not written or assembler.whole is not None or not assembler.outside:
+            return None
+        self._look_at(assembler.tables, assembler.relations.changes)
+        run.until = until
+        return ahead
 
     def take_kept(
         self, transaction: Transaction, rows: KeptRows, tables: dict[int, Relation], pos: int, *, passed: bool

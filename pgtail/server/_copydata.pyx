@@ -26,7 +26,7 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int poll(pollfd *fds, unsigned long count, int milliseconds)
 
-SOURCE = "eb5a43b595a74676b7f87a8b19e0019c521fb17d3243dfd6dc7c7aae534678de"
+SOURCE = "02cbf9a7f5451c084bbffd79601eaddfe471c4f4168e959f6074f0a0d6f897d0"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -79,7 +79,7 @@ cdef class Reader:
     def __dealloc__(self):
         free(self.frames)
 
-    def next(self, pgconn, writing, others, milliseconds):
+    def next(self, pgconn, writing, others, milliseconds, at_once=None):
         cdef uintptr_t conn = pgconn.pgconn_ptr or 0
         cdef int timeout = milliseconds
         cdef int first = 1
@@ -103,6 +103,8 @@ cdef class Reader:
         if self.room > 2 * self.most:
             free(self.frames)
             self.frames, self.room = NULL, 0
+        if at_once is not None and found:
+            at_once(found)
         return found, outcome, [watched[i].fd for i in range(first, count) if watched[i].revents]
 
     cdef int gather(self, void *conn) noexcept nogil:

@@ -6,8 +6,8 @@ import contextlib
 import os
 import select
 import sys
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 import psycopg
 from psycopg import pq
@@ -34,18 +34,29 @@ BROKEN: Final = -2
 """The connection broke; libpq has the words for it."""
 
 
+AtOnce: TypeAlias = Callable[[bytes], None]
+"""Takes frames, each behind its length, without a step too much. Raises nothing."""
+
+
 class Reader(Protocol):
     """Reads a connection in COPY_BOTH that does not block. `stopped` is set by whoever wants no further frame."""
 
     stopped: bool
 
     def next(
-        self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /
+        self,
+        pgconn: PGconn,
+        writing: bool,
+        others: Sequence[tuple[int, int]],
+        milliseconds: int,
+        at_once: AtOnce | None = None,
+        /,
     ) -> tuple[bytes, int, list[int]]:
         """Wait for frames, if `writing` for room to write, or for one of the others: descriptors with poll()'s events.
 
         Returns the frames that libpq has then, each behind its length; 0, ENDED or BROKEN for what came behind them;
-        and the descriptors of those that are ready, the connection's where there is room to write.
+        and the descriptors of those that are ready, the connection's where there is room to write. The frames are
+        given to `at_once` before anything else is done.
         """
 
 
@@ -55,7 +66,13 @@ class _CallByCall:
     stopped = False
 
     def next(
-        self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int, /
+        self,
+        pgconn: PGconn,
+        writing: bool,
+        others: Sequence[tuple[int, int]],
+        milliseconds: int,
+        at_once: AtOnce | None = None,
+        /,
     ) -> tuple[bytes, int, list[int]]:
         parts: list[bytes | memoryview] = []
         ready: list[int] = []
@@ -68,7 +85,10 @@ class _CallByCall:
             outcome = self._gather(pgconn, parts)
         except psycopg.Error:
             outcome = BROKEN
-        return b"".join(parts), outcome, ready
+        frames = b"".join(parts)
+        if at_once is not None and frames:
+            at_once(frames)
+        return frames, outcome, ready
 
     def _gather(self, pgconn: PGconn, parts: list[bytes | memoryview]) -> int:
         size, before = 0, -1

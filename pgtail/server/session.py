@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.server.connection import Connection
-from pgtail.server.copydata import BROKEN, reader
+from pgtail.server.copydata import BROKEN, AtOnce, reader
 from pgtail.server.cures import Unreachable, server_error
 from pgtail.server.interrupt import Interrupt
 from pgtail.wire.walsender import StandbyStatusUpdate
@@ -95,8 +95,10 @@ class Session:
         """Whether something is still to be sent; next() sees to it."""
         return not self._flushed
 
-    def next(self, others: Sequence[tuple[int, int]], seconds: float) -> tuple[bytes, list[int]]:
-        """Wait for frames or one of the others: descriptors with poll()'s events.
+    def next(
+        self, others: Sequence[tuple[int, int]], seconds: float, at_once: AtOnce | None = None
+    ) -> tuple[bytes, list[int]]:
+        """Wait for frames, which `at_once` sees first, or one of the others: descriptors with poll()'s events.
 
         Returns the frames that have arrived, each behind its length, and which of the others are ready. Where the
         stream ends behind some frames they come first, and `check` tells of the end.
@@ -104,14 +106,17 @@ class Session:
         self.check()
         patience = 0 if self._sent else math.ceil(seconds * 1000)
         self._sent = False
-        frames, outcome, ready = self._reader.next(self._pgconn, not self._flushed, others, patience)
+        frames, outcome, ready = self._reader.next(self._pgconn, not self._flushed, others, patience, at_once)
         if outcome:
             self._fail(self._why(outcome))
             if not frames:
                 self.check()
         if self._pgconn.socket in ready:
             ready.remove(self._pgconn.socket)
-            self.flush()
+            try:
+                self.flush()
+            except ServerError as error:
+                self._fail(error)
         return frames, ready
 
     def check(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from pgtail.errors import InputError, OptionError
+from pgtail.server.copydata import AtOnce
 from pgtail.server.spool import Spool
 
 BATCH: Final = 256 * 1024
@@ -72,6 +73,11 @@ class Taker(threading.Thread, ABC):
     @abstractmethod
     def words(self) -> list[str]:
         """What the status line says of it."""
+
+    @property
+    def at_once(self) -> AtOnce | None:
+        """What the next frames may be given to before direct(), where there is something."""
+        return None
 
     def direct(self, frames: bytes) -> bytes:
         """Take a few frames in the caller's thread; what he gets back he has to put into the spool.

@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from pgtail.errors import DecodeError
+from pgtail.server.copydata import AtOnce
 from pgtail.server.framing import LENGTH
 from pgtail.server.spool import Spool
 from pgtail.server.taker import Stopped, Taker
@@ -72,6 +74,9 @@ class Consumer(Protocol):
     @property
     def inside(self) -> bool: ...
     def shorten(self, decoder: Decoder) -> None: ...
+    def ahead(self, write: Callable[[bytes], object]) -> Callable[[int, int, bytes], None] | None:
+        """What takes rows of (pipe, most bytes, frames) ahead, where they would go to `write` now."""
+
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None: ...
     def restart(self, *, gap: bool) -> None: ...
     def break_off(self) -> None: ...
@@ -80,6 +85,7 @@ class Consumer(Protocol):
 class Sink(Protocol):
     """Where the output's bytes go."""
 
+    fd: int
     stopped: bool
     waits: bool
     """Whether it waits until bytes are written; else it keeps what is not taken at once until flush()."""
@@ -88,6 +94,7 @@ class Sink(Protocol):
     def pending(self) -> int: ...
     @property
     def may_not_wait(self) -> bool: ...
+    def write(self, data: bytes, /) -> None: ...
     def flush(self) -> None: ...
     def sync(self) -> None: ...
 
@@ -143,6 +150,14 @@ class Worker(Taker):
         self._consumer.restart(gap=gap)
         self._consumer.shorten(self._decoder)
         self.position = self.delivered = position
+
+    @property
+    def at_once(self) -> AtOnce | None:
+        """As Taker's: what direct() will then do with these frames is half done, rows are taken and written."""
+        if self._inside or not self._most or not self._spool.quiet:
+            return None
+        ahead = self._consumer.ahead(self._sink.write)
+        return None if ahead is None else partial(ahead, self._sink.fd, DIRECT)
 
     def direct(self, frames: bytes) -> bytes:
         """As Taker's: where the output is a pipe, which is not waited for."""

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import select
+import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 from pgtail.assembler import Assembler
+from pgtail.cli.standard import ClosedPipe
 from pgtail.cli.voice import StreamSink
+from pgtail.compiled import compiled
 from pgtail.errors import InputError
 from pgtail.outputs import open_output
 from pgtail.outputs.base import OutputOptions
@@ -24,7 +27,9 @@ from pgtail.server.worker import DIRECT, Worker
 from pgtail.values import Types
 from pgtail.wire.decoder import Decoder
 from tests import encode
+from tests.rendering import need_compiled, rows_by
 
+KEEPALIVE = struct.pack(">IcQqB", 18, b"k", 0, 0, 0)
 F_SETPIPE_SZ = 1031
 PATIENCE = 10.0
 
@@ -41,9 +46,15 @@ class Tail:
     worker: Worker
     reader: int
     read: bytes = b""
+    ahead: bool = False
+    """Whether rows are taken as soon as they come, where they can be."""
 
     def direct(self, *frames: bytes) -> bytes:
-        return self.worker.direct(b"".join(frames))
+        joined = b"".join(frames)
+        at_once = self.worker.at_once if self.ahead else None
+        if at_once is not None:
+            at_once(joined)
+        return self.worker.direct(joined)
 
     def put(self, *frames: bytes) -> None:
         assert self.spool.put(b"".join(frames))
@@ -60,7 +71,7 @@ class Tail:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Tail]]:
+def made() -> Iterator[Callable[..., Tail]]:
     tails: list[Tail] = []
     writers: list[int] = []
 
@@ -91,6 +102,16 @@ def make() -> Iterator[Callable[..., Tail]]:
         os.close(tail.reader)
         assert tail.worker.stop(PATIENCE)
         os.close(writer)
+
+
+@pytest.fixture(params=[False, True], ids=["then", "ahead"])
+def make(request: pytest.FixtureRequest, made: Callable[..., Tail]) -> Callable[..., Tail]:
+    def one(limit: int | None = None) -> Tail:
+        tail = made(limit)
+        tail.ahead = request.param
+        return tail
+
+    return one
 
 
 def test_a_lone_commit_is_written_at_once(make: Callable[..., Tail]) -> None:
@@ -200,3 +221,118 @@ def test_both_ways_in_turn_keep_the_order(make: Callable[..., Tail]) -> None:
             found += tail.lines(1)
     found += tail.lines(sent - len(found))
     assert [str(line["new"]["v"]).rstrip("\x01") for line in found] == [str(n) for n in range(3000)]
+
+
+# -- ahead -------------------------------------------------------------------------------------------------------------
+
+
+def known(*values: str) -> bytes:
+    """The frames of a transaction that inserts these values into a table that was described before."""
+    rows = [encode.insert("1", value) for value in values]
+    return encode.lengths(encode.begin(), *rows, encode.commit())
+
+
+@pytest.fixture
+def tail(made: Callable[..., Tail]) -> Tail:
+    """One whose rows can be taken ahead, behind a first commit that described the table."""
+    if compiled() is None:
+        need_compiled()
+    found = made()
+    found.ahead = True
+    assert found.direct(*lone("first")) == b""
+    assert len(found.lines(1, 0)) == 1
+    return found
+
+
+def ahead(tail: Tail, frames: bytes) -> None:
+    at_once = tail.worker.at_once
+    assert at_once is not None
+    at_once(frames)
+
+
+def values(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["new"]["v"] for line in lines]
+
+
+def test_rows_are_written_before_anything_is_noted(tail: Tail) -> None:
+    frames = KEEPALIVE + KEEPALIVE + known("a", "b") + known("c")
+    ahead(tail, frames)
+    assert values(tail.lines(3, 0)) == ["a", "b", "c"]
+    assert tail.worker.direct(frames) == b""
+    assert tail.worker.position == tail.worker.delivered == 0x108
+    assert tail.direct(known("d")) == b""
+    assert values(tail.lines(2, 0.1)) == ["d"], "each is written once"
+
+
+def test_what_is_not_taken_ahead(tail: Tail) -> None:
+    for frames, at_once, then in (
+        (known("a" * DIRECT), [], ["a" * DIRECT]),
+        (KEEPALIVE, [], []),
+        (b"".join(lone("b")), [], ["b"]),
+        (known("c") + encode.lengths(encode.stream_start()), ["c"], []),
+    ):
+        ahead(tail, frames)
+        assert values(tail.lines(1, 0)) == at_once
+        rest = tail.worker.direct(frames)
+        if rest:
+            tail.put(rest)
+            until_quiet(tail)
+        assert values(tail.lines(1, 0)) == then
+    assert tail.worker.at_once is None, "inside of a stream nothing is"
+
+
+def test_a_transaction_that_goes_on(tail: Tail) -> None:
+    frames = known("a", "b")
+    half = encode.lengths(encode.begin(), encode.insert("1", "a"))
+    ahead(tail, half)
+    assert tail.worker.direct(half) == b""
+    assert tail.worker.at_once is None
+    assert tail.worker.direct(frames[len(half) :]) == b""
+    assert values(tail.lines(2, 0)) == ["a", "b"]
+    assert tail.worker.at_once is not None
+
+
+def test_a_pipe_that_is_full(tail: Tail) -> None:
+    value = "x" * 800
+    while tail.spool.quiet:
+        frames = known(value)
+        ahead(tail, frames)
+        assert tail.worker.direct(frames) == b""
+    assert tail.worker.at_once is None, "the other thread waits for room"
+    count = 1
+    while lines := values(tail.lines(1, 1)):
+        assert lines == [value] * len(lines)
+        count += len(lines)
+    assert count > 5
+    until_quiet(tail)
+    assert tail.direct(known("b")) == b""
+    assert values(tail.lines(1)) == ["b"]
+
+
+def test_other_frames_than_those_that_were_taken(tail: Tail) -> None:
+    ahead(tail, known("a"))
+    assert tail.worker.direct(known("b")) == b""
+    tail.worker.join(PATIENCE)
+    assert isinstance(tail.worker.error, RuntimeError), "a mistake of ours is no silent loss"
+    assert values(tail.lines(2, 0.1)) == ["a"]
+
+
+def test_nobody_reads(tail: Tail) -> None:
+    reader, tail.reader = tail.reader, os.open(os.devnull, os.O_RDONLY)
+    os.close(reader)
+    frames = known("a")
+    ahead(tail, frames)
+    assert tail.worker.direct(frames) == b""
+    tail.worker.join(PATIENCE)
+    assert isinstance(tail.worker.error, ClosedPipe)
+    assert tail.worker.delivered == 0x108, "of the first one"
+
+
+def test_where_it_may_not_be_ahead(made: Callable[..., Tail]) -> None:
+    limited = made(limit=2)
+    assert limited.direct(*lone("a")) == b""
+    assert limited.worker.at_once is None
+    with rows_by("plain"):
+        plain = made()
+        assert plain.direct(*lone("a")) == b""
+        assert plain.worker.at_once is None
