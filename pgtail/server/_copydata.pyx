@@ -26,7 +26,7 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int poll(pollfd *fds, unsigned long count, int milliseconds)
 
-SOURCE = "02cbf9a7f5451c084bbffd79601eaddfe471c4f4168e959f6074f0a0d6f897d0"
+SOURCE = "fab9373b465a8203a1fe7390e17305c194ea724c04170709ee8ba433cffd4aab"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -82,20 +82,21 @@ cdef class Reader:
     def next(self, pgconn, writing, others, milliseconds, at_once=None):
         cdef uintptr_t conn = pgconn.pgconn_ptr or 0
         cdef int timeout = milliseconds
-        cdef int first = 1
+        cdef bint writable = False
         cdef int count = 1
         cdef int outcome
         cdef pollfd watched[WATCHED]
-        if not conn:
-            return b"", BROKEN, []
-        watched[0].fd, watched[0].events = self.socket(<void *>conn), POLLIN | POLLOUT if writing else POLLIN
+        watched[0].fd = self.socket(<void *>conn) if conn else -1
+        watched[0].events = POLLIN | POLLOUT if writing else POLLIN
+        if watched[0].fd < 0:
+            return b"", BROKEN, False, []
         for watched[count].fd, watched[count].events in others[: WATCHED - 1]:
             count += 1
         with nogil:
             if poll(watched, count, timeout) <= 0:
                 count = 1
-            elif watched[0].revents & POLLOUT:
-                first = 0
+            else:
+                writable = watched[0].revents & POLLOUT
             outcome = self.gather(<void *>conn)
         if outcome == NO_MEMORY:
             raise MemoryError
@@ -105,7 +106,7 @@ cdef class Reader:
             self.frames, self.room = NULL, 0
         if at_once is not None and found:
             at_once(found)
-        return found, outcome, [watched[i].fd for i in range(first, count) if watched[i].revents]
+        return found, outcome, writable, [watched[i].fd for i in range(1, count) if watched[i].revents]
 
     cdef int gather(self, void *conn) noexcept nogil:
         """Put what there is into `frames`; returns 0, or what ended it."""

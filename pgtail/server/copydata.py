@@ -51,12 +51,12 @@ class Reader(Protocol):
         milliseconds: int,
         at_once: AtOnce | None = None,
         /,
-    ) -> tuple[bytes, int, list[int]]:
+    ) -> tuple[bytes, int, bool, list[int]]:
         """Wait for frames, if `writing` for room to write, or for one of the others: descriptors with poll()'s events.
 
         Returns the frames that libpq has then, each behind its length; 0, ENDED or BROKEN for what came behind them;
-        and the descriptors of those that are ready, the connection's where there is room to write. The frames are
-        given to `at_once` before anything else is done.
+        whether there is room to write; and which of the others are ready. The frames are given to `at_once` before
+        anything else is done.
         """
 
 
@@ -73,22 +73,25 @@ class _CallByCall:
         milliseconds: int,
         at_once: AtOnce | None = None,
         /,
-    ) -> tuple[bytes, int, list[int]]:
+    ) -> tuple[bytes, int, bool, list[int]]:
         parts: list[bytes | memoryview] = []
+        writable = False
         ready: list[int] = []
         try:
             poll, socket = select.poll(), pgconn.socket
             poll.register(socket, select.POLLIN | (select.POLLOUT if writing else 0))
-            for fd, events in others:
-                poll.register(fd, events)
-            ready = [fd for fd, events in poll.poll(milliseconds) if fd != socket or events & select.POLLOUT]
+            for other in others:
+                poll.register(*other)
+            events = dict(poll.poll(milliseconds))
+            writable = bool(events.pop(socket, 0) & select.POLLOUT)
+            ready = list(events)
             outcome = self._gather(pgconn, parts)
         except psycopg.Error:
             outcome = BROKEN
         frames = b"".join(parts)
         if at_once is not None and frames:
             at_once(frames)
-        return frames, outcome, ready
+        return frames, outcome, writable, ready
 
     def _gather(self, pgconn: PGconn, parts: list[bytes | memoryview]) -> int:
         size, before = 0, -1

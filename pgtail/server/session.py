@@ -106,13 +106,12 @@ class Session:
         self.check()
         patience = 0 if self._sent else math.ceil(seconds * 1000)
         self._sent = False
-        frames, outcome, ready = self._reader.next(self._pgconn, not self._flushed, others, patience, at_once)
+        frames, outcome, writable, ready = self._reader.next(self._pgconn, not self._flushed, others, patience, at_once)
         if outcome:
             self._fail(self._why(outcome))
             if not frames:
                 self.check()
-        if self._pgconn.socket in ready:
-            ready.remove(self._pgconn.socket)
+        if writable:
             try:
                 self.flush()
             except ServerError as error:

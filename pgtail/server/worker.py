@@ -46,7 +46,7 @@ def _after_keepalives(frames: bytes) -> int:
     pos = 0
     while frames.startswith(b"k", pos + LENGTH.size):
         after = pos + LENGTH.size + LENGTH.unpack_from(frames, pos)[0]
-        if after == len(frames):
+        if after >= len(frames):
             break
         pos = after
     return pos
