@@ -59,9 +59,9 @@ def test_what_the_stub_declares_is_there() -> None:
     stub = stub.partition("class Rows")[2].partition("\ndef ")[0]
     declared = set(re.findall(r"^    (?:def )?([a-z]\w*)(?:\(self|: )", stub, re.MULTILINE))
     assert {"take", "enter", "seq"} <= declared
-    for rows in (_rows.Rows, ndjson_rows.Rows):
+    for rows, missing in ((_rows.Rows, set()), (ndjson_rows.Rows, {"ahead"})):
         made = rows(lambda oid: None, lambda relation, op: True, print, False)
-        assert {name for name in declared if not hasattr(made, name)} == set()
+        assert {name for name in declared if not hasattr(made, name)} == missing, "ahead() is worth it only compiled"
 
 
 # -- captures ----------------------------------------------------------------------------------------------------------
