@@ -71,7 +71,7 @@ cdef extern from *:
     """
     Py_ssize_t write_now "pgtail_write_now"(int fd, char *data, Py_ssize_t size) nogil
 
-SOURCE = "4c9b7b47b12c3d8d7cf0f181ce7a90fb8145dd67fdd64afb0497077dcc4ff5b4"
+SOURCE = "35ab07b5ed646bab9065e0b7f5e46436efbffdc9b50ea1353291be648e070c39"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -1004,7 +1004,7 @@ cdef Py_ssize_t skip_tuple(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, i
 # -- runs ----------------------------------------------------------------------------------------------------------
 
 cdef Py_ssize_t behind_keepalives(const uint8_t *buf, Py_ssize_t size) noexcept:
-    """Where the first frame starts that is no keepalive, or the last one, in frames each behind its length."""
+    """What _after_keepalives() is in server/worker.py."""
     cdef Py_ssize_t pos = 0
     cdef Py_ssize_t after
     while pos + 4 < size and buf[pos + 4] == c"k":
@@ -1101,7 +1101,8 @@ cdef class Rows:
         """Take the rows of frames, each behind its length, that begin outside of a transaction, and write them.
 
         Only of frames of no more than `most` bytes, and to a pipe, as far as it takes them at once. The next take() must
-        be of the same frames, behind the keepalives at their beginning: it tells of it as if it had just been done.
+        be of the same frames, behind the keepalives at their beginning (server/worker.py sees to it): it tells of it as
+        if it had just been done.
         """
         cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(frames)
@@ -1170,7 +1171,7 @@ cdef class Rows:
                 self.seq += 1
                 self.rows += 1
                 begin = -1
-                if self.out.size > FULL:
+                if self.out.size > FULL and self.ahead_of is None:
                     self.flush()
             elif in_stream:
                 break

@@ -98,6 +98,11 @@ def gap_in(head: Mapping[str, str]) -> str:
     return f"between {start} and {end}" if end else ""
 
 
+def is_gap(words: str) -> bool:
+    """Whether that is what gap_in() says, and no segment's name."""
+    return " " in words
+
+
 def head_of(messages: Iterable[tuple[int, bytes]]) -> dict[str, str]:
     """The parameters at the beginning of a segment."""
     found: dict[str, str] = {}

@@ -20,6 +20,9 @@ from pgtail.server.cures import Unreachable, server_error
 from pgtail.server.interrupt import Interrupt
 from pgtail.wire.walsender import StandbyStatusUpdate
 
+_LONGEST = 60.0
+"""Seconds that the socket is waited for at a time."""
+
 
 class Session:
     """A walsender connection.
@@ -34,9 +37,9 @@ class Session:
         self._interrupt = interrupt
         self._reader = reader()
         self._flushed = True
-        self._sent = True
-        """Whether something was sent just now, or the stream begins: libpq may have read meanwhile, and the socket does
-        not tell of what it holds."""
+        self._may_hold_frames = True
+        """Whether something was sent just now, or the stream begins: libpq may have read meanwhile, of which the socket
+        does not tell."""
         self._failure: ServerError | None = None
 
     @property
@@ -104,8 +107,8 @@ class Session:
         stream ends behind some frames they come first, and `check` tells of the end.
         """
         self.check()
-        patience = 0 if self._sent else math.ceil(seconds * 1000)
-        self._sent = False
+        patience = 0 if self._may_hold_frames else math.ceil(min(seconds, _LONGEST) * 1000)
+        self._may_hold_frames = False
         frames, outcome, writable, ready = self._reader.next(self._pgconn, not self._flushed, others, patience, at_once)
         if outcome:
             self._fail(self._why(outcome))
@@ -136,7 +139,7 @@ class Session:
 
     def flush(self) -> None:
         """Hand what is to be sent to the socket, as far as it takes it."""
-        self._sent = True
+        self._may_hold_frames = True
         try:
             self._flushed = self._pgconn.flush() == 0
         except psycopg.Error as error:

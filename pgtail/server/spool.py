@@ -94,7 +94,7 @@ class Spool:
     def idle(self) -> bool:
         """Whether nothing is waiting and nobody is busy with what was taken."""
         with self._lock:
-            return self.paused and not self._busy
+            return self.paused and not (self._busy or self._nudged)
 
     @property
     def waiting(self) -> int:

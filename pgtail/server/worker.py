@@ -153,8 +153,11 @@ class Worker(Taker):
 
     @property
     def at_once(self) -> AtOnce | None:
-        """As Taker's: what direct() will then do with these frames is half done, rows are taken and written."""
-        if self._inside or not self._most or not self._spool.quiet:
+        """As Taker's: what direct() will then do with these frames is half done, rows are taken and written.
+
+        Outside of a transaction direct() takes as many bytes; while the spool is quiet nothing waits in the sink.
+        """
+        if self._inside or not self._most or not self._spool.quiet or self._sink.pending:
             return None
         ahead = self._consumer.ahead(self._sink.write)
         return None if ahead is None else partial(ahead, self._sink.fd, DIRECT)

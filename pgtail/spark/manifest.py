@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from pgtail.captures.framing import is_gap
 from pgtail.errors import InputError
 from pgtail.spark.versions import Version
 
@@ -151,20 +152,25 @@ class Manifest:
 class MissingSegment(InputError):
     """A segment is not there yet: nothing behind it can be applied.
 
-    `missing` is its name; '' where `successor` begins a capture that no other one overlaps: nobody tells what lies
-    between them.
+    `missing` is its name, or between which LSNs a recorder went over a gap, in words; '' where `successor` begins a
+    capture that no other one overlaps: nobody tells what lies between them.
     """
 
     def __init__(self, missing: str, successor: str) -> None:
-        super().__init__(
-            f"the segment {missing} is missing: {successor} continues it, and nothing can be applied without it "
-            "(--allow-gap goes on without it, and records the gap)"
-            if missing
-            else f"{successor} begins a capture behind the end of what was applied: whether anything was committed "
-            "between them no capture tells (--allow-gap goes on, and records the gap)"
-        )
-        self.missing = missing
-        self.what = f"the segment {missing}" if missing else f"what lies before {successor}"
+        if is_gap(missing):
+            what = f"what was committed {missing}, and will never come: only --allow-gap goes on"
+            why = f"what was committed {missing} is not in the capture: {successor} stands behind that gap"
+        elif missing:
+            what = f"the segment {missing}"
+            why = f"the segment {missing} is missing: {successor} continues it, and nothing can be applied without it"
+        else:
+            what = f"what lies before {successor}"
+            why = (
+                f"{successor} begins a capture behind the end of what was applied: whether anything was committed "
+                "between them no capture tells"
+            )
+        super().__init__(f"{why} (--allow-gap goes on, and records the gap)")
+        self.missing, self.what = missing, what
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pgtail.captures.framing import is_gap
 from pgtail.captures.names import CLOSED
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.dataframes import added_up, changes_in, first_seen, relations_in, transactions
@@ -263,11 +264,13 @@ def _whole(wanted: Mapping[str, Parts], found: Sequence[Surveyed]) -> bool:
 
 
 def _missing(manifest: Manifest, found: Sequence[Surveyed]) -> list[str]:
-    """A word for each segment that should stand before one of these and is not there."""
+    """A word for each segment that should stand before one of these and is not there, and for each gap."""
     there = {segment.name for segment in found}
     there |= {path.rpartition("/")[2].partition(".")[0] for path in manifest.segments}
     return [
-        f"{segment.path}: the segment {segment.predecessor}, which should stand before it, is not there"
+        f"{segment.path}: a gap stands before it: what was committed {segment.predecessor} is not in the capture"
+        if is_gap(segment.predecessor)
+        else f"{segment.path}: the segment {segment.predecessor}, which should stand before it, is not there"
         for segment in found
         if segment.predecessor and segment.predecessor not in there
     ]

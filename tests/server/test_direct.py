@@ -30,6 +30,7 @@ from tests import encode
 from tests.rendering import need_compiled, rows_by
 
 KEEPALIVE = struct.pack(">IcQqB", 18, b"k", 0, 0, 0)
+NUMERIC = 1700
 F_SETPIPE_SZ = 1031
 PATIENCE = 10.0
 
@@ -336,3 +337,29 @@ def test_where_it_may_not_be_ahead(made: Callable[..., Tail]) -> None:
         plain = made()
         assert plain.direct(*lone("a")) == b""
         assert plain.worker.at_once is None
+
+
+def test_a_row_that_becomes_much(made: Callable[..., Tail]) -> None:
+    """A binary numeric of a few bytes has 16383 digits behind its point: nobody waits for the pipe to take them."""
+    if compiled() is None:
+        need_compiled()
+    tail, numeric = made(), struct.pack(">hhHH", 0, 0, 0, 16383)
+    described = encode.relation(columns=[(f"c{number}", NUMERIC) for number in range(70)])
+    tail.put(encode.lengths(encode.begin(), described, encode.commit()))
+    until_quiet(tail)
+    row = encode.lengths(encode.begin(), encode.insert(*[numeric] * 70))
+    ahead(tail, row)
+    assert tail.worker.direct(row) == b""
+    tail.put(encode.lengths(encode.commit()))
+    [line] = tail.lines(1)
+    assert set(line["new"].values()) == {0}
+
+
+def test_bytes_that_another_thread_is_to_write_are_no_idleness() -> None:
+    spool = Spool(1 << 20)
+    found = [spool.idle]
+    spool.nudge()
+    found.append(spool.idle)
+    assert spool.take(1) is None
+    found.append(spool.idle)
+    assert found == [True, False, False], "the last one as he is busy with them"

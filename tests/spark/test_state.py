@@ -113,7 +113,9 @@ def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> 
     assert [one for one in found if " " in one] == (["between 0/5 and 0/9"] if before else [])
     piece, manifest = manifests.Piece((30, 1), (40, 1), "two", "between 0/5 and 0/9"), manifests.Manifest(last="one")
     missing = manifests.next_part(manifest, [piece]).missing
-    assert str(missing).startswith("the segment between 0/5 and 0/9 is missing: two continues it")
+    assert missing is not None
+    assert str(missing).startswith("what was committed between 0/5 and 0/9 is not in the capture: two stands behind")
+    assert missing.what.endswith("only --allow-gap goes on"), "nobody waits for what never comes"
 
 
 def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) -> None:
