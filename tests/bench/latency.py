@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import statistics
-import struct
 import subprocess
 import threading
 import time
@@ -23,7 +23,8 @@ from tests.bench.live import Drain, Live
 COMMITS = 1000
 PER_SECOND = 20
 _ids = itertools.count(10**9)
-_COMMIT = struct.Struct(">cBQQq")
+_COMMIT = re.compile(rb"C\0.{16}(.{8})(?=\nB|\n?\Z)", re.DOTALL)
+"""The message at the end of a transaction, in front of the next one's first."""
 
 
 def latency(live: Live, drain: Drain, commits: int = COMMITS) -> tuple[float, float]:
@@ -73,12 +74,9 @@ def _of_lines(data: bytes) -> Iterator[int]:
 
 
 def _of_messages(data: bytes) -> Iterator[int]:
-    """The same of pgoutput's messages as pg_recvlogical writes them: of the Commit at the end.
+    """The same of pgoutput's messages as pg_recvlogical writes them.
 
-    The newline behind it is written by itself, and may come later.
+    The newline behind a message is written by itself, and may come later.
     """
-    data = data.removesuffix(b"\n")
-    if len(data) >= _COMMIT.size:
-        tag, _, _, _, committed = _COMMIT.unpack_from(data, len(data) - _COMMIT.size)
-        if tag == b"C":
-            yield committed + UNIX_EPOCH_OFFSET
+    for commit in _COMMIT.finditer(data):
+        yield int.from_bytes(commit[1]) + UNIX_EPOCH_OFFSET
