@@ -52,9 +52,6 @@ cdef extern from *:
     """
     #include <sched.h>
     #include <sys/uio.h>
-    #if defined(__linux__)
-    #include <fcntl.h>
-    #endif
     /* Bytes that a pipe takes without waiting; none where it fails, or where the system has no word for that. */
     static Py_ssize_t pgtail_write_now(int fd, char *data, Py_ssize_t size) {
         Py_ssize_t taken = -1;
@@ -71,7 +68,7 @@ cdef extern from *:
     """
     Py_ssize_t write_now "pgtail_write_now"(int fd, char *data, Py_ssize_t size) nogil
 
-SOURCE = "35ab07b5ed646bab9065e0b7f5e46436efbffdc9b50ea1353291be648e070c39"
+SOURCE = "5abbd6bb348f68e5b48d43aefcaac850377ace24c781212374f4e106a70fb30c"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:

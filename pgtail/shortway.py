@@ -71,8 +71,7 @@ class ShortWay:
             return pos
         if transaction is not None and transaction.messages and not transaction.changes:
             return pos  # it is shown for its messages, of which a run knows nothing
-        if self._tables is not assembler.tables or self._version != assembler.relations.changes:
-            self._look_at(assembler.tables, assembler.relations.changes)
+        self._look_at(assembler.tables, assembler.relations.changes)
         if transaction is None:
             run.leave()
         else:

@@ -65,25 +65,11 @@ class FileSink:
     def _rest(self, data: bytes) -> bytes:
         """What is not taken at once."""
         try:
-            taken = os.pwritev(self.fd, [data], -1, os.RWF_NOWAIT)
-        except BlockingIOError:
-            taken = 0
-        except (AttributeError, OSError) as error:
-            taken = self._taken_if_room(data, error)
+            taken = _taken_at_once(self.fd, data)
+        except OSError as error:
+            raise self._failed(error) from error
         os.sched_yield()  # Linux likes to wake a reader on the writer's processor: he is not to wait until we sleep
         return data[taken:]
-
-    def _taken_if_room(self, data: bytes, error: AttributeError | OSError) -> int:
-        """Bytes taken where the system has no word for at once (Linux before 6.4, others): all that are sure to go."""
-        try:
-            if isinstance(error, OSError) and error.errno != errno.EOPNOTSUPP:
-                raise error
-            room = select.poll()
-            room.register(self.fd, select.POLLOUT)
-            sure = len(data) <= select.PIPE_BUF and room.poll(0) == [(self.fd, select.POLLOUT)]
-            return os.write(self.fd, data) if sure else 0
-        except OSError as failed:
-            raise self._failed(failed) from failed
 
     def _write_some(self, data: memoryview) -> int:
         try:
@@ -99,6 +85,24 @@ class FileSink:
         if isinstance(error, BrokenPipeError):
             return ClosedPipe()
         return OutputError(f"cannot write to {self.name}: {error.strerror}")
+
+
+def _taken_at_once(fd: int, data: bytes) -> int:
+    """Bytes that a pipe takes without waiting.
+
+    Where the system has no word for that (Linux before 6.4, others), it is all of PIPE_BUF bytes if there is room.
+    """
+    try:
+        if hasattr(os, "RWF_NOWAIT"):
+            return os.pwritev(fd, [data], -1, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return 0
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    return os.write(fd, data) if len(data) <= select.PIPE_BUF and room.poll(0) == [(fd, select.POLLOUT)] else 0
 
 
 def _joined(parts: list[bytes]) -> Iterator[bytes]:

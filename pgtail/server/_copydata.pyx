@@ -26,7 +26,7 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int poll(pollfd *fds, unsigned long count, int milliseconds)
 
-SOURCE = "fab9373b465a8203a1fe7390e17305c194ea724c04170709ee8ba433cffd4aab"
+SOURCE = "0406bbc77e28e596089e784d6af8de667fffe81492cd74c9b45991973782b87c"
 """SHA-256 of this file with zeros in this place (tests/tools/stamp_compiled.py): tells a stale build from a fresh one."""
 
 cdef enum:
@@ -51,7 +51,7 @@ cdef void *function(void *library, const char *name) except NULL:
 
 
 cdef class Reader:
-    """As copydata.py's. `library` is the path of a library that is loaded and was linked with libpq: psycopg's own."""
+    """As the one of copydata.py. `library` is the path of a library that is loaded and was linked with libpq: psycopg's own."""
 
     cdef public bint stopped
     cdef ConsumeInput consume_input

@@ -7,7 +7,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import psycopg
 from psycopg import pq
@@ -33,35 +33,15 @@ ENDED: Final = -1
 BROKEN: Final = -2
 """The connection broke; libpq has the words for it."""
 
-
 AtOnce: TypeAlias = Callable[[bytes], None]
 """Takes frames, each behind its length, without a step too much. Raises nothing."""
 
 
-class Reader(Protocol):
-    """Reads a connection in COPY_BOTH that does not block. `stopped` is set by whoever wants no further frame."""
+class Reader:
+    """Reads a connection in COPY_BOTH that does not block. `stopped` is set by whoever wants no further frame.
 
-    stopped: bool
-
-    def next(
-        self,
-        pgconn: PGconn,
-        writing: bool,
-        others: Sequence[tuple[int, int]],
-        milliseconds: int,
-        at_once: AtOnce | None = None,
-        /,
-    ) -> tuple[bytes, int, bool, list[int]]:
-        """Wait for frames, if `writing` for room to write, or for one of the others: descriptors with poll()'s events.
-
-        Returns the frames that libpq has then, each behind its length; 0, ENDED or BROKEN for what came behind them;
-        whether there is room to write; and which of the others are ready. The frames are given to `at_once` before
-        anything else is done.
-        """
-
-
-class _CallByCall:
-    """In plain Python."""
+    This one is plain Python; that of _copydata.pyx does the same.
+    """
 
     stopped = False
 
@@ -72,8 +52,13 @@ class _CallByCall:
         others: Sequence[tuple[int, int]],
         milliseconds: int,
         at_once: AtOnce | None = None,
-        /,
     ) -> tuple[bytes, int, bool, list[int]]:
+        """Wait for frames, if `writing` for room to write, or for one of the others: descriptors with poll()'s events.
+
+        Returns the frames that libpq has then, each behind its length; 0, ENDED or BROKEN for what came behind them;
+        whether there is room to write; and which of the others are ready. The frames are given to `at_once` before
+        anything else is done.
+        """
         parts: list[bytes | memoryview] = []
         writable = False
         ready: list[int] = []
@@ -128,4 +113,4 @@ def reader() -> Reader:
         with contextlib.suppress(ImportError):
             found: Reader = fast.Reader(os.fsencode(library), READ_AT_ONCE, _FEW, _SOON, _AMID)
             return found
-    return _CallByCall()
+    return Reader()

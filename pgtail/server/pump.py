@@ -102,7 +102,7 @@ class Pump:
         self._asked = time.monotonic()
         patience = 0.0
         while True:
-            frames, ready = session.next(others, patience, self._worker.at_once)
+            frames, ready = session.next(others, patience, self._worker.at_once())
             if frames:
                 if not self._take(frames, feedback):
                     return Ending.FULL

@@ -7,6 +7,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import psycopg
 from psycopg import pq
@@ -20,7 +21,7 @@ from pgtail.server.cures import Unreachable, server_error
 from pgtail.server.interrupt import Interrupt
 from pgtail.wire.walsender import StandbyStatusUpdate
 
-_LONGEST = 60.0
+_LONGEST: Final = 60.0
 """Seconds that the socket is waited for at a time."""
 
 
@@ -116,7 +117,7 @@ class Session:
                 self.check()
         if writable:
             try:
-                self.flush()
+                self._flush()
             except ServerError as error:
                 self._fail(error)
         return frames, ready
@@ -132,18 +133,10 @@ class Session:
             if self._pgconn.put_copy_data(status.encode()) == 0:
                 self._flushed = False
                 return False
-            self.flush()
+            self._flush()
         except psycopg.Error as error:
             raise self._broken(error) from error
         return True
-
-    def flush(self) -> None:
-        """Hand what is to be sent to the socket, as far as it takes it."""
-        self._may_hold_frames = True
-        try:
-            self._flushed = self._pgconn.flush() == 0
-        except psycopg.Error as error:
-            raise self._broken(error) from error
 
     def finish(self, seconds: float) -> bool:
         """End the stream in good order: CopyDone, and read on until the server has answered.
@@ -164,7 +157,7 @@ class Session:
 
         try:
             pgconn.put_copy_end(None)
-            self.flush()
+            self._flush()
             while (length := pgconn.get_copy_data(1)[0]) >= 0:
                 if length == 0 and not patient():
                     return False
@@ -182,6 +175,14 @@ class Session:
         self._connection.close()
 
     # -- inside ------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Hand what is to be sent to the socket, as far as it takes it."""
+        self._may_hold_frames = True
+        try:
+            self._flushed = self._pgconn.flush() == 0
+        except psycopg.Error as error:
+            raise self._broken(error) from error
 
     def _command(self, command: str, every: float | None, meanwhile: Callable[[], None]) -> PGresult:
         """Send a command and wait for its first result, without blocking signals."""
@@ -217,7 +218,7 @@ class Session:
         ready = poll.poll(None if seconds is None else seconds * 1000)
         self._interrupt.clear()
         if not self._flushed:
-            self.flush()
+            self._flush()
         return bool(ready)
 
     def _cancel(self) -> None:

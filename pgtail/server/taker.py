@@ -74,7 +74,6 @@ class Taker(threading.Thread, ABC):
     def words(self) -> list[str]:
         """What the status line says of it."""
 
-    @property
     def at_once(self) -> AtOnce | None:
         """What the next frames may be given to before direct(), where there is something."""
         return None

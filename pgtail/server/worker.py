@@ -151,7 +151,6 @@ class Worker(Taker):
         self._consumer.shorten(self._decoder)
         self.position = self.delivered = position
 
-    @property
     def at_once(self) -> AtOnce | None:
         """As Taker's: what direct() will then do with these frames is half done, rows are taken and written.
 
@@ -197,13 +196,7 @@ class Worker(Taker):
         `light`: up to the first one that may be much.
         """
         end = len(frames)
-        while self.reached is None:
-            after = self._decoder.take_rows(frames, pos, end, LENGTHS)
-            if after > pos:
-                self._has_taken_rows()
-            if after == end:
-                return end
-            pos = after
+        while self.reached is None and (pos := self._after_rows(frames, pos)) < end:
             start = pos + LENGTH.size
             if light and not _is_light(frames, start):
                 break
@@ -220,12 +213,15 @@ class Worker(Taker):
                 raise Stopped
         return pos
 
-    def _has_taken_rows(self) -> None:
-        """The short way took some messages."""
-        self._inside = self._consumer.inside
-        self.position = max(self.position, self._consumer.end_lsn or 0)
-        if self._sink.stopped:
-            raise Stopped
+    def _after_rows(self, frames: bytes, pos: int) -> int:
+        """Where the first frame starts that the short way does not take."""
+        after = self._decoder.take_rows(frames, pos, len(frames), LENGTHS)
+        if after > pos:
+            self._inside = self._consumer.inside
+            self.position = max(self.position, self._consumer.end_lsn or 0)
+            if self._sink.stopped:
+                raise Stopped
+        return after
 
     def _milestone(self, message: AnyFrame, lsn: int | None) -> None:
         """A message that a position or the end of the work may hang on."""

@@ -52,7 +52,7 @@ class Tail:
 
     def direct(self, *frames: bytes) -> bytes:
         joined = b"".join(frames)
-        at_once = self.worker.at_once if self.ahead else None
+        at_once = self.worker.at_once() if self.ahead else None
         if at_once is not None:
             at_once(joined)
         return self.worker.direct(joined)
@@ -246,7 +246,7 @@ def tail(made: Callable[..., Tail]) -> Tail:
 
 
 def ahead(tail: Tail, frames: bytes) -> None:
-    at_once = tail.worker.at_once
+    at_once = tail.worker.at_once()
     assert at_once is not None
     at_once(frames)
 
@@ -279,7 +279,7 @@ def test_what_is_not_taken_ahead(tail: Tail) -> None:
             tail.put(rest)
             until_quiet(tail)
         assert values(tail.lines(1, 0)) == then
-    assert tail.worker.at_once is None, "inside of a stream nothing is"
+    assert tail.worker.at_once() is None, "inside of a stream nothing is"
 
 
 def test_a_transaction_that_goes_on(tail: Tail) -> None:
@@ -287,10 +287,10 @@ def test_a_transaction_that_goes_on(tail: Tail) -> None:
     half = encode.lengths(encode.begin(), encode.insert("1", "a"))
     ahead(tail, half)
     assert tail.worker.direct(half) == b""
-    assert tail.worker.at_once is None
+    assert tail.worker.at_once() is None
     assert tail.worker.direct(frames[len(half) :]) == b""
     assert values(tail.lines(2, 0)) == ["a", "b"]
-    assert tail.worker.at_once is not None
+    assert tail.worker.at_once() is not None
 
 
 def test_a_pipe_that_is_full(tail: Tail) -> None:
@@ -299,7 +299,7 @@ def test_a_pipe_that_is_full(tail: Tail) -> None:
         frames = known(value)
         ahead(tail, frames)
         assert tail.worker.direct(frames) == b""
-    assert tail.worker.at_once is None, "the other thread waits for room"
+    assert tail.worker.at_once() is None, "the other thread waits for room"
     count = 1
     while lines := values(tail.lines(1, 1)):
         assert lines == [value] * len(lines)
@@ -332,11 +332,11 @@ def test_nobody_reads(tail: Tail) -> None:
 def test_where_it_may_not_be_ahead(made: Callable[..., Tail]) -> None:
     limited = made(limit=2)
     assert limited.direct(*lone("a")) == b""
-    assert limited.worker.at_once is None
+    assert limited.worker.at_once() is None
     with rows_by("plain"):
         plain = made()
         assert plain.direct(*lone("a")) == b""
-        assert plain.worker.at_once is None
+        assert plain.worker.at_once() is None
 
 
 def test_a_row_that_becomes_much(made: Callable[..., Tail]) -> None:
