@@ -1,61 +1,58 @@
-# One command each; every target sets up what it needs. PYTHON=... picks the interpreter of a new environment.
+# Every target sets up what it needs. PYTHON=... selects the interpreter of a new environment.
 
 PYTHON ?=
 export PYTHON
 
-# Always run by its path: the environment need not be activated, and the checkout's path may hold spaces.
+# Programs run by their path in .venv: no activation is needed, and the checkout's path may contain spaces.
 RUN := .venv/bin/python -m
 INSTALLED := .venv/installed
 SPARK := .venv/with-spark
-# One more than there are processors: many tests wait for a server.
+# One more than the number of processors, because many tests wait for a server.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-core check torture bench man oids compiled clean
+.PHONY: help install demo test test-core check torture bench man oids clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s%s\n", $$1, $$2}' Makefile
 
-install: $(INSTALLED) ## make the environment .venv and install pgtail into it, editable
+install: $(INSTALLED) ## create .venv and install pgtail into it, editable
 
-$(INSTALLED): pyproject.toml .ci/environment pgtail/_rows.pyx pgtail/server/_copydata.pyx
+$(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.pyx)
 	@.ci/environment
 
 $(SPARK): $(INSTALLED)
 	@.ci/environment spark
 
-demo: $(INSTALLED) ## an embedded PostgreSQL, a lively workload, and pgtail watching it
+demo: $(INSTALLED) ## an embedded PostgreSQL with a workload, and pgtail tailing it
 	@.venv/bin/pgtail demo
 
 test: $(SPARK) ## the whole test suite, against the embedded servers and every installed one
 	@PGTAIL_REQUIRE=$${PGTAIL_REQUIRE-spark} $(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup
 
-test-core: $(INSTALLED) ## the same without Spark, which need not be installed
+test-core: $(INSTALLED) ## the same without Spark
 	@$(RUN) pytest -n $(WORKERS) --maxprocesses 4 -m 'not spark'
 
-check: $(SPARK) ## lint, format, types, and the one-way imports
+check: $(SPARK) ## lint, format, types, and the order of the packages
 	@$(RUN) ruff check
 	@$(RUN) ruff format --check
 	@$(RUN) mypy
-	@$(RUN) pytest -q tests/test_layers.py
+	@.venv/bin/lint-imports
 
-torture: $(INSTALLED) ## pgtail record, killed 200 times under a workload: nothing may be lost or doubled
-	@$(RUN) tests.recording.torture
+torture: $(SPARK) ## kill pgtail record 200 times, nothing may be lost or repeated; signal every command
+	@$(RUN) tests.capture.torture
+	@$(RUN) tests.stopping.torture
 
-bench: $(INSTALLED) ## speed, side by side with others
+bench: $(INSTALLED) ## speed, compared with other programs
 	@$(RUN) tests.bench
 
-man: $(INSTALLED) ## write the man pages from the commands' own help and man/parts
+man: $(INSTALLED) ## write the man pages from the commands' help and man/parts
 	@$(RUN) tests.tools.make_man
 
-oids: $(INSTALLED) ## write the table of built-in types anew from a server's catalog
+oids: $(INSTALLED) ## write the table of built-in types from a server's catalogs
 	@$(RUN) tests.tools.make_oids
 
-compiled: ## stamp the sources of the compiled parts after a change, and build them
-	@$(RUN) tests.tools.stamp_compiled
-	@$(MAKE) --no-print-directory install
-
-clean: ## remove the environment and everything made
-	rm -rf .venv pgtail/_rows.c pgtail/server/_copydata.c build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/bench/work *.egg-info
+clean: ## remove .venv and everything generated
+	rm -rf .venv pgtail/native/*.c build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/bench/work *.egg-info
 	find pgtail -name '*.so' -delete
 	find pgtail tests -name __pycache__ -prune -exec rm -rf {} +

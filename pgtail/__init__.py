@@ -1,3 +1,86 @@
-"""pgtail: tail, inspect and query PostgreSQL logical replication; holds the version and nothing else."""
+"""pgtail: tail, decode and inspect PostgreSQL logical replication.
+
+This module holds the version, how pgtail is built, and a glossary.
+
+HOW IT IS BUILT
+
+Data flows one way: bytes -> messages -> change events -> text. A package imports only from packages below it in this
+list; the import-linter contract in pyproject.toml enforces it.
+
+    cli           click declarations
+    commands      what each command does; no click
+    spark         captures to tables on Spark; the only importer of pyspark and pyarrow
+    demo          the embedded server and its workload
+    doctor        one module for each family of checks
+    replication   following a slot: plan, loop, threads, feedback, reconnecting
+    postgres      connections, catalog queries, slots, the walsender session; the only importer of psycopg
+    pipeline      scanner or decoder, assembler, filter, output: in order, in bounded memory
+    stats         what `pgtail stats` shows
+    hexview       what `pgtail inspect` shows
+    outputs       events to text: a module or a folder for each format
+    inputs        files and pipes to messages
+    capture       the .pgcap format: reader, writer, recorder, recovery
+    terminal      escaping, styles, layout
+    changes       messages to change events: relations, assembler, streamed transactions, filters, redaction
+    native        compiled code: the scanner
+    values        one cell to one value
+    pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
+    files         signals, gunzip, the Sink protocol
+    errors, humanize, _orjson
+
+There are two ways from bytes to text. The decoder handles everything, explains every error, and is the whole program
+where nothing is compiled. It describes each message once, with the field names of the PostgreSQL manual; the same
+description decodes the message and draws it for `pgtail inspect`. The scanner (Cython) takes runs of ordinary rows with
+their Begin and Commit. It declines anything unusual before it has written a byte of it, and the decoder takes over.
+Tests compare both, byte by byte.
+
+Reading bytes has three outcomes: a message, Truncated (more is needed) or Malformed (never valid).
+
+To add...
+    an output format: a module in outputs/, a line in OUTPUTS of its __init__.py, a test in tests/outputs/
+    an input form:    a module in inputs/, a line in INPUTS of its __init__.py, a test in tests/inputs/, and its name in
+                      the choices of --input-format in cli/options/shared.py
+    a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
+A new format or option also needs its entry in man/parts/; `make man` writes the pages, and
+tests/end_to_end/test_docs.py names what is undocumented.
+
+GLOSSARY
+
+abort               the rollback of a streamed transaction, or of one of its subtransactions
+acknowledge         report an LSN as flushed; the server may then discard what is before it
+assembler           groups messages into transactions and resolves their tables
+backlog             what a slot holds when a reader connects
+capture             a directory of segments that `pgtail record` wrote
+cell                one column of a tuple: a value, NULL, unchanged TOAST, or outside the replica identity
+change event        a row change, truncate, logical message or outcome, as an output receives it
+confirmed_flush_lsn a slot's position: transactions that committed before it are not sent again
+end LSN             the position after a commit record, from which to resume; `commit_lsn` is the commit's own
+fast path           the scanner's way from bytes to text, without messages and events
+fork                reading a temporary copy of a slot that is in use
+frame               what surrounds a message in a source: CopyData, XLogData, a length or a newline
+gap                 a range of LSNs that a capture does not have
+keepalive           the walsender's message without data: its position, and whether it wants a reply
+logical message     the content of pg_logical_emit_message()
+LSN                 log sequence number: a position in the WAL, written as 0/1949A30
+message             one pgoutput message: Begin, Relation, Insert, ...
+ordinal             the number of a message within its transaction, from 1
+outcome             the Commit Prepared or Rollback Prepared of a prepared transaction
+pgoutput            PostgreSQL's built-in output plugin for logical decoding, and its protocol
+prepared            of a transaction: after PREPARE TRANSACTION, before its outcome
+publication         the server's selection of tables and operations to send
+relation            a table's description as the server sends it (Relation message); it may change in a stream
+replica identity    the columns of the old row that updates and deletes carry: default, index, full or nothing
+scanner             compiled code that walks frames, transactions and tuples in a buffer
+segment             a file of a capture; it decodes alone, and never changes once it is closed
+seq                 the number of a row change within its transaction, from 1, before any filter
+slot                the server's memory of a consumer's position; it holds back WAL
+spill               moving what waits for a slow output from memory to a private temporary file
+streamed            of a transaction: sent in blocks before its commit or rollback is known
+subtransaction      a savepoint's part of a transaction, with an xid of its own
+TOAST, unchanged    a large value that an update did not change; the server does not send it
+tuple               the cells of one row in a message
+undecoded           of a column: its value could not be read as its type, and is shown as text or bytes
+walsender           the server process that decodes the WAL and sends the messages
+"""
 
 __version__ = "0.1.0"

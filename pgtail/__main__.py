@@ -1,5 +1,21 @@
-"""Floor 7, `python -m pgtail`: the command line without its script."""
+"""The entry point, installed or as `python -m pgtail`; handles requests to stop before it imports anything else."""
 
-from pgtail.entry import main
 
-main()
+def main() -> None:
+    """Run pgtail.cli.main; a signal that arrives while click is being imported ends the process quietly."""
+    try:
+        from pgtail.files.stopping import exit_on_stop_request, ignore_stop_requests
+
+        exit_on_stop_request()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # 128 + SIGINT, as in shells
+    from pgtail.cli import main as commands
+
+    try:
+        commands(prog_name="pgtail")
+    finally:
+        ignore_stop_requests()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,12 @@
-"""Every error pgtail raises on purpose; knows no other module, and each error builds its own sentence.
+"""The errors that pgtail raises.
 
 PgtailError
-├─ InputError              a source that cannot be read as what it claims to be
-│  ├─ DecodeError          bytes that are not the message they should be
+├─ InputError              a source that cannot be read
+│  ├─ DecodeError          bytes that are not a valid message
 │  │  ├─ Truncated         more bytes are needed
-│  │  └─ Malformed         no further byte could make it right
-│  └─ AssemblyError        messages that may not follow each other (only raised when strict)
-├─ OptionError             what the user asked for makes no sense
+│  │  └─ Malformed         more bytes would not help
+│  └─ AssemblyError        messages in an invalid order (only raised with --strict)
+├─ OptionError             invalid options
 ├─ ServerError             the server or the connection to it
 └─ OutputError             the output could not be written
 """
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 
 class PgtailError(Exception):
-    """Base of all errors; `exit_status` is what the process ends with."""
+    """Base of all errors; `exit_status` is the exit status of the process."""
 
     exit_status = 1
 
 
 class InputError(PgtailError):
-    """A source that cannot be read: names the source, and the byte offset in it where there is one."""
+    """A source that cannot be read. The message starts with the source and the byte offset, if known."""
 
     def __init__(self, reason: str, *, source: str | None = None, offset: int | None = None) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class InputError(PgtailError):
         self.offset = offset
 
     def where(self) -> list[str]:
-        """The parts of the place, outermost first."""
+        """The parts of the location, outermost first."""
         parts = []
         if self.source is not None:
             parts.append(self.source)
@@ -45,8 +45,8 @@ class InputError(PgtailError):
 class DecodeError(InputError):
     """Bytes that could not be decoded: `offset` (bytes from the start of the source), `message` kind and `field`.
 
-    The cursor knows offset and field, the decoder adds the message kind, the input adds the source
-    and turns the offset into one of the source (`located`).
+    The cursor sets offset and field, the decoder adds the message kind, and the input adds the source and converts
+    the offset (`located`).
     """
 
     def __init__(
@@ -71,28 +71,28 @@ class DecodeError(InputError):
         return parts
 
     def located(self, source: str | None, offset: int) -> DecodeError:
-        """Put the error at its place in a source; returns itself, to be raised again."""
+        """Set source and offset; returns the error itself, to be raised again."""
         self.source = source
         self.offset = offset
         return self
 
 
 class Truncated(DecodeError):
-    """The bytes end inside a message: `missing` more of them, or more than that, might complete it."""
+    """The bytes end inside a message: at least `missing` more are needed."""
 
     missing = 1
 
 
 class Malformed(DecodeError):
-    """The bytes can never be the message they should be."""
+    """The bytes can never be a valid message."""
 
 
 class AssemblyError(InputError):
-    """A message that may not stand where it stands; raised under --strict, a note otherwise."""
+    """A message out of place. Raised with --strict; otherwise a Note."""
 
 
 class OptionError(PgtailError):
-    """Something the user asked for is not possible; says what is."""
+    """An invalid option; the message says what is valid."""
 
     exit_status = 2
 
@@ -100,7 +100,7 @@ class OptionError(PgtailError):
 class ServerError(PgtailError):
     """The server or the connection failed; `cure` says what to do about it.
 
-    `quotes` says that the reason is the server's and may hold a part of a value.
+    `quotes` says that the reason is the server's message and may quote part of a value.
     """
 
     exit_status = 3
@@ -116,6 +116,10 @@ class ServerError(PgtailError):
 
 
 class OutputError(PgtailError):
-    """The output could not be written (a full disk, a closed file; a closed pipe is no error)."""
+    """The output could not be written. A closed pipe is a ClosedPipe, not an error."""
 
     exit_status = 4
+
+
+class ClosedPipe(Exception):
+    """The reader of the output closed the pipe: exit without a message."""

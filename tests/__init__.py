@@ -1,1 +1,1 @@
-"""pgtail's tests; a package, so that files of the same name may stand in different folders and share tests.servers."""
+"""pgtail's tests: a package, so that files of the same name may be in different folders and share tests.support."""

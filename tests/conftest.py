@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from pgtail.cli.settings import unset
-from pgtail.server.embedded import EmbeddedServer, Setting
-from pgtail.server.installation import Installation
-from tests.servers import Database, Servers, fresh_database, installations
+from pgtail.demo.installation import Installation
+from pgtail.demo.server import EmbeddedServer, Setting
+from tests.support.limits import limit_test
+from tests.support.servers import Database, Servers, fresh_database, installations
+from tests.support.signals import heed_signals
 
 
-def pytest_configure() -> None:
-    """Heed Ctrl-C, and let the programs under test heed it: a background job of a shell starts with SIGINT ignored.
-
-    Nobody's own settings change what is tested.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def pytest_configure(config: pytest.Config) -> None:
+    """Nobody's own settings change what is tested, nor what a shell ignores in its jobs."""
+    worker, nohup = hasattr(config, "workerinput"), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    heed_signals(hangup=worker or not config.getoption("numprocesses", None))
+    if worker and nohup:  # away from the terminal, whose end would end the programs under test
+        os.setsid()
     kept = unset(os.environ)
     os.environ.clear()
     os.environ.update(kept)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Scale the limit of the test, before pytest-timeout looks at it."""
+    limit_test(item)
+    return (yield)
 
 
 def pytest_report_header() -> list[str]:
@@ -58,7 +66,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(scope="session", params=list(installations()))
 def server(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedServer:
-    """A running server: the test runs once on each version. `@since(16)` of tests.servers picks versions."""
+    """A running server: the test runs once on each version. `@since(16)` of tests.support.servers picks versions."""
     return servers.get(request.param)
 
 

@@ -1,4 +1,4 @@
-"""Floor 7, the terminal roof: one file per command and one line in COMMANDS; imports click and nothing heavier."""
+"""The command line: a module per command and a line in COMMANDS. Imports click and nothing heavier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from pgtail import __version__
-from pgtail.entry import INTERRUPTED
+from pgtail.files.stopping import status_after
 
 COMMANDS: Final = {
     "stream": "pgtail.cli.stream",
@@ -26,53 +26,55 @@ COMMANDS: Final = {
     "config": "pgtail.cli.config",
     "completion": "pgtail.cli.completion",
 }
-"""Name -> module, which holds the command as `command`: loaded when it is needed."""
+"""Name -> module with the command as `command`, imported when it is used."""
 
 SUMMARIES: Final = {
     "pgtail.cli.stream": "Tail a replication slot, as tables or JSON.",
     "pgtail.cli.decode": "Decode dumps of pgoutput messages.",
-    "pgtail.cli.record": "Keep a lossless capture of a slot in a directory.",
+    "pgtail.cli.record": "Record a slot, or dumps, losslessly in a directory.",
     "pgtail.cli.spark": "Turn captures into tables, on Spark.",
-    "pgtail.cli.inspect": "Show a dump byte by byte.",
+    "pgtail.cli.inspect": "Show the bytes and fields of a dump.",
     "pgtail.cli.slot": "List, create, drop, advance and copy replication slots.",
-    "pgtail.cli.doctor": "Look at a server's setup for logical replication, and say what to do about it.",
+    "pgtail.cli.doctor": "Check a server's setup for logical replication, and say how to fix it.",
     "pgtail.cli.config": "Show the settings in force, and where they come from.",
-    "pgtail.cli.stats": "Tell who writes what: by table, transaction, time and key.",
+    "pgtail.cli.stats": "Count what is written: by table, transaction, time and key.",
     "pgtail.cli.expect": "Wait for changes, for tests and CI.",
     "pgtail.cli.demo": "Show what pgtail does, on an embedded server.",
     "pgtail.cli.completion": "Print the completion script of a shell.",
 }
-"""Module -> its first sentence once more, so that --help need not load it; a test compares."""
+"""Module -> the first sentence of its help, so that --help need not import it; a test compares them."""
 
 
 @contextlib.contextmanager
-def _not_begun() -> Iterator[None]:
-    """Ctrl-C that gets here came before the command had begun: else it would have ended in its own way."""
+def _exit_when_interrupted() -> Iterator[None]:
+    """Exit quietly on SIGINT, SIGTERM or SIGHUP that the command has not handled: it had not started yet."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+    except KeyboardInterrupt as stopped:
+        raise SystemExit(status_after(stopped)) from None
 
 
 class Commands(click.Group):
-    """A group that imports a command's module when the command is used; `modules` has them by name."""
+    """A group that lists its commands in their order and suggests a name for a misspelled one.
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+    `modules` maps names to modules with a command each, imported when the command is used.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._modules = modules
+        self._modules = modules or {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, SUMMARIES.get(module) or self._summary(ctx, name)) for name, module in self._modules.items()]
-            )
+            formatter.write_dl([(name, self._summary(ctx, name)) for name in self.list_commands(ctx)])
 
     def _summary(self, ctx: click.Context, name: str) -> str:
-        command = self.get_command(ctx, name)
-        return "" if command is None else command.get_short_help_str(200)
+        if name in self._modules:
+            return SUMMARIES[self._modules[name]]
+        return self.commands[name].get_short_help_str(200)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._modules)
+        return [*self._modules, *self.commands]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -82,34 +84,34 @@ class Commands(click.Group):
         except click.UsageError as error:
             import difflib
 
-            for close in difflib.get_close_matches(args[0], self._modules, 1):
+            for close in difflib.get_close_matches(args[0], self.list_commands(ctx), 1):
                 raise click.UsageError(f"{error.message} Did you mean {close}?", ctx) from None
             raise
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _not_begun():
+        with _exit_when_interrupted():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _not_begun():
+        with _exit_when_interrupted():
             return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = self._modules.get(cmd_name)
         if module is None:
-            return None
+            return super().get_command(ctx, cmd_name)
         command: click.Command = import_module(module).command
         return command
 
 
-def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from pgtail.cli.sinks import put
-        from pgtail.cli.standard import exit_statuses
-        from pgtail.compiled import how_rows_run
+        from pgtail.commands.sinks import put
+        from pgtail.commands.stderr import exit_statuses
+        from pgtail.native import implementation_name
 
         with exit_statuses():
-            put(f"pgtail {__version__}, {how_rows_run()}")
+            put(f"pgtail {__version__}, {implementation_name()}")
         ctx.exit()
 
 
@@ -121,16 +123,16 @@ def _tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_tell_version,
-    help="Tell the version, and how rows are read: compiled, or in plain Python.",
+    callback=_print_version,
+    help="Print the version, and whether rows are decoded by compiled code or plain Python.",
 )
 def main() -> None:
     """Tail, decode and inspect PostgreSQL logical replication (pgoutput).
 
     \b
     pgtail stream --slot S         tail a slot, without consuming it
-    pgtail decode FILE... | jq .   dumps of any form, as lines of JSON
+    pgtail decode FILE... | jq .   dumps of any form, as JSON
     pgtail spark changes DIR OUT   captures to tables, on Spark
-    pgtail inspect FILE            every message byte by byte
-    pgtail demo                    all of it on an embedded server
+    pgtail inspect FILE            the bytes of every message
+    pgtail demo                    try it on an embedded server
     """

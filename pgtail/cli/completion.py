@@ -1,4 +1,4 @@
-"""Floor 7, `pgtail completion`: the script that teaches a shell to complete pgtail's commands and options."""
+"""`pgtail completion`: the script with which a shell completes pgtail's commands and options."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def command(shell: str) -> None:
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
     from pgtail.cli import main
-    from pgtail.cli.sinks import put
-    from pgtail.cli.standard import exit_statuses
+    from pgtail.commands.sinks import put
+    from pgtail.commands.stderr import exit_statuses
 
     completion = get_completion_class(shell)
-    assert completion is not None  # click knows the three
+    assert completion is not None  # click has all three
     with exit_statuses():
         put(completion(main, {}, "pgtail", "_PGTAIL_COMPLETE").source())

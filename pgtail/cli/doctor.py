@@ -1,4 +1,4 @@
-"""Floor 7, `pgtail doctor`: what is wrong with a server's setup for logical replication, and the cure."""
+"""`pgtail doctor`: its options."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from pgtail.cli.options import color_options
-from pgtail.cli.stream_options import connection_options
+from pgtail.cli.options.shared import color_options
+from pgtail.cli.options.stream import connection_options
+from pgtail.commands.options import ConnectionOptions, ReportOptions, from_parameters
+from pgtail.commands.stderr import exit_statuses
 
 
 @click.command("doctor", context_settings={"help_option_names": ["--help"]})
@@ -17,18 +19,17 @@ from pgtail.cli.stream_options import connection_options
 )
 @color_options
 def command(**options: Any) -> None:
-    """Look at a server's setup for logical replication, and say what to do about it.
+    """Check a server's setup for logical replication, and say how to fix it.
 
-    Checks the server, the way to it, the publications and tables of the database, and all slots. Each finding is ok, a
-    warning or a problem, with the cure as SQL or setting. Nothing is changed. The exit status is 0 where all is ok, 1
-    with warnings, 2 with problems, and 3 where the server cannot be reached.
+    Checks the server, the connection to it, the publications and tables of the database, and all slots. Each finding
+    is ok, a warning or a problem, with the cure as SQL or as a setting. Nothing is changed. The exit status is 0 if
+    all is ok, 1 with warnings, 2 with problems, and 3 if the server cannot be reached.
 
     \b
     pgtail doctor shop
     pgtail doctor shop -o json | jq 'select(.severity == "problem")'
     """
-    from pgtail.cli.doctor_view import show
-    from pgtail.cli.standard import exit_statuses
+    from pgtail.commands.doctor import run
 
     with exit_statuses():
-        raise SystemExit(show(options))
+        raise SystemExit(run(from_parameters(ConnectionOptions, options), from_parameters(ReportOptions, options)))

@@ -1,7 +1,7 @@
-"""Floor 7, defaults of options from PGTAIL_* variables and a config file; knows no command, imports click alone.
+"""Defaults of options from PGTAIL_* variables and a config file. Imports click and nothing heavier.
 
-A flag wins over a variable, a variable over the file. What is masked is the exception: each place adds to it, so that
-a config's redaction holds for whatever is asked for.
+A flag overrides a variable, a variable the file. --redact is the exception: each of the three adds to it, so that no
+flag undoes the masks of a configuration.
 """
 
 from __future__ import annotations
@@ -35,64 +35,64 @@ SETTINGS: Final[dict[str, Kind]] = {
     "colors": "text",
     "highlight": "one by one",
 }
-"""Each is the long name of an option, dsn that of an argument. In a variable a "list" has commas between its items, and
-what is "one by one" is a single item."""
+"""The long name of each option; dsn is an argument. In a variable, commas separate the items of a "list", and "one by
+one" is a single item."""
 
 MOST_DIGITS: Final = 18
-"""No number of an option has more; Python refuses to read very many."""
+"""Digits that a number may have: Python raises ValueError for thousands of them."""
 
 ADDED: Final = frozenset(("redact",))
-"""What flags add to, instead of taking its place."""
+"""Settings that flags add to instead of overriding."""
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _META: Final = "pgtail.settings"
 
 
 class SettingError(click.ClickException):
-    """A setting that cannot be used: says where it stands and what is expected."""
+    """A setting that cannot be used: names its variable or file, and what is expected."""
 
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        from pgtail.cli.standard import say
-        from pgtail.outputs.escape import escape
+        from pgtail.commands.stderr import say
+        from pgtail.terminal.escape import escape
 
         say(f"error: {escape(self.message)}")
 
 
 class Setting(NamedTuple):
-    """A value as an option takes it, and where it comes from: a file's or a variable's name."""
+    """A value for an option, and the name of the file or variable that it comes from."""
 
     value: str | bool | int | list[str]
     origin: str
 
 
 class Configured(click.Option):
-    """An option whose default may be set elsewhere, under its long name."""
+    """An option whose default is the setting of the same long name, if there is one."""
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        return _consumed(self, ctx, *super().consume_value(ctx, opts))
+        return _value_or_setting(self, ctx, *super().consume_value(ctx, opts))
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         return _cast(self, ctx, value, super().type_cast_value)
 
 
 class ConfiguredArgument(click.Argument):
-    """The same of an argument."""
+    """An argument whose default is the setting of the same name, if there is one."""
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        return _consumed(self, ctx, *super().consume_value(ctx, opts))
+        return _value_or_setting(self, ctx, *super().consume_value(ctx, opts))
 
 
 def key_of(parameter: click.Parameter) -> str:
-    """The setting that a parameter takes its default from."""
+    """The name of the setting for a parameter."""
     return max(parameter.opts, key=len).lstrip("-")
 
 
-def _consumed(
+def _value_or_setting(
     parameter: click.Parameter, ctx: click.Context, value: Any, source: ParameterSource
 ) -> tuple[Any, ParameterSource]:
-    """The value that was given, else the setting's; what is added to has both."""
+    """The value on the command line, else the setting; for ADDED both."""
     given = source is not ParameterSource.DEFAULT
     if ctx.resilient_parsing or (given and key_of(parameter) not in ADDED):
         return value, source
@@ -106,7 +106,7 @@ def _consumed(
 
 
 def _cast(parameter: click.Parameter, ctx: click.Context, value: Any, cast: Any) -> Any:
-    """The value in the option's type; of a wrong one it is said where it stands."""
+    """The value converted to the option's type; the error for a wrong setting names its origin."""
     try:
         return cast(ctx, value)
     except click.BadParameter as error:
@@ -117,7 +117,7 @@ def _cast(parameter: click.Parameter, ctx: click.Context, value: Any, cast: Any)
 
 
 def settings(ctx: click.Context) -> dict[str, Setting]:
-    """All that are in force, in the order of SETTINGS; read once for a command. Raises SettingError."""
+    """All settings in force, in the order of SETTINGS; read once per run. Raises SettingError."""
     meta = ctx.find_root().meta
     if _META not in meta:
         meta[_META] = load(os.environ)
@@ -126,28 +126,34 @@ def settings(ctx: click.Context) -> dict[str, Setting]:
 
 
 def given(name: str) -> bool:
-    """Whether a parameter of the running command stands on its command line."""
+    """Whether a parameter of the running command is on its command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def usual_dsn() -> str | None:
-    """Where to connect, for a command whose argument may also be something else."""
+def default_dsn() -> str | None:
+    """The configured dsn, for a command whose argument may also be a file."""
     found = settings(click.get_current_context()).get("dsn")
     return None if found is None else str(found.value)
 
 
+def always_redacted() -> tuple[str, ...]:
+    """The columns that the configuration masks in every command."""
+    found = settings(click.get_current_context()).get("redact")
+    return tuple(_list(found.value)) if found else ()
+
+
 def refuse_masks(what: str) -> None:
-    """Where a setting masks values, say that `what` cannot. Raises SettingError."""
+    """Raises SettingError if a setting masks values, which `what` cannot do."""
     found = settings(click.get_current_context()).get("redact")
     if found is not None:
         raise SettingError(
-            f"{_place(found.origin, 'redact')}: {what} masks nothing, it writes values as they are; to let it, unset"
+            f"{_place(found.origin, 'redact')}: {what} cannot mask values; to write them unmasked, unset"
             " PGTAIL_REDACT and set PGTAIL_CONFIG to nothing or to another file"
         )
 
 
-def words() -> str | None:
-    """What the running command has from settings, in words, where it has anything."""
+def settings_in_use() -> str | None:
+    """The settings that the running command uses and their origins, for a message; None if it uses none."""
     ctx = click.get_current_context(silent=True)
     if ctx is None:
         return None
@@ -162,7 +168,7 @@ def words() -> str | None:
 
 
 def load(environment: Mapping[str, str]) -> dict[str, Setting]:
-    """The file's settings and those of the environment, which win. Raises SettingError."""
+    """The settings of the file, overridden by those of the environment. Raises SettingError."""
     path = config_file(environment)
     file = {} if path is None else _from_file(path)
     variables = {
@@ -178,35 +184,35 @@ def load(environment: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def variable(key: str) -> str:
-    """The environment variable of a setting."""
+    """The environment variable for a setting."""
     return f"PGTAIL_{key.upper().replace('-', '_')}"
 
 
 def config_file(environment: Mapping[str, str]) -> Path | None:
-    """The file that is read, where there is one: PGTAIL_CONFIG names it (empty: none). Raises SettingError."""
+    """The config file, None if there is none; PGTAIL_CONFIG names it (empty: none). Raises SettingError."""
     named = environment.get("PGTAIL_CONFIG")
     if named is not None:
         if named and not os.path.lexists(named):
             raise SettingError(f"PGTAIL_CONFIG: there is no file {named}")
         return Path(named) if named else None
-    path = usual_file(environment)
+    path = default_file(environment)
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:  # it may be there, and what it masks is to be masked
+    except OSError as error:  # the file may exist, and its masks must not be ignored
         raise SettingError(f"{path}: {error.strerror}") from None
     return path
 
 
-def usual_file(environment: Mapping[str, str]) -> Path:
-    """Where the config file is looked for: as the XDG Base Directory Specification says."""
+def default_file(environment: Mapping[str, str]) -> Path:
+    """The default path of the config file, as in the XDG Base Directory Specification."""
     home = environment.get("XDG_CONFIG_HOME", "")
     return Path(home if home.startswith("/") else os.path.expanduser("~/.config"), "pgtail", "config.toml")
 
 
 def unset(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without any setting, for a command on something that the settings are not about."""
+    """An environment without settings, for a command to which they must not apply."""
     ours = {variable(key) for key in SETTINGS}
     return {name: value for name, value in environment.items() if name not in ours} | {"PGTAIL_CONFIG": ""}
 
@@ -230,7 +236,7 @@ def _from_file(path: Path) -> dict[str, Setting]:
 
 
 def _checked(path: Path, key: str, kind: Kind, value: Any) -> str | bool | int | list[str]:
-    """A value of the file, if it has the type of its key; a string may stand for a list of one."""
+    """A value of the file, if it has the type of its key; a string is also a list of one. Raises SettingError."""
     if kind == "flag" and isinstance(value, bool):
         return value
     if kind == "number" and type(value) is int and value >= 0:
@@ -241,7 +247,7 @@ def _checked(path: Path, key: str, kind: Kind, value: Any) -> str | bool | int |
         items = [value] if isinstance(value, str) else value
         if isinstance(items, list) and all(isinstance(item, str) for item in items):
             return items
-    expected = {"flag": "true or false", "number": "a number from 0 on", "text": "a string"}
+    expected = {"flag": "true or false", "number": "a non-negative integer", "text": "a string"}
     raise SettingError(
         f"{_place(str(path), key)}: expected {expected.get(kind, 'a string or a list of strings')},"
         f" found {_in_toml(value)}"
@@ -261,9 +267,9 @@ def _from_variable(key: str, kind: Kind, text: str) -> Setting:
         return Setting(text.lower() in _YES, origin)
     if kind == "number":
         if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
-            raise SettingError(f"{origin}: expected a number from 0 on")
+            raise SettingError(f"{origin}: expected a non-negative integer")
         return Setting(int(text), origin)
-    if kind == "list" and key != "redact":  # that has commas of its own, and quotes
+    if kind == "list" and key != "redact":  # redact has its own syntax for commas and quotes
         return Setting([item.strip() for item in text.split(",") if item.strip()], origin)
     return Setting(text if kind == "text" else [text], origin)
 

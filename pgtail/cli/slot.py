@@ -1,29 +1,138 @@
-"""Floor 7, `pgtail slot`: the group of commands for replication slots; imports them when they are wanted."""
+"""`pgtail slot`: the options of its commands."""
 
 from __future__ import annotations
 
+from typing import Any, Final, Literal
+
 import click
 
+from pgtail.cli import Commands
+from pgtail.cli.options.shared import color_options
+from pgtail.cli.options.stream import connection_options, duration, place
+from pgtail.commands.options import ConnectionOptions, ReportOptions, from_parameters
+from pgtail.commands.stderr import exit_statuses
 
-class _Commands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        from pgtail.cli.slot_commands import COMMANDS
+_CONTEXT: Final = {"help_option_names": ["--help"]}
+"""-h is the host, as in psql."""
 
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from pgtail.cli.slot_commands import COMMANDS
-
-        return COMMANDS.get(cmd_name)
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.group("slot", cls=_Commands)
+@click.group("slot", cls=Commands)
 def command() -> None:
     """List, create, drop, advance and copy replication slots.
 
     \b
-    pgtail slot list shop           who reads which slot, what it holds back
-    pgtail slot create audit shop   says which transaction it waits for
+    pgtail slot list shop           who reads each slot, what it retains
+    pgtail slot create audit shop   names the transactions it waits for
     pgtail slot copy audit audit_test shop
     pgtail slot drop audit_test shop
     """
+
+
+def _interval(text: str) -> float:
+    """Seconds between two reports. Raises BadParameter."""
+    seconds = duration(text)
+    if not 0.1 <= seconds <= 86_400:
+        raise click.BadParameter(f"{text} is not from 100ms to 24h")
+    return seconds
+
+
+@command.command("list", context_settings=_CONTEXT)
+@connection_options
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="Format; json in a pipe: a line per slot.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=_interval,
+    metavar="TIME",
+    default="2s",
+    show_default=True,
+    help="Time between two reports of --watch.",
+)
+@color_options
+def list_(watch: bool, interval: float, **options: Any) -> None:
+    """Show every slot: who reads it, and what it retains.
+
+    All slots of the server are shown, whatever the database. LAG is the distance from the confirmed position to the
+    server's, WAL HELD that from restart_lsn to the server's. Values are those of pg_replication_slots,
+    pg_stat_replication_slots and pg_stat_activity; columns that the server's version does not have are left out.
+    """
+    from pgtail.commands.slot_screen import run
+
+    with exit_statuses():
+        connection, report = from_parameters(ConnectionOptions, options), from_parameters(ReportOptions, options)
+        run(connection, report, interval=interval if watch else None)
+
+
+@command.command("create", context_settings=_CONTEXT)
+@click.argument("name")
+@connection_options
+@click.option("--temporary", is_flag=True, help="The slot exists until this command ends with Ctrl-C.")
+@click.option("--two-phase", is_flag=True, help="Decode PREPARE TRANSACTION (PostgreSQL 15 and later).")
+@click.option("--failover", is_flag=True, help="Let standbys synchronize the slot (PostgreSQL 17 and later).")
+def create(name: str, temporary: bool, two_phase: bool, failover: bool, **options: Any) -> None:
+    """Create a logical slot for pgoutput, and print its position.
+
+    The slot starts with what is committed after its creation. The server first waits for all running transactions to
+    end; after a second they are listed. No snapshot is exported.
+    """
+    from pgtail.commands import slots
+
+    with exit_statuses():
+        slots.create(
+            from_parameters(ConnectionOptions, options),
+            name,
+            temporary=temporary,
+            two_phase=two_phase,
+            failover=failover,
+        )
+
+
+@command.command("drop", context_settings=_CONTEXT)
+@click.argument("name")
+@connection_options
+@_yes_option
+def drop(name: str, yes: bool, **options: Any) -> None:
+    """Drop a slot that nobody is reading.
+
+    The server may then remove the WAL that the slot retained; its consumer can no longer read it. pgtail shows the
+    slot and asks first.
+    """
+    from pgtail.commands import slots
+
+    with exit_statuses():
+        slots.drop(from_parameters(ConnectionOptions, options), name, yes=yes)
+
+
+@command.command("advance", context_settings=_CONTEXT)
+@click.argument("name")
+@click.argument("to", metavar="LSN|now", type=place)
+@connection_options
+@_yes_option
+def advance(name: str, to: int | Literal["now"], yes: bool, **options: Any) -> None:
+    """Advance a slot without reading it, and print the position it reached.
+
+    Its consumer never receives the changes in between. The server decodes up to the new position, which may take a
+    while. pgtail shows the slot and asks first.
+    """
+    from pgtail.commands import slots
+
+    with exit_statuses():
+        slots.advance(from_parameters(ConnectionOptions, options), name, to, yes=yes)
+
+
+@command.command("copy", context_settings=_CONTEXT)
+@click.argument("source", metavar="SRC")
+@click.argument("name", metavar="DST")
+@connection_options
+def copy(source: str, name: str, **options: Any) -> None:
+    """Copy a slot, even one in use, to a new permanent one, and print its position.
+
+    The copy has the position and the plugin of SRC; the server does not copy two_phase and failover. To read a slot
+    through a copy that is dropped at the end: pgtail stream --fork SRC.
+    """
+    from pgtail.commands import slots
+
+    with exit_statuses():
+        slots.copy(from_parameters(ConnectionOptions, options), source, name)

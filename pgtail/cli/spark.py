@@ -1,26 +1,118 @@
-"""Floor 7, `pgtail spark`: captures to tables, on Spark; one line in COMMANDS for each of its commands."""
+"""`pgtail spark`: its commands and their options."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgtail.cli import Commands
+from pgtail.cli.options.shared import in_order
+from pgtail.cli.options.spark import (
+    changes_options,
+    compact_option,
+    spark_options,
+    state_options,
+    variant_option,
+    watch_options,
+)
+from pgtail.cli.settings import refuse_masks
+from pgtail.commands.stderr import exit_statuses
 
-COMMANDS: Final = {
-    "changes": "pgtail.cli.spark_changes",
-    "tables": "pgtail.cli.spark_tables",
-    "state": "pgtail.cli.spark_state",
-    "history": "pgtail.cli.spark_history",
-    "all": "pgtail.cli.spark_all",
-}
+if TYPE_CHECKING:
+    from pgtail.commands.spark import Dataset
+
+Options = Callable[[Callable[..., None]], Callable[..., None]]
 
 
-@click.group("spark", cls=Commands, modules=COMMANDS)
+@click.group("spark", cls=Commands)
 def command() -> None:
     """Turn captures into tables, on Spark.
 
-    Captures are what pgtail record keeps: directories of segments, on any file system that Spark reads. It needs the
-    extra `spark` and Java 17 or later; their absence is told, with the cure.
+    Captures are what pgtail record writes: directories of segments, on any file system that Spark reads. The extra
+    `spark` and Java 17 or later are required; if they are missing, pgtail says how to install them.
+    """
+
+
+def _add(
+    name: str, *options: Options, makes: tuple[Dataset, ...] = ()
+) -> Callable[[Callable[[], None]], click.Command]:
+    """Add a command that brings OUT/changes up to date, then the datasets `makes`; its help is the docstring."""
+
+    def add(described: Callable[[], None]) -> click.Command:
+        def run(places: tuple[str, ...], **values: Any) -> None:
+            from pgtail.commands import spark
+
+            with exit_statuses():
+                refuse_masks("pgtail spark")
+                spark.run(spark.SparkOptions(*spark.captures_and_out(places), **values), makes)
+
+        argument = click.argument("places", nargs=-1, required=True, metavar="CAPTURE... OUT")
+        decorate: Options = in_order([argument, changes_options, *options, watch_options, spark_options])
+        return command.command(name, help=described.__doc__)(decorate(run))
+
+    return add
+
+
+@_add("changes", compact_option)
+def _changes() -> None:
+    """Write every change in captures as rows: OUT/changes, OUT/transactions and OUT/relations.
+
+    Each change is one row, however often it was recorded: in several segments, in captures of several slots. Run
+    again, the command adds what is new. Damaged or incomplete segments are named, and nothing of them is written.
+
+    \b
+    pgtail spark changes captures/shop warehouse
+    pgtail spark changes --watch --every 1m captures/shop warehouse
+    """
+
+
+@_add("tables", variant_option, makes=("tables",))
+def _tables() -> None:
+    """Write the changes of each table with its columns and their types: OUT/tables/SCHEMA.TABLE.
+
+    numeric becomes decimal, timestamptz timestamp, bytea binary, and arrays are arrays. A value that its type cannot
+    hold (NaN in a decimal, infinity in a date, years BC) is NULL, and is kept as text in the map _rescued. OUT/changes
+    is brought up to date first.
+
+    \b
+    pgtail spark tables captures/shop warehouse
+    spark-sql -e "SELECT * FROM parquet.\\`warehouse/tables/public.orders\\`"
+    """
+
+
+@_add("state", state_options, makes=("state",))
+def _state() -> None:
+    """Keep the rows of every table as they are after the last commit: OUT/state.
+
+    Run again, or with --watch, the command applies what is new. Prepared transactions count once they are committed. A
+    value that was never sent (from before the capture, or made by ALTER TABLE) is named in _unknown, and never
+    guessed. OUT/changes is brought up to date first. Read the result with
+    pgtail.spark.state(spark, "OUT", "schema.table").
+
+    \b
+    pgtail spark state captures/shop warehouse
+    pgtail spark state --until 2026-11-20T22:05:00Z captures/shop as-of-then
+    """
+
+
+@_add("history", state_options, makes=("history",))
+def _history() -> None:
+    """Keep every version of every row, with the commits that made and ended it (SCD 2): OUT/history.
+
+    Versions that only their own transaction saw are left out. OUT/changes is brought up to date first. Read the result
+    with pgtail.spark.history(spark, "OUT", "schema.table").
+
+    \b
+    pgtail spark history captures/shop warehouse
+    """
+
+
+@_add("all", variant_option, state_options, makes=("tables", "state", "history"))
+def _all() -> None:
+    """Make everything: OUT/changes, OUT/transactions, OUT/relations, OUT/tables, OUT/state and OUT/history.
+
+    \b
+    pgtail spark all --watch captures/shop warehouse
     """

@@ -1,6 +1,6 @@
-"""Floor 4, the shelf of input forms: files and pipes -> decoded messages, each at its offset.
+"""The registry of input forms, which read files and pipes and yield decoded messages with their offsets.
 
-A new form is one file, one line in INPUTS, and one example under tests/inputs.
+A new form needs one module, one line in INPUTS, and one example under tests/inputs.
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ from typing import Final
 
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.base import Input
-from pgtail.inputs.copydata import CopyDataFrames
-from pgtail.inputs.copytext import CopyText
-from pgtail.inputs.csv import Csv
-from pgtail.inputs.hexlines import HexLines
-from pgtail.inputs.lengths import Lengths
-from pgtail.inputs.pcap import Pcap
-from pgtail.inputs.pgcap import Segments
-from pgtail.inputs.pgcopy import PgCopy
-from pgtail.inputs.psql import Psql
-from pgtail.inputs.raw import Raw
-from pgtail.inputs.recvlogical import Recvlogical
-from pgtail.inputs.source import Source
-from pgtail.inputs.window import LARGE, Window
-from pgtail.wire.decoder import Decoder
+from pgtail.inputs.binary.copydata import CopyDataFrames
+from pgtail.inputs.binary.lengths import Lengths
+from pgtail.inputs.binary.pgcap import Segments
+from pgtail.inputs.binary.pgcopy import PgCopy
+from pgtail.inputs.binary.unframed import Raw, Recvlogical
+from pgtail.inputs.pcap.pcap import Pcap
+from pgtail.inputs.source.file import Source
+from pgtail.inputs.source.window import LARGE, Window
+from pgtail.inputs.text.forms import CopyText, Csv, HexLines, Psql
+from pgtail.pgoutput.decoder import Decoder
 
 __all__ = ["INPUTS", "Input", "Source", "open_input"]
 
@@ -39,16 +35,16 @@ INPUTS: Final[dict[str, type[Input]]] = {
     "csv": Csv,
     "psql": Psql,
 }
-"""Every form, by the name that --input-format has for it; the first one that recognises a source gets it."""
+"""Every form by its --input-format name. A source is read as the first form that recognises it."""
 
 _EVERY_BYTE: Final = 64 * 1024
-"""Up to here a source is looked at whenever more of it came, then less and less often."""
+"""Bytes up to which every new piece of a source is examined; beyond, larger and larger pieces."""
 
 
 def open_input(source: Source, decoder: Decoder, *, format: str | None = None) -> Input:  # noqa: A002 - the option's name
-    """Read a source as the form that is asked for, or as the one its content shows.
+    """Read a source as the given form, by default as the one that its content shows.
 
-    Raises InputError if it is none of them, OptionError if there is no such form.
+    Raises InputError if no form recognises it, OptionError if there is no such form.
     """
     window = Window(source)
     if format is None:
@@ -59,7 +55,7 @@ def open_input(source: Source, decoder: Decoder, *, format: str | None = None) -
 
 
 def _recognise(window: Window, decoder: Decoder) -> type[Input]:
-    """The form of a source: as soon as enough of it is there."""
+    """The form of a source, as soon as enough of it was read."""
     window.more()
     while True:
         head, final = window.buf, window.final

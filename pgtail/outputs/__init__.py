@@ -1,4 +1,4 @@
-"""Floor 4, events -> text: one file per format and one line in OUTPUTS; no input and no server in this folder."""
+"""Write events as text. A format is one module or folder, and one entry in OUTPUTS."""
 
 from __future__ import annotations
 
@@ -6,34 +6,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from pgtail.outputs.base import Output, OutputOptions, Sink
+    from pgtail.files.sink import Sink
+    from pgtail.outputs.base import Output, OutputOptions
 
 
 class Format(NamedTuple):
-    """Where an output is made, and what it writes of characters that a terminal would act on or hide."""
+    """The implementation of an output format, and how it writes hidden characters."""
 
     module: str
-    """It is loaded when it is used, for the table brings rich with it."""
-    made_by: str
-    """The class, or a function that takes the same."""
+    """Loaded on use only: the table loads rich."""
+    factory: str
+    """The class, or a function with the same parameters: (sink, options)."""
     hidden: Literal["as they are", "as they are in JSON", "spelled out"] = "as they are"
-    """Before a terminal all that is not spelled out is spelled by pgtail.outputs.harmless."""
+    """How control and invisible characters are written. All but "spelled out" need an EscapingSink on a terminal."""
+    buffers_prepared: bool = False
+    """Whether a prepared transaction is written on its commit only (outputs/prepared.py)."""
 
 
 OUTPUTS: Final = {
-    "table": Format("pgtail.outputs.table", "Table", "spelled out"),
+    "table": Format("pgtail.outputs.table.table", "Table", "spelled out"),
     "json": Format("pgtail.outputs.ndjson", "Json", "as they are in JSON"),
-    "json-tx": Format("pgtail.outputs.json_tx", "JsonTx", "as they are in JSON"),
-    "wal2json": Format("pgtail.outputs.wal2json", "Wal2Json", "as they are in JSON"),
-    "wal2json-v1": Format("pgtail.outputs.wal2json_v1", "Wal2JsonV1", "as they are in JSON"),
-    "debezium": Format("pgtail.outputs.debezium", "Debezium", "as they are in JSON"),
-    "sql": Format("pgtail.outputs.sql", "open_sql", "spelled out"),
-    "csv": Format("pgtail.outputs.csv", "Csv"),
+    "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", "as they are in JSON"),
+    "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", "as they are in JSON", buffers_prepared=True),
+    "wal2json-v1": Format("pgtail.outputs.wal2json.v1", "Wal2JsonV1", "as they are in JSON", buffers_prepared=True),
+    "debezium": Format("pgtail.outputs.debezium.events", "Debezium", "as they are in JSON", buffers_prepared=True),
+    "sql": Format("pgtail.outputs.sql.forward", "open_sql", "spelled out"),
+    "csv": Format("pgtail.outputs.csv", "Csv", buffers_prepared=True),
 }
 
 
 def open_output(name: str, sink: Sink, options: OutputOptions) -> Output:
     """The output of that name. Raises KeyError for a name that is not in OUTPUTS."""
     format_ = OUTPUTS[name]
-    output: Output = getattr(import_module(format_.module), format_.made_by)(sink, options)
+    output: Output = getattr(import_module(format_.module), format_.factory)(sink, options)
     return output

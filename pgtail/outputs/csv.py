@@ -1,7 +1,7 @@
-"""Floor 4, CSV as PostgreSQL's COPY reads it: the changes of one table, or a file for each in a directory.
+"""CSV as PostgreSQL's COPY reads it: the changes of one table, or a directory with a file for each table.
 
-NULL is an empty field and '' is "", values are PostgreSQL's text. Columns of pgtail's own, with an underscore, stand in
-front of the table's.
+NULL is an empty field, an empty string is "", and values are PostgreSQL's text. pgtail's own columns, whose names begin
+with an underscore, come before those of the table.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pgtail.changes.events import Event, LogicalMessage, RowChange, TableTruncate, not_in_identity
+from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
-from pgtail.outputs.base import OutputOptions, Sink
-from pgtail.outputs.celltext import cell_text, columns_of, filled, timestamp
-from pgtail.outputs.held import Held
-from pgtail.outputs.ndjson import not_in_identity
-from pgtail.relations import Relation
-from pgtail.transaction import Event, LogicalMessage, RowChange, TableTruncate
+from pgtail.files.sink import Sink
+from pgtail.humanize import counted
+from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.cells import cell_text, columns_of, filled, timestamp
+from pgtail.outputs.prepared import PreparedBuffer
+from pgtail.pgoutput.cells import UNCHANGED, TupleData
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.values import Undecoded
-from pgtail.wire.cells import UNCHANGED, TupleData
-from pgtail.wire.scalars import lsn_text
 
 OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_not_sent", "_undecoded")
-"""The columns in front: the operation; the transaction's number, commit position and time; the change's number in it;
-arrays of the names of columns that were not sent (their fields are empty), and that could not be read as their type."""
+"""pgtail's columns: the operation; xid, commit LSN and commit time of the transaction; the number of the change in it;
+arrays of the names of columns that were not sent (their fields are empty) and that could not be decoded."""
 
 _needs_quotes = re.compile(r'[",\r\n\\]|\A\Z|\A\s|\s\Z').search
 _plain_element = re.compile(r"[^\s{}\",\\]+").fullmatch
@@ -38,9 +39,9 @@ class _Table:
 
 
 class Csv:
-    """`-o csv`: insert, update, delete and truncate, and `before` in front of an update whose old row or key was sent.
+    """`-o csv`: insert, update, delete and truncate, and `before` ahead of an update whose old row or key was sent.
 
-    Raises OptionError where a second table, or other columns of the same one, come without a directory for them.
+    Without a directory, event() raises OptionError for a second table or for other columns of the same table.
     """
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
@@ -49,14 +50,13 @@ class Csv:
         self._tables: dict[int, _Table] = {}
         self._only: tuple[str, tuple[str, ...]] | None = None
         self._messages = 0
-        self._held = Held(self._event, options.tell)
-        self.event = self._held.event
+        self._prepared_buffer = PreparedBuffer(self._event, options.tell)
+        self.event = self._prepared_buffer.event
 
     def finish(self) -> None:
-        self._held.finish()
+        self._prepared_buffer.finish()
         if self._messages:
-            messages = "1 logical message was" if self._messages == 1 else f"{self._messages} logical messages were"
-            self._options.tell(f"{messages} left out: they have no table")
+            self._options.tell(f"left out {counted(self._messages, 'logical message')}: they have no table")
             self._messages = 0
 
     def _event(self, event: Event) -> None:
@@ -131,11 +131,11 @@ class Csv:
 def _two_tables(first: str, second: str) -> str:
     if first == second:
         return f"-o csv: the columns of {first} changed here; -f DIR/ writes a file for each version of a table"
-    return f"-o csv writes one table, here are {first} and {second}: -t picks one, -f DIR/ writes a file for each"
+    return f"-o csv writes one table, not both {first} and {second}: -t selects one, -f DIR/ writes a file for each"
 
 
 def _field(text: str) -> str:
-    """A value that is not NULL."""
+    """A value that is not NULL as a field, quoted if needed."""
     return '"{}"'.format(text.replace('"', '""')) if _needs_quotes(text) else text
 
 
@@ -144,7 +144,7 @@ def _text(number: int | None) -> str:
 
 
 def _array(names: list[str]) -> str:
-    """Names as an array of PostgreSQL's text; NULL for none."""
+    """Names as the text of a text[] value; an empty field (NULL) for none."""
     if not names:
         return ""
     elements = [

@@ -1,6 +1,6 @@
-"""Floor 4, newline-delimited JSON, one line per change: the public contract (man page pgtail-json(5)).
+"""Newline-delimited JSON, one line per change (man page pgtail-json(5)).
 
-Lines are put together from bytes: what a relation and a transaction contribute is made once for each of them.
+Lines are joined from bytes. The parts that depend on the relation or the transaction only are made once for each.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import binascii
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-from pgtail.outputs.base import OutputOptions, Parts, Sink
-from pgtail.relations import Relation, differences
-from pgtail.transaction import (
+from pgtail._orjson import orjson
+from pgtail.changes.events import (
     Ended,
     Event,
     LogicalMessage,
@@ -21,18 +20,23 @@ from pgtail.transaction import (
     Started,
     TableTruncate,
     Transaction,
+    not_in_identity,
 )
-from pgtail.unhurried import orjson
+from pgtail.changes.relations import Relation, differences
+from pgtail.files.sink import Sink
+from pgtail.native import Parts
+from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.cells import columns_of
+from pgtail.pgoutput.cells import UNCHANGED, Binary, TupleData
+from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.values import Codec, Undecoded
 from pgtail.values.render import hex_pieces, string_pieces
-from pgtail.wire.cells import UNCHANGED, Binary, TupleData
-from pgtail.wire.scalars import lsn_text, time_text
 
 LARGE: Final = 1024 * 1024
-"""Bytes of a row from which on its parts are written one by one, so that it is not held in memory once more."""
+"""The parts of larger rows (in bytes) are written one by one, to avoid another copy in memory."""
 
 _BASE64_PIECE: Final = 3 * 256 * 1024
-"""A number of bytes that base64 encodes without padding."""
+"""A multiple of 3 bytes, which base64 encodes without padding."""
 
 ABORTED: Final = b'"aborted":true,'
 
@@ -40,11 +44,11 @@ Part: TypeAlias = bytes | Iterator[bytes]
 """A part of a JSON object: bytes, or a long value in pieces."""
 
 _Column: TypeAlias = tuple[bytes, Callable[[bytes], bytes], bytes]
-"""(the name and its colon, text cell -> JSON, the name and null)"""
+"""(the name with a colon, a function from a text cell to JSON, the name with a null)"""
 
 
 def dumps(value: object) -> bytes:
-    """JSON as everywhere in pgtail's output."""
+    """A value as JSON."""
     return orjson.dumps(value)
 
 
@@ -54,27 +58,27 @@ def pairs(*items: tuple[str, object]) -> bytes:
 
 
 def xid_part(xid: int | None) -> bytes:
-    """A transaction's xid as it stands in a line, with its comma."""
+    """The key of a transaction's xid, with a comma."""
     return b"" if xid is None else b'"xid":%d,' % xid
 
 
-def place_parts(word: str, lsn: int | None, time: int | None) -> bytes:
-    """The same of the LSN and the time of its commit or prepare."""
+def position_parts(word: str, lsn: int | None, time: int | None) -> bytes:
+    """The keys of the LSN and time of its commit or prepare (`word`), each with a comma."""
     where = b"" if lsn is None else b'"%b_lsn":"%X/%X",' % (word.encode(), lsn >> 32, lsn & 0xFFFFFFFF)
     when = b"" if time is None else b'"%b_ts":"%b",' % (word.encode(), time_text(time).encode())
     return where + when
 
 
-def about(transaction: Transaction) -> Parts:
-    """A transaction's keys as they stand in a line."""
+def transaction_parts(transaction: Transaction) -> Parts:
+    """A transaction's keys: its xid, its commit or prepare, and its origin, gid and state."""
     word = "prepare" if transaction.state is not None else "commit"
     names = (transaction.origin, transaction.gid, transaction.state)
     rest = b"" if names == (None, None, None) else pairs(*zip(("origin", "gid", "state"), names, strict=True))
-    return xid_part(transaction.xid), place_parts(word, transaction.lsn, transaction.time), rest
+    return xid_part(transaction.xid), position_parts(word, transaction.lsn, transaction.time), rest
 
 
 class RelationJson:
-    """What one version of a table contributes to every line about it."""
+    """The parts of lines that depend on the version of a table only."""
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
@@ -92,14 +96,14 @@ class RelationJson:
         self.identity = pairs(("identity", relation.identity or None), ("key", relation.key or None))
 
     def widen(self, count: int) -> None:
-        """Name the columns that the Relation does not have ?n, up to `count` of them."""
-        for number in range(len(self.columns) + 1, count + 1):
-            self.names.append(f"?{number}")
-            self.codecs.append(self.relation.beyond)
-            self.columns.append(_column(self.names[-1], self.relation.beyond))
+        """Add columns named ?n until there are `count`."""
+        for column in columns_of(self.relation, count)[len(self.columns) :]:
+            self.names.append(column.name)
+            self.codecs.append(column.codec)
+            self.columns.append(_column(column.name, column.codec))
 
     def row(self, cells: TupleData) -> bytes | None:
-        """A row of text cells and NULLs as a JSON object; None where it takes the careful way."""
+        """A row of text cells and NULLs as a JSON object; None if it needs RowParts."""
         try:
             return b"{%b}" % b",".join(
                 [
@@ -107,7 +111,7 @@ class RelationJson:
                     if cell.__class__ is bytes and len(cell) < LARGE
                     else null
                     if cell is None
-                    else _careful()
+                    else _raise_undecoded()
                     for cell, (name, json, null) in zip(cells, self.columns)  # noqa: B905 -- a row may be shorter
                 ]
             )
@@ -115,7 +119,7 @@ class RelationJson:
             return None
 
 
-def _careful() -> bytes:
+def _raise_undecoded() -> bytes:
     raise Undecoded("")
 
 
@@ -125,7 +129,7 @@ def _column(name: str, codec: Codec) -> _Column:
 
 
 class RowParts:
-    """One tuple rendered the careful way: the JSON object in parts, and the columns that need a word."""
+    """The rows of one change as JSON objects in parts, with the names of unchanged and undecoded columns."""
 
     def __init__(self) -> None:
         self.unchanged: list[str] = []
@@ -134,7 +138,7 @@ class RowParts:
     def parts(
         self, table: RelationJson, cells: TupleData, skip: Iterable[int] = (), fill: TupleData = ()
     ) -> list[Part]:
-        """The object; columns at the places in `skip` are left out, `fill` has values for unchanged ones."""
+        """The object, without the columns at the indexes in `skip`; `fill` has values for unchanged cells."""
         found: list[Part] = []
         left_out = frozenset(skip)
         for index, (cell, (name, _, null)) in enumerate(zip(cells, table.columns)):  # noqa: B905 -- see row()
@@ -168,32 +172,32 @@ class RowParts:
 
 
 class ChangeJson:
-    """The keys of a change that are its own, as parts of a JSON object: shared by json and json-tx."""
+    """The keys of changes as parts of JSON objects, without those of the transaction; for json and json-tx."""
 
     def __init__(self, *, fill_unchanged: bool) -> None:
         self._fill = fill_unchanged
         self._tables: dict[int, RelationJson] = {}
 
     def table(self, relation: Relation) -> RelationJson:
-        """The cached parts of a table's version."""
+        """The parts of the table's version, from a cache."""
         table = self._tables.get(relation.version)
         if table is None or table.relation is not relation:
             table = self._tables[relation.version] = RelationJson(relation)
         return table
 
     def own_parts(self, change: RowChange) -> list[Part]:
-        """A change without its transaction's keys, in parts that end with a comma."""
+        """A change without its transaction's keys, in parts; the last ends with a comma."""
         table = self.table(change.relation)
         numbers = pairs(("seq", change.seq), ("lsn", lsn_or_none(change.lsn)))
         return [table.heads[change.op] + numbers, *self.tuples(table, change)]
 
     def truncate_parts(self, change: TableTruncate) -> list[Part]:
-        """The same for one table of a Truncate."""
+        """One table of a Truncate without its transaction's keys, in parts; the last ends with a comma."""
         numbers = pairs(("seq", change.seq), ("lsn", lsn_or_none(change.lsn)))
         return [self.table(change.relation).heads["truncate"], numbers, truncate_pairs(change)]
 
     def tuples(self, table: RelationJson, change: RowChange) -> list[Part]:
-        """identity, key, old, new, unchanged, undecoded and aborted: parts that end with a comma."""
+        """identity, key, old, new, unchanged, undecoded and aborted, in parts; the last ends with a comma."""
         parts: list[Part] = [b"" if change.op == "insert" else table.identity]
         width = max(len(change.old or ()), len(change.new or ()))
         if width > len(table.columns):
@@ -209,17 +213,6 @@ class ChangeJson:
         return [*parts, ABORTED * change.aborted]
 
 
-def not_in_identity(change: RowChange) -> list[int]:
-    """The places of the old tuple that say nothing: a key tuple has NULL in every column outside of the identity.
-
-    The same holds for a table that was never described.
-    """
-    if change.old is None or (change.old_kind == "O" and change.relation.seen):
-        return []
-    keys = [column.key for column in change.relation.columns]
-    return [i for i, cell in enumerate(change.old) if cell is None and not (i < len(keys) and keys[i])]
-
-
 class Json:
     """`-o json`."""
 
@@ -227,9 +220,9 @@ class Json:
         self.write = sink.write
         self.options = options
         self._changes = ChangeJson(fill_unchanged=options.fill_unchanged)
-        self._transactions = options.transactions
+        self._boundaries = options.transactions
         self._schema_changes = options.schema_changes
-        self._of: Transaction | None = None
+        self._transaction: Transaction | None = None
         self._xid = self._commit = self._origin = b""
         self._render: dict[type[Event], Callable[[Any], None]] = {
             RowChange: self._row,
@@ -247,30 +240,30 @@ class Json:
             render(event)
 
     def finish(self) -> None:
-        """Every line is whole already."""
+        """Does nothing: each event writes a complete line."""
 
     def _enter(self, transaction: Transaction) -> None:
-        """Make what a transaction contributes to each of its lines."""
-        self._of = transaction
-        self._xid, self._commit, self._origin = about(transaction)
+        """Make the parts of lines that depend on the transaction only."""
+        self._transaction = transaction
+        self._xid, self._commit, self._origin = transaction_parts(transaction)
 
     def _started(self, event: Started) -> None:
         self._enter(event.transaction)
-        if self._transactions and event.transaction.settled:
+        if self._boundaries and event.transaction.settled:
             self._line(b'{"op":"begin",', self._xid, self._commit, self._origin)
 
     def _ended(self, event: Ended) -> None:
         transaction = event.transaction
-        if self._transactions and event.complete and transaction.settled:
+        if self._boundaries and event.complete and transaction.settled:
             self._enter(transaction)
             changes = transaction.changes if transaction.begun else None
             end = pairs(("end_lsn", lsn_or_none(transaction.end_lsn)), ("changes", changes))
             op = b'{"op":"prepare",' if transaction.state else b'{"op":"commit",'
             self._line(op, self._xid, self._commit, self._origin, end)
-        self._of = None
+        self._transaction = None
 
     def _row(self, change: RowChange) -> None:
-        if change.transaction is not self._of:
+        if change.transaction is not self._transaction:
             self._enter(change.transaction)
         table = self.table(change.relation)
         op, new = change.op, change.new
@@ -286,17 +279,17 @@ class Json:
         self._line(head, *self._changes.tuples(table, change))
 
     def table(self, relation: Relation) -> RelationJson:
-        """What a version of a table contributes to its lines."""
+        """The parts of lines that depend on the version of a table only."""
         return self._changes.table(relation)
 
     def parts_of(self, transaction: Transaction) -> Parts:
-        """What a transaction contributes to its lines."""
-        if transaction is not self._of:
+        """The parts of lines that depend on the transaction only."""
+        if transaction is not self._transaction:
             self._enter(transaction)
         return self._xid, self._commit, self._origin
 
     def _truncate(self, change: TableTruncate) -> None:
-        if change.transaction is not self._of:
+        if change.transaction is not self._transaction:
             self._enter(change.transaction)
         own = truncate_pairs(change)
         head = self._changes.table(change.relation).heads["truncate"]
@@ -308,7 +301,7 @@ class Json:
         if message.transaction is None:
             self._line(b'{"op":"message",', lsn, *message_parts(message))
             return
-        if message.transaction is not self._of:
+        if message.transaction is not self._transaction:
             self._enter(message.transaction)
         self._line(b'{"op":"message",', self._xid, self._commit, lsn, self._origin, *message_parts(message))
 
@@ -320,12 +313,12 @@ class Json:
             self._line(b"{", relation_parts(event))
 
     def _line(self, *parts: Part) -> None:
-        """Write an object whose parts each end with a comma."""
+        """Write a line: the parts of an object, of which the last ends with a comma."""
         write_object([*parts], self.write, b"\n")
 
 
 def write_object(parts: list[Part], write: Callable[[bytes], object], end: bytes = b"") -> None:
-    """Write a JSON object that its parts make up but for the closing brace; the last one's comma is left out."""
+    """Write a JSON object from its parts, with a closing brace in place of the last comma, and then `end`."""
     parts = [part for part in parts if part]
     last = parts[-1]
     assert isinstance(last, bytes)
@@ -343,13 +336,13 @@ def write_object(parts: list[Part], write: Callable[[bytes], object], end: bytes
 
 
 def truncate_pairs(change: TableTruncate) -> bytes:
-    """The options of a Truncate, and what became of it."""
+    """The options of a Truncate, and whether it was rolled back."""
     options = pairs(("cascade", change.cascade), ("restart_identity", change.restart_identity))
     return options + ABORTED * change.aborted
 
 
 def message_parts(message: LogicalMessage) -> list[Part]:
-    """prefix, transactional and content of a logical decoding message, and what became of it."""
+    """prefix, transactional and content of a logical message, and whether it was rolled back."""
     head = pairs(("prefix", message.prefix), ("transactional", message.transactional))
     try:
         return [head, b'"content":', string_pieces(message.content, "utf-8"), b",", ABORTED * message.aborted]
@@ -390,7 +383,7 @@ def relation_parts(event: SchemaChange) -> bytes:
 
 
 def lsn_or_none(lsn: int | None) -> str | None:
-    """A log position's text, where there is one."""
+    """The text of a log position, if there is one."""
     return None if lsn is None else lsn_text(lsn)
 
 

@@ -1,7 +1,7 @@
-"""Floor 4, the short way of `-o json` in plain Python: runs of ordinary row messages from bytes to lines.
+"""The fast path of `-o json` in plain Python: runs of ordinary row messages from bytes to lines.
 
-It takes what is ordinary and declines everything else before a byte of it is written: that is decoded and rendered as
-all others (ndjson.py), and both ways give the same bytes. pgtail._rows does the same, compiled, and takes more of it.
+It stops at the first message that it does not support, before writing any of its bytes; ndjson.py writes that one from
+its events. Both give the same bytes. The compiled code does the same for more messages.
 """
 
 from __future__ import annotations
@@ -10,42 +10,44 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from pgtail.compiled import compiled
-from pgtail.outputs.base import Parts, RowRun
-from pgtail.outputs.ndjson import Json, RelationJson, place_parts, xid_part
-from pgtail.relations import Relation
-from pgtail.unhurried import orjson
+from pgtail._orjson import orjson
+from pgtail.changes.relations import Relation
+from pgtail.native import Parts, RowProcessor, compiled
+from pgtail.outputs.ndjson import Json, RelationJson, position_parts, xid_part
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
+from pgtail.pgoutput.kinds import Role, tags
 from pgtail.values import Undecoded
 from pgtail.values.codec import LONG, Codec
-from pgtail.wire.cursor import Buffer
-from pgtail.wire.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 
 _FRAME_HEADS: Final = {4: struct.Struct(">0sIBQ16xB").unpack_from, 5: struct.Struct(">1sIBQ16xB").unpack_from}
-"""By framing: the message type if there is one, the length, the frame's tag and log position, the message's tag."""
+"""By framing: the message type if any, the length, the tag and LSN of the frame, the tag of the message."""
 _COPY_DATA: Final = {4: b"", 5: b"d"}
 _HEAD: Final = struct.Struct(">cIcH").pack
 _HEAD_SIZE: Final = 8
-"""The tag, the relation, the kind of tuple and the number of columns."""
+"""The size of the tag, the relation, the kind of tuple and the number of columns."""
 _XID_SIZE: Final = 4
 _SIZE: Final = struct.Struct(">I").unpack_from
 _BEGIN: Final = struct.Struct(">QqI")
 _COMMIT: Final = struct.Struct(">BQQq")
 
-_ROWS: Final = frozenset(b"IUD")
+_ROWS: Final = tags(Role.ROW)
 _BEGINS, _COMMITS = b"BC"
 _NEWLINE: Final = ord("\n")
 
-_Taker: TypeAlias = Callable[[Buffer, int, int, bytes, int, bytes, bytes], tuple[int, bytes]]
-"""(buf, place of the first cell, LSN or 0, xid, seq, commit, behind) -> (where the message ends, its line).
+_RowWriter: TypeAlias = Callable[[Buffer, int, int, bytes, int, bytes, bytes], tuple[int, bytes]]
+"""(buf, start of the first cell, LSN or 0, xid, seq, commit, rest) -> (end of the message, its line).
 
-Raises IndexError, struct.error or Undecoded for what it does not take.
+Raises IndexError, struct.error or Undecoded for a message that it does not support.
 """
 
 
-def row_run(output: Json, find: Callable[[int], Relation | None], shows: Callable[[Relation, str], bool]) -> RowRun:
-    """The short way to this output, compiled where it can be.
+def row_run(
+    output: Json, find: Callable[[int], Relation | None], shows: Callable[[Relation, str], bool]
+) -> RowProcessor:
+    """The fast path to this output, compiled if available.
 
-    `find` has the tables in force by OID, `shows` says which operations on which tables are shown.
+    `find` returns the current table of an OID, `shows` whether an operation on a table is shown.
     """
 
     def table(oid: int) -> RelationJson | None:
@@ -53,12 +55,12 @@ def row_run(output: Json, find: Callable[[int], Relation | None], shows: Callabl
         return None if relation is None or not relation.seen else output.table(relation)
 
     fast = compiled()
-    run: RowRun = (Rows if fast is None else fast.Rows)(table, shows, output.write, output.options.fill_unchanged)
+    run: RowProcessor = (Rows if fast is None else fast.Rows)(table, shows, output.write, output.options.fill_unchanged)
     return run
 
 
 class Rows:
-    """A RowRun: see outputs/base.py."""
+    """A RowRun (pgtail.native) in Python."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Rows:
         self._find = find
         self._shows = shows
         self._write = write
-        self._takers: dict[bytes, _Taker | None] = {}
+        self._writers: dict[bytes, _RowWriter | None] = {}
         self._parts: Parts = (b"", b"", b"")
         self._begun_at = 0
         self._counted = 0
@@ -78,25 +80,25 @@ class Rows:
         self.most: int | None = None
         self.until: int | None = None
         self.inside = self.passed = self.began = False
-        self.seq = self.rows = self.shown = self.end_lsn = 0
+        self.seq = self.rows = self.messages = self.shown = self.end_lsn = 0
 
     def forget(self) -> None:
-        """Tables may be other ones now."""
-        self._takers.clear()
+        """Forget the tables, because they may have changed."""
+        self._writers.clear()
 
     def enter(self, parts: Parts, commit_lsn: int | None, commit_ts: int | None, seq: int, passed: bool) -> None:
-        """The next run begins inside this transaction; `parts` is what it contributes to its lines."""
+        """The next run begins inside this transaction; `parts` are its parts of lines."""
         self._parts = parts
         self.transaction = (0, commit_lsn or 0, commit_ts or 0)
         self.inside, self.seq, self.passed = True, seq, passed
 
     def leave(self) -> None:
-        """The next run begins outside of a transaction."""
+        """The next run begins outside a transaction."""
         self.inside = False
 
     def take(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
-        """Take messages from buf[pos:end] on; returns where the first one starts that is to be decoded."""
-        self.rows = self.shown = self.end_lsn = 0
+        """Write the messages in buf[pos:end]; returns the start of the first one that must be decoded."""
+        self.rows = self.messages = self.shown = self.end_lsn = 0
         self.began = False
         self._counted = 0
         lines: list[bytes] = []
@@ -106,18 +108,19 @@ class Rows:
             if lines:
                 self._write(b"".join(lines))
         if self.began and not self.seq:
-            # Nothing of this transaction was taken: what follows may belong to its beginning.
+            # No change of this transaction was written: decode it from its Begin on.
             self.inside = self.began = False
+            self.messages -= 1
             return self._begun_at
         return pos
 
     def _run(self, buf: Buffer, pos: int, end: int, framing: int, lines: list[bytes], xid_size: int) -> int:
-        """One loop with what it needs in local names, because it is run through for every message."""
+        """The loop over the messages; it uses local names for speed."""
         frame_head, copy_data = _FRAME_HEADS.get(framing), _COPY_DATA.get(framing)
         uncounted = 4 if framing == 4 else 1
         start = framing + XLOG_HEADER_SIZE if framing else 0
-        takers, inside, add = self._takers, self.inside, lines.append
-        seq, (xid, commit, behind) = self.seq, self._parts
+        writers, inside, add = self._writers, self.inside, lines.append
+        seq, (xid, commit, suffix) = self.seq, self._parts
         lsn, stop = 0, None
         try:
             while pos < end:
@@ -132,10 +135,10 @@ class Rows:
                 if tag in _ROWS and inside:
                     cells = at + xid_size + _HEAD_SIZE
                     head = buf[at : at + 1] + buf[at + 1 + xid_size : cells] if xid_size else buf[at:cells]
-                    taker = takers[head] if head in takers else self._prepare(head)
-                    if taker is None:
+                    writer = writers[head] if head in writers else self._prepare(head)
+                    if writer is None:
                         break
-                    after, line = taker(buf, cells, lsn, xid, seq + 1, commit, behind)
+                    after, line = writer(buf, cells, lsn, xid, seq + 1, commit, suffix)
                     if after != stop and (stop is not None or not _separated(buf, at, after, end)):
                         break
                     seq += 1
@@ -146,7 +149,8 @@ class Rows:
                     after = 0 if xid_size else self._border(tag, buf, pos, at, end, stop)
                     if not after:
                         return pos
-                    inside, seq, (xid, commit, behind) = self.inside, self.seq, self._parts
+                    self.messages += 1
+                    inside, seq, (xid, commit, suffix) = self.inside, self.seq, self._parts
                 pos = after + (stop is None)
         except (IndexError, struct.error, Undecoded):
             pass
@@ -154,20 +158,21 @@ class Rows:
         return pos
 
     def _count(self, seq: int, lines: list[bytes]) -> None:
-        """Rows were taken, up to this number; some of them made lines."""
+        """Count the rows up to `seq`, some of which gave lines."""
         self.rows += seq - self.seq
+        self.messages += seq - self.seq
         self.seq = seq
         self.passed = self.passed or len(lines) > self._counted
         self._counted = len(lines)
 
     def _border(self, tag: int, buf: Buffer, pos: int, at: int, end: int, stop: int | None) -> int:
-        """Take a Begin or a Commit; returns where it ends, or 0."""
+        """Handle a Begin or Commit; returns its end, or 0 if it must be decoded."""
         if tag == _BEGINS:
             return self._begin(buf, pos, at, end, stop)
         return self._commit(buf, at, end, stop) if tag == _COMMITS else 0
 
     def _begin(self, buf: Buffer, pos: int, at: int, end: int, stop: int | None) -> int:
-        """Take a Begin; returns where it ends, or 0."""
+        """Handle a Begin; returns its end, or 0 if it must be decoded."""
         after = at + 1 + _BEGIN.size
         if self.inside or not (after == stop or (stop is None and _separated(buf, at, after, end))):
             return 0
@@ -175,14 +180,14 @@ class Rows:
         if self.until is not None and commit_lsn > self.until:
             return 0
         self.transaction = (xid, commit_lsn, commit_ts)
-        self._parts = (xid_part(xid), place_parts("commit", commit_lsn, commit_ts), b"")
+        self._parts = (xid_part(xid), position_parts("commit", commit_lsn, commit_ts), b"")
         self._begun_at = pos
         self.inside = self.began = True
         self.passed, self.seq = False, 0
         return after
 
     def _commit(self, buf: Buffer, at: int, end: int, stop: int | None) -> int:
-        """Take the Commit that belongs to the transaction; returns where it ends, or 0."""
+        """Handle the Commit of the transaction; returns its end, or 0 if it must be decoded."""
         after = at + 1 + _COMMIT.size
         if not self.inside or not (after == stop or (stop is None and _separated(buf, at, after, end))):
             return 0
@@ -198,9 +203,9 @@ class Rows:
         self.inside = self.began = False
         return after
 
-    def _prepare(self, head: bytes) -> _Taker | None:
-        """What takes the messages that begin like this; None where they are decoded."""
-        self._takers[head] = None
+    def _prepare(self, head: bytes) -> _RowWriter | None:
+        """The writer of messages that begin with `head`; None if they must be decoded."""
+        self._writers[head] = None
         tag, kind = head[:1], head[5:6]
         table = self._find(_SIZE(head, 1)[0])
         op = {b"IN": "insert", b"UN": "update", b"DK": "delete"}.get(tag + kind)
@@ -208,19 +213,19 @@ class Rows:
             count = len(table.relation.columns)
             if head == _HEAD(tag, table.relation.oid, kind, count):
                 shown = self._shows(table.relation, op)
-                self._takers[head] = _taker(table, op) if shown else _passing_over(count)
-        return self._takers[head]
+                self._writers[head] = _row_writer(table, op) if shown else _skip_writer(count)
+        return self._writers[head]
 
 
 def _separated(buf: Buffer, at: int, after: int, end: int) -> bool:
-    """Whether a message that no frame measures ends with its separator, and is not too long."""
+    """Whether an unframed message is followed by its separator, and is not too long."""
     return after < end and buf[after] == _NEWLINE and after - at <= LONG
 
 
-def _passing_over(count: int) -> _Taker:
-    """For messages that are not shown: their lengths must be right all the same."""
+def _skip_writer(count: int) -> _RowWriter:
+    """A writer of messages that are not shown, which checks their lengths only."""
 
-    def take(buf: Buffer, pos: int, lsn: int, xid: bytes, seq: int, commit: bytes, behind: bytes) -> tuple[int, bytes]:
+    def take(buf: Buffer, pos: int, lsn: int, xid: bytes, seq: int, commit: bytes, suffix: bytes) -> tuple[int, bytes]:
         for _ in range(count):
             kind = buf[pos]
             if kind in b"tb":
@@ -234,14 +239,14 @@ def _passing_over(count: int) -> _Taker:
     return take
 
 
-def _taker(table: RelationJson, op: str) -> _Taker:
-    """A function for one operation on one table, its loop over the columns unrolled: no other way is as fast."""
+def _row_writer(table: RelationJson, op: str) -> _RowWriter:
+    """A function for one operation on one table, with an unrolled loop over its columns, for speed."""
     names: dict[str, Any] = {"size_of": _SIZE, "Undecoded": Undecoded, "dumps": orjson.dumps}
     body: list[str] = []
     shown: list[tuple[str, bytes]] = []
     for index, column in enumerate(table.relation.columns):
         if op == "delete" and not column.key:
-            # In a key tuple the columns outside of the identity are NULL, and not shown.
+            # Columns outside the replica identity are NULL in a key tuple, and not shown.
             body += ["    if buf[pos] != 110: raise Undecoded('')", "    pos += 1"]
             continue
         names[f"json{index}"] = table.codecs[index].json_text
@@ -255,20 +260,20 @@ def _taker(table: RelationJson, op: str) -> _Taker:
     names["line_without_lsn"] = start + b"%b" + rest
     cells = "".join([f", {cell}" for cell, _ in shown])
     source = [
-        "def take(buf, pos, lsn, xid, seq, commit, behind):",
+        "def take(buf, pos, lsn, xid, seq, commit, suffix):",
         *body,
-        f"    if lsn: return pos, line % (xid, seq, commit, lsn >> 32, lsn & 0xFFFFFFFF, behind{cells})",
-        f"    return pos, line_without_lsn % (xid, seq, commit, behind{cells})",
+        f"    if lsn: return pos, line % (xid, seq, commit, lsn >> 32, lsn & 0xFFFFFFFF, suffix{cells})",
+        f"    return pos, line_without_lsn % (xid, seq, commit, suffix{cells})",
     ]
     exec("\n".join(source), names)
-    taker: _Taker = names["take"]
-    return taker
+    writer: _RowWriter = names["take"]
+    return writer
 
 
 def _cell(cell: str, json: str, codec: Codec) -> list[str]:
-    """Lines of Python that make the JSON of the cell at `pos` and go behind it; what is not text or NULL is declined.
+    """Python source that converts the cell at `pos` to JSON and advances `pos`; it supports text and NULL only.
 
-    The usual digits and strings are taken on the spot, as `json`, the codec's function, would.
+    Common numbers and strings are converted inline, like the codec's function `json` does.
     """
     take = [f"        {cell} = {json}(buf[start:pos])"]
     if codec.native is not None and codec.native.json == "number" and not codec.native.quoted:
@@ -295,5 +300,5 @@ def _cell(cell: str, json: str, codec: Codec) -> list[str]:
 
 
 def _literal(text: bytes) -> bytes:
-    """Text that stands for itself in a format."""
+    """Text escaped for %-formatting."""
     return text.replace(b"%", b"%%")

@@ -1,6 +1,6 @@
-"""Floor 4, `--format-string`: a line per change as the user words it, for quick scripts; knows no terminal.
+"""`--format-string`: a line for each change in the user's own format.
 
-Everything from the server is escaped, so that a change is one line and drives nothing.
+Text from the server is escaped, so that a change is one line and is safe on a terminal.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
+from pgtail.changes.events import Change, Event, LogicalMessage, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
-from pgtail.outputs.base import OutputOptions, Sink
-from pgtail.outputs.table_values import BARE, ValueStyle, name
-from pgtail.relations import Relation
-from pgtail.transaction import Change, Event, LogicalMessage, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.files.sink import Sink
+from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.cells import columns_of
+from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
+from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.terminal.values import BARE, ValueStyle, name
 from pgtail.values import UNKNOWN
-from pgtail.wire.cells import UNCHANGED, Cell, TupleData
-from pgtail.wire.scalars import lsn_text, time_text
 
 _Shown: TypeAlias = Change | Outcome
 _Part: TypeAlias = Callable[[_Shown], str]
@@ -49,7 +51,7 @@ def _table(event: _Shown) -> str:
 _qualified: Final = _of_table(lambda relation: relation.qualified)
 
 
-def _number(event: _Shown) -> str:
+def _sequence_number(event: _Shown) -> str:
     seq = event.seq if isinstance(event, RowChange | TableTruncate) else None
     return "" if seq is None else str(seq)
 
@@ -59,7 +61,7 @@ def _lsn(event: _Shown) -> str:
     return "" if lsn is None else lsn_text(lsn)
 
 
-def _place(event: _Shown) -> str:
+def _position(event: _Shown) -> str:
     lsn = event.lsn if isinstance(event, Outcome) else None if event.transaction is None else event.transaction.lsn
     return "" if lsn is None else lsn_text(lsn)
 
@@ -94,7 +96,7 @@ def _content(event: _Shown) -> str:
 
 
 def _key(event: _Shown) -> str:
-    """The columns of the identity, as the row has them after the change."""
+    """The columns of the replica identity, with their values after the change."""
     if not isinstance(event, RowChange):
         return ""
     keys = set(event.relation.key)
@@ -118,9 +120,9 @@ SEQUENCES: Final[dict[str, tuple[_Part, str]]] = {
     "v": (_row, "the row: of a delete the old one, as far as it was sent, else the new one"),
     "O": (_old, "the old row, as far as it was sent"),
     "x": (_xid, "the transaction's xid"),
-    "q": (_number, "the change's seq"),
+    "q": (_sequence_number, "the change's seq"),
     "l": (_lsn, "the change's LSN"),
-    "c": (_place, "the LSN of the commit, or of the prepare"),
+    "c": (_position, "the LSN of the commit, or of the prepare"),
     "d": (_time, "the time of the commit, or of the prepare"),
     "r": (_of_transaction(lambda transaction: transaction.origin), "the origin"),
     "g": (_gid, "the gid of a prepared transaction"),
@@ -128,11 +130,11 @@ SEQUENCES: Final[dict[str, tuple[_Part, str]]] = {
     "m": (_content, "the content of a logical message"),
     "%": (lambda event: "%", "a percent sign"),
 }
-"""Letter -> (what makes it, what it is in words)."""
+"""Letter -> (function that writes it, description for the help text)."""
 
 
 class Template:
-    """`--format-string`. Raises OptionError for a sequence that there is not."""
+    """`--format-string`. Raises OptionError for an unknown sequence."""
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self._write = sink.write
@@ -144,7 +146,7 @@ class Template:
             self._write(f"{line}\n".encode())
 
     def finish(self) -> None:
-        """Every line is whole already."""
+        """Does nothing: each event writes a complete line."""
 
 
 def _parts(format_: str) -> Iterator[str | _Part]:
@@ -166,7 +168,7 @@ def _parts(format_: str) -> Iterator[str | _Part]:
 
 
 def _column(wanted: str) -> _Part:
-    """A column's value without quotes; nothing of NULL, and of what was not sent."""
+    """A column's value without quotes; empty if it is NULL or was not sent."""
 
     def part(event: _Shown) -> str:
         if not isinstance(event, RowChange):
@@ -195,16 +197,14 @@ def _row_of(change: RowChange) -> TupleData | None:
 
 
 def _cells(change: RowChange, row: TupleData | None) -> Iterator[tuple[str, str]]:
-    """Each column's name, and the name with its value as tables show it; not those outside of a key tuple."""
-    columns, whole = change.relation.columns, change.old_kind == "O" and change.relation.seen
-    for index, cell in enumerate(row or ()):
-        column = columns[index] if index < len(columns) else None
-        if cell is None and row is change.old and not whole and (column is None or not column.key):
+    """Each column's name, and the name with its value as tables show it, without columns outside of a key tuple."""
+    whole = change.old_kind == "O" and change.relation.seen
+    cells = row or ()
+    for column, cell in zip(columns_of(change.relation, len(cells)), cells):  # noqa: B905 -- a row may be shorter
+        if cell is None and row is change.old and not whole and not column.key:
             continue
-        label = f"?{index + 1}" if column is None else column.name
-        codec = change.relation.beyond if column is None else column.codec
-        shown = _VALUES.cell(codec, cell, bare=column is not None and column.type_oid in BARE)
-        yield label, f"{name(label)}={_text(shown)}"
+        shown = _VALUES.cell(column.codec, cell, bare=column.type_oid in BARE)
+        yield column.name, f"{name(column.name)}={_text(shown)}"
 
 
 def _text(item: Iterable[tuple[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Floor 7, the distributed roof: captures -> tables on Spark, as functions of a session and their captures.
+"""Captures to tables on Spark: functions of a session and of captures.
 
     from pgtail.spark import changes, history, relations, state, stored, table, transactions
 
@@ -11,21 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pgtail.spark.dataframes import changes, relations, transactions
-    from pgtail.spark.reading import history, state
-    from pgtail.spark.typedtables import table
-    from pgtail.spark.update import stored
+    from pgtail.spark.datasets.tables import table
+    from pgtail.spark.datasets.update import stored
+    from pgtail.spark.decoding.dataframes import changes, relations, transactions
+    from pgtail.spark.folding.read import history, state
 
 __all__ = ["changes", "history", "relations", "state", "stored", "table", "transactions"]
 
 _WHERE: Final = {
-    "changes": "pgtail.spark.dataframes",
-    "history": "pgtail.spark.reading",
-    "relations": "pgtail.spark.dataframes",
-    "state": "pgtail.spark.reading",
-    "stored": "pgtail.spark.update",
-    "table": "pgtail.spark.typedtables",
-    "transactions": "pgtail.spark.dataframes",
+    "changes": "pgtail.spark.decoding.dataframes",
+    "history": "pgtail.spark.folding.read",
+    "relations": "pgtail.spark.decoding.dataframes",
+    "state": "pgtail.spark.folding.read",
+    "stored": "pgtail.spark.datasets.update",
+    "table": "pgtail.spark.datasets.tables",
+    "transactions": "pgtail.spark.decoding.dataframes",
 }
 """Where each function is. No module of this folder has the name of a function here: it would hide it."""
 

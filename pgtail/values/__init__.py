@@ -1,7 +1,7 @@
-"""Floor 2, one cell -> one value: the table of built-in types, and the types of one stream.
+"""Cells to values: the built-in types, and the types of one stream.
 
-What is PostgreSQL's text stays the truth: a binary cell first becomes the text that the type's output function would
-give, and text alone becomes JSON, so that text and binary form of a value cannot differ. Knows nothing of columns.
+Everything goes through PostgreSQL's text: a binary cell is first converted to what the type's output function would
+print, and only text becomes JSON. So the text and binary forms of a value give the same output.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pgtail.values import (
     datetime,
     floats,
     geometric,
-    identifiers,
     json,
     network,
     numbers,
     numeric,
+    pg_lsn,
     text,
     textsearch,
     uuid,
 )
 from pgtail.values.arrays import array_named, array_of, vector_of
-from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind, Loader, Pieces, Undecoded, untold
+from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind, Loader, Pieces, Undecoded, opaque
 from pgtail.values.composites import COMPOSITE
 from pgtail.values.extensions import DELIMITERS, EXTENSIONS
-from pgtail.values.names import builtin_type_name, declared_type_name, element_name
+from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
 from pgtail.values.native import native_of
-from pgtail.values.oids import BUILTIN
+from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
 
@@ -71,21 +71,21 @@ LOADERS: Final[dict[str, Loader]] = {
     "oid": numbers.OID,
     "oidvector": vector_of(26),
     "path": geometric.PATH,
-    "pg_lsn": identifiers.PG_LSN,
+    "pg_lsn": pg_lsn.PG_LSN,
     "pg_node_tree": text.TEXT,
-    "pg_snapshot": identifiers.SNAPSHOT,
+    "pg_snapshot": pg_lsn.SNAPSHOT,
     "point": geometric.POINT,
     "polygon": geometric.POLYGON,
     "refcursor": text.TEXT,
     "text": text.TEXT,
-    "tid": identifiers.TID,
+    "tid": pg_lsn.TID,
     "time": datetime.TIME,
     "timestamp": datetime.TIMESTAMP,
     "timestamptz": datetime.TIMESTAMPTZ,
     "timetz": datetime.TIMETZ,
     "tsquery": textsearch.TSQUERY,
     "tsvector": textsearch.TSVECTOR,
-    "txid_snapshot": identifiers.SNAPSHOT,
+    "txid_snapshot": pg_lsn.SNAPSHOT,
     "uuid": uuid.UUID,
     "varbit": bits.BIT,
     "varchar": text.TEXT,
@@ -93,14 +93,13 @@ LOADERS: Final[dict[str, Loader]] = {
     "xid8": numbers.XID8,
     "xml": text.XML,
 }
-"""The built-in types by name; arrays, ranges and composites follow from oids.BUILTIN. Of all others (reg*, aclitem) the
-bytes do not tell what they mean."""
+"""The built-in types by name; arrays, ranges and composites are derived from oids.BUILTIN. Decoding the binary form of
+the others (reg*, aclitem) needs the server's catalog."""
 
 T = TypeVar("T")
 
-_UNTOLD: Final = Loader(Kind.TEXT, strings, untold)
+_OPAQUE: Final = Loader(Kind.TEXT, strings, opaque)
 _NAMES: Final = {loader: name for name, loader in LOADERS.items()}
-_OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN.items()}
 
 
 def _builtin(oid: int) -> Loader:
@@ -114,15 +113,14 @@ def _builtin(oid: int) -> Loader:
         return range_of(builtin.subtype)
     if builtin.typtype == "m":
         return multirange_of(builtin.subtype)
-    return COMPOSITE if builtin.typtype == "c" else _UNTOLD
+    return COMPOSITE if builtin.typtype == "c" else _OPAQUE
 
 
 class Types:
     """The types of one stream.
 
-    `encoding` is Python's name of what text cells are encoded in; `numbers="string"` makes int8 and numeric JSON
-    strings; `enums` names types (mood or schema.mood) whose binary form is a label. Raises OptionError for an encoding
-    that Python does not have.
+    `encoding` is Python's name for the encoding of text cells; `numbers="string"` makes int8 and numeric JSON strings;
+    `enums` are the names of enum types (mood or schema.mood). Raises OptionError for an unknown encoding.
     """
 
     def __init__(
@@ -139,24 +137,24 @@ class Types:
         self._readers: dict[int, BinaryText] = {}
         encoding, decode = _decoder(encoding)
         self._context = Context(decode, encoding, numbers, self._binary, self._json, self._is_known)
-        self._unknown = self._make_codec(_UNTOLD, untold(self._context))
+        self._unknown = self._make_codec(_OPAQUE, opaque(self._context))
 
     def declare(self, oid: int, namespace: str, name: str) -> None:
-        """A Type message: `namespace` is '' for pg_catalog; of a domain it names the base type."""
+        """A Type message: `namespace` is '' for pg_catalog; a domain has the name of its base type."""
         if self._declared.get(oid) != (namespace, name):
             self._declared[oid] = (namespace, name)
             self._forget(oid)
 
     def declare_enums(self, oids: Iterable[int]) -> None:
-        """Types of which the server's catalog says that they are enums, or domains over enums."""
+        """Types that are enums, or domains over enums, according to the server's catalog."""
         for oid in oids:
             self._enum_oids.add(oid)
             self._forget(oid)
 
     def codec(self, type_oid: int, typmod: int = -1) -> Codec:
-        """How to show the values of a column. It may be another one after declare() of that OID.
+        """The codec of a column. declare() of the same OID may change it.
 
-        `typmod` changes nothing: what it limits or rounds, the server has limited and rounded.
+        `typmod` has no effect: the server has already applied it to the values.
         """
         codec = self._codecs.get(type_oid)
         if codec is None:
@@ -164,18 +162,18 @@ class Types:
         return codec
 
     def unknown(self) -> Codec:
-        """For a column of which not even the type's OID is known: text is a string, binary form tells nothing."""
+        """The codec of a column of unknown type: text is a string, binary form cannot be decoded."""
         return self._unknown
 
     def type_name(self, oid: int, typmod: int = -1) -> str:
-        """The type as format_type() names it, as far as the stream tells (of a domain: its base type)."""
+        """The type as format_type() names it, as far as the stream describes it; a domain has its base type's name."""
         if oid in BUILTIN:
             return builtin_type_name(oid, typmod)
         if oid not in self._declared:
             return f"type {oid}"
         namespace, name = self._declared[oid]
-        if not namespace and name in _OIDS:
-            return builtin_type_name(_OIDS[name], typmod)
+        if not namespace and name in OIDS:
+            return builtin_type_name(OIDS[name], typmod)
         return declared_type_name(namespace, name)
 
     def _forget(self, oid: int) -> None:
@@ -191,8 +189,8 @@ class Types:
         if oid in self._enum_oids:
             return text.ENUM
         namespace, name = self._declared.get(oid, ("", ""))
-        if not namespace and name in _OIDS:
-            return _builtin(_OIDS[name])
+        if not namespace and name in OIDS:
+            return _builtin(OIDS[name])
         own = self._named(namespace, name)
         if own is None and name.startswith("_"):
             element = element_name(name)
@@ -201,7 +199,7 @@ class Types:
         return own or COMPOSITE
 
     def _named(self, namespace: str, name: str) -> Loader | None:
-        """What the name alone tells of a user's type."""
+        """The loader of a user's type that is recognized by its name."""
         if name in self._enum_names or f"{namespace}.{name}" in self._enum_names:
             return text.ENUM
         return EXTENSIONS.get(name)
@@ -240,14 +238,14 @@ class Types:
         long_binary: Pieces | None = hex_pieces if loader is bytea.BYTEA else None
         is_text = loader.binary is text.encoded
         if is_text:
-            # A long one is never made into a str, which may take four bytes for each character.
+            # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
         native = native_of(loader, self._context, _NAMES)
         return Codec(loader.kind, json.of_cell, json_binary, text_text, text_binary, long, long_binary, is_text, native)
 
 
 def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """For text in binary form, in which the server never has a NUL."""
+    """For text in binary form, which never contains a NUL."""
 
     def checked(cell: bytes) -> T:
         if 0 in cell:
@@ -258,12 +256,12 @@ def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:
 
 
 def _decoder(encoding: str) -> tuple[str, Callable[[bytes], str]]:
-    """Python's own name of an encoding, and how to decode it."""
+    """Python's canonical name of an encoding, and its decode function."""
     try:
         name = codecs.lookup(encoding).name
         "".encode(name)
     except LookupError:
-        raise OptionError(f"{encoding!r} is no encoding that Python knows, as latin1 or euc_jp is") from None
+        raise OptionError(f"{encoding!r} is not an encoding that Python knows, such as latin1 or euc_jp") from None
     if name == "utf-8":
         return name, bytes.decode
     return name, lambda cell: cell.decode(name)

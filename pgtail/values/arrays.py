@@ -1,7 +1,6 @@
-"""Floor 2, arrays: the binary form, which names its element type, and what an array type is made of.
+"""Arrays in binary form, which includes the OID of the element type.
 
-Sources: src/backend/utils/adt/arrayfuncs.c, int.c (int2vector), oid.c (oidvector). Knows of element types only that the
-context can read them.
+Sources: src/backend/utils/adt/arrayfuncs.c, int.c (int2vector), oid.c (oidvector).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def array_of(element_oid: int, element: Loader, delimiter: str) -> Loader:
 
 
 def array_named(element: Loader, otherwise: Loader, delimiter: str) -> Loader:
-    """A user's type that is named as the array type over `element` is; `otherwise` reads it if it is none."""
+    """A user's type whose name is that of the array type over `element`; `otherwise` reads it if it is not an array."""
 
     def json(context: Context) -> Json:
         return arraytext.user_array(context, delimiter)
@@ -54,13 +53,13 @@ def array_named(element: Loader, otherwise: Loader, delimiter: str) -> Loader:
     def binary(context: Context) -> BinaryText:
         by_name = element.binary(context)
         array = _array(context, lambda oid: context.binary(oid) if context.known(oid) else by_name, delimiter)
-        no_array = otherwise.binary(context)
+        not_array = otherwise.binary(context)
 
         def text(cell: bytes) -> str:
             try:
                 return array(cell)
             except DAMAGED:
-                return no_array(cell)
+                return not_array(cell)
 
         return text
 
@@ -97,7 +96,7 @@ def _array(context: Context, find: _FindElement, delimiter: str) -> BinaryText:
         return text
 
     def text(cell: bytes) -> str:
-        """Number of dimensions, whether there are NULLs, element type; size and lower bound of each; the elements."""
+        """Number of dimensions, has-NULLs flag, element type; size and lower bound per dimension; the elements."""
         dimensions, has_nulls, oid = _header.unpack_from(cell)
         if not 0 <= dimensions <= MAXDIM or has_nulls not in (0, 1):
             raise ValueError("not an array")
@@ -108,7 +107,7 @@ def _array(context: Context, find: _FindElement, delimiter: str) -> BinaryText:
         count = math.prod(sizes) if sizes else 0
         elements = _elements(cell, _header.size + 8 * dimensions, count, quoted(find(oid)), "NULL")
         body = _braced(elements, sizes, delimiter, len(cell)) if count else "{}"
-        # There is none left, but only then does the generator see that nothing follows.
+        # No element is left, but this makes the generator check that nothing follows.
         next(elements, None)
         if count and lower.count(1) != dimensions:
             return "".join([f"[{low}:{low + size - 1}]" for low, size in zip(lower, sizes, strict=True)]) + f"={body}"
@@ -118,7 +117,7 @@ def _array(context: Context, find: _FindElement, delimiter: str) -> BinaryText:
 
 
 def _elements(cell: bytes, position: int, count: int, element: BinaryText, null: str | None) -> Iterator[str]:
-    """`count` values that fill the cell to its end; `null` stands for NULL, which is an error where it is None."""
+    """`count` values up to the end of the cell. `null` is the text of NULL; if it is None, NULL is an error."""
     end = len(cell)
     if not 0 <= count <= (end - position) // 4:
         raise ValueError("number of elements")

@@ -1,4 +1,4 @@
-"""Floor 2, an array's text -> JSON (src/backend/utils/adt/arrayfuncs.c, array_out); knows nothing of element types."""
+"""An array's text to JSON (src/backend/utils/adt/arrayfuncs.c, array_out)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.render import string, strings_or_null
 
 MAXDIM: Final = 6
-"""The most dimensions an array has."""
+"""The maximum number of dimensions (src/include/utils/array.h)."""
 
 _SHORT: Final = 64 * 1024
-"""Up to so many bytes an array is made into a list of its elements; longer ones are taken element by element."""
+"""Bytes; a longer array is converted element by element, without a list of its elements."""
 
 SPACES: Final = r" \t\n\r\v\f"
-"""What array_out quotes as white space, for a regular expression's set."""
+"""The white space that array_out quotes, for a character set of a regular expression."""
 
 _Items: TypeAlias = list[str] | list[str | None]
 _NUMBER_OR_NULL = f"(?:{NUMBER}|NULL)"
@@ -29,7 +29,7 @@ _string_tokens = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\["\\][^"\\\x00-\x1f]*)*"|[^
 _are_plain = re.compile(rb'\{[^{}"\\,\s\x00-\x1f](?:[^{}"\\\s\x00-\x1f]*[^{}"\\,\s\x00-\x1f])?\}').fullmatch
 _QUOTE = ord('"')
 _bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
-# A bounded number of escapes at a time: the regular expression engine remembers each of them until it is through.
+# The number of escapes per match is limited, because the regular expression engine keeps state for each.
 _quoted_part = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,1000}', re.DOTALL).match
 
 
@@ -43,14 +43,14 @@ class _Syntax:
 
     delimiter: str
     are_bare: Callable[[str], re.Match[str] | None]
-    """A whole array of one dimension in which nothing is quoted (but elements may be missing)."""
+    """A complete one-dimensional array without quotes (but elements may be missing)."""
     are_items: Callable[[str], re.Match[str] | None]
-    """A whole array of one dimension."""
+    """A complete one-dimensional array."""
     items: Callable[[str], list[str]]
     bare: Callable[[str, int], re.Match[str] | None]
-    """One element that is not quoted, at a place."""
+    """One element without quotes."""
     between: Callable[[str, int], re.Match[str] | None]
-    """What follows an element: closing braces, and perhaps a delimiter and opening braces."""
+    """What follows an element: closing braces, then optionally a delimiter and opening braces."""
 
 
 @functools.cache
@@ -68,7 +68,7 @@ def _syntax(delimiter: str) -> _Syntax:
 
 
 def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -> Json:
-    """The JSON of an array whose elements' type is known; what is no array, or has an element that is none, is not."""
+    """The JSON of an array of known element type. Raises Undecoded if the array or an element is invalid."""
     read = reader(kind, element.of_text, delimiter)
 
     def of_text(text: str) -> bytes:
@@ -86,7 +86,7 @@ def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -
 
 
 def user_array(context: Context, delimiter: str) -> Json:
-    """The JSON of a type whose name starts as an array's does: an array of strings, or a string if it is none."""
+    """The JSON of a type that is named like an array: an array of strings, or a string if it is not an array."""
     read = reader(Kind.TEXT, string, delimiter)
 
     def of_text(text: str) -> bytes:
@@ -117,7 +117,7 @@ def _may_be_numbers(kind: Kind, element: Json) -> bool:
 
 
 def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Take a usual array of numbers as it stands; leave everything else to the careful way, which says the same."""
+    """Convert a common array of numbers without parsing it; `of_cell` gives the same result for all arrays."""
 
     def of_numbers(cell: bytes) -> bytes:
         if len(cell) < _SHORT and _are_numbers(cell):
@@ -128,7 +128,7 @@ def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
 
 
 def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Take a usual array of ASCII strings from its tokens; leave everything else to the careful way.
+    """Convert a common array of ASCII strings by its tokens; `of_cell` converts all others.
 
     array_out and JSON quote such strings alike: both put a backslash before quotation marks and backslashes.
     """
@@ -139,7 +139,7 @@ def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
         if b'"' not in cell and b"NULL" not in cell and b",," not in cell and _are_plain(cell):
             return b'["%b"]' % cell[1:-1].replace(b",", b'","')
         tokens = _string_tokens(cell)
-        # Whatever is no token shows here: then the tokens do not make up the cell.
+        # Bytes that are not part of a token show here: the tokens do not add up to the cell.
         if cell != b"{%b}" % b",".join(tokens):
             return of_cell(cell)
         return b"[%b]" % b",".join(
@@ -150,7 +150,7 @@ def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
 
 
 def reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
-    """An array's text -> JSON, its elements by `element` unless they are text; one with other bounds is a string."""
+    """Converts an array's text to JSON. `element` converts non-text elements; unusual lower bounds give a string."""
     syntax = _syntax(delimiter)
     are_bare = syntax.are_bare
     listed = strings_or_null if kind is Kind.TEXT else functools.partial(_listed, element)
@@ -173,7 +173,7 @@ def reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Calla
 
 
 def _in_parts(text: str, delimiter: str, listed: Callable[[_Items], bytes]) -> bytes:
-    """A long array of one dimension in which nothing is quoted."""
+    """A long one-dimensional array without quotes."""
     out = io.BytesIO()
     start = 1
     while start < len(text):
@@ -188,7 +188,7 @@ def _in_parts(text: str, delimiter: str, listed: Callable[[_Items], bytes]) -> b
 
 
 def _unescape(text: str) -> str:
-    """Without the backslashes that make the next character, another backslash perhaps, stand for itself."""
+    """Remove the backslashes that escape the next character."""
     return "\\".join([part.replace("\\", "") for part in text.split("\\\\")])
 
 
@@ -216,7 +216,7 @@ def _nested(text: str, syntax: _Syntax, element: Callable[[str], bytes]) -> byte
         raise NotAnArray
     out = io.BytesIO()
     out.write(b"[" * dimensions)
-    # Of each dimension, the elements so far and how many there must be (0: not known yet).
+    # For each dimension, the elements so far and the required number (0: not known yet).
     counts, sizes = [0] * dimensions, [0] * dimensions
     while True:
         item, position = _item_at(text, position, syntax)
@@ -239,7 +239,7 @@ def _nested(text: str, syntax: _Syntax, element: Callable[[str], bytes]) -> byte
 
 
 def _close(closed: int, counts: list[int], sizes: list[int]) -> None:
-    """End the innermost `closed` dimensions; one that ends must have as many elements as each time before."""
+    """End the innermost `closed` dimensions; each must have the same number of elements every time it ends."""
     if closed > len(counts):
         raise NotAnArray
     for dimension in range(len(counts) - 1, len(counts) - 1 - closed, -1):
@@ -252,7 +252,7 @@ def _close(closed: int, counts: list[int], sizes: list[int]) -> None:
 
 
 def _item_at(text: str, position: int, syntax: _Syntax) -> tuple[str | None, int]:
-    """The element that begins at `position`, and the place after it."""
+    """The element that starts at `position`, and the position after it."""
     if not text.startswith('"', position):
         bare = syntax.bare(text, position)
         if bare is None:

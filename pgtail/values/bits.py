@@ -1,4 +1,4 @@
-"""Floor 2, bit strings (src/backend/utils/adt/varbit.c); knows nothing of other types."""
+"""Bit strings (src/backend/utils/adt/varbit.c)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _count = struct.Struct(">i").unpack_from
 
 
 def bits_text(cell: bytes) -> str:
-    """The number of bits, then the bits, filled up with zeros to a whole byte."""
+    """The number of bits, then the bits, padded with zeros to a full byte."""
     (count,) = _count(cell)
     size = len(cell) - 4
     if count < 0 or size != (count + 7) // 8:

@@ -1,4 +1,4 @@
-"""Floor 2, bool (src/backend/utils/adt/bool.c); knows nothing of other types."""
+"""Bool (src/backend/utils/adt/bool.c)."""
 
 from __future__ import annotations
 

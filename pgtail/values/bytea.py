@@ -1,4 +1,4 @@
-"""Floor 2, bytea under bytea_output hex (src/backend/utils/adt/bytea.c); knows nothing of other types."""
+"""Bytea under bytea_output hex (src/backend/utils/adt/bytea.c)."""
 
 from __future__ import annotations
 

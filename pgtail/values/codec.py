@@ -1,7 +1,4 @@
-"""Floor 2, what the values of a type need: Codec for those who show them, Loader for those who describe a type.
-
-Knows no type, and nothing of columns or rows.
-"""
+"""The interfaces of this package: Codec for users of values, Loader for the definition of a type."""
 
 from __future__ import annotations
 
@@ -13,20 +10,20 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 BinaryText: TypeAlias = Callable[[bytes], str]
-"""A binary cell -> exactly what the type's output function prints. Raises one of DAMAGED."""
+"""A binary cell -> the exact text of the type's output function. Raises one of DAMAGED."""
 
 Pieces: TypeAlias = Callable[[bytes], Iterator[bytes]]
 """A cell -> its JSON token in pieces, none of them much longer than LONG."""
 
 LONG: Final = 1024 * 1024
-"""Bytes from which on a text is taken in pieces, so that it is not held in memory several times over."""
+"""Bytes; longer texts are converted in pieces to avoid several copies in memory."""
 
 DAMAGED: Final = (ValueError, LookupError, struct.error)
-"""What reading a damaged binary cell raises; nobody outside this package sees it."""
+"""The errors of reading a damaged binary cell; they do not leave this package."""
 
 
 class Kind(enum.Enum):
-    """What a value looks like in JSON."""
+    """The JSON form of a value."""
 
     BOOL = "bool"
     NUMBER = "number"
@@ -36,9 +33,9 @@ class Kind(enum.Enum):
 
 
 class Undecoded(Exception):
-    """A cell that cannot be shown as its type says: `text` is what to show, as a string, and to say so.
+    """A cell that is not valid for its type: show `text` as a string and mark it as undecoded.
 
-    Made from that text, or from the cell itself (`raw`) where it is to be shown as bytes: the text may be long.
+    Created from that text, or from the cell itself (`raw`) if it is shown as bytes, as the text may be long.
     """
 
     def __init__(self, shown: str | bytes) -> None:
@@ -51,29 +48,29 @@ class Undecoded(Exception):
 
     @property
     def raw(self) -> bytes | None:
-        """The cell, where it is to be shown as bytes."""
+        """The cell, if it is shown as bytes."""
         return self._shown if isinstance(self._shown, bytes) else None
 
 
 class Native(NamedTuple):
-    """What compiled code may know of a type: it takes what it has a case for, and asks the Codec for everything else.
+    """A type as compiled code sees it, which uses the Codec for every type without a case of its own.
 
-    Only of streams in UTF-8.
+    Only for streams in UTF-8.
     """
 
     json: Literal["", "string", "number", "boolean", "json", "strings", "numbers", "booleans"]
-    """The JSON that a text cell becomes; the plural is an array of one dimension."""
+    """The JSON form of a text cell; the plural is a one-dimensional array."""
     type: str
-    """The built-in type whose binary form a binary cell has; empty for all others."""
+    """The built-in type whose binary form a binary cell has; empty for others."""
     quoted: bool
     """Whether numbers are strings in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Everything about the values of one column type. Each function raises Undecoded and nothing else.
+    """Converts the values of one column type. The functions raise only Undecoded.
 
-    A text cell holds PostgreSQL's text in the stream's encoding, a binary cell what the type's send function wrote.
+    A text cell is PostgreSQL's text in the stream's encoding, a binary cell the output of the type's send function.
     JSON tokens are UTF-8 without line breaks.
     """
 
@@ -87,9 +84,9 @@ class Codec:
     text_binary: Callable[[bytes], str]
     """Binary cell -> PostgreSQL's text."""
     long_text: Pieces | None = None
-    """Text cell -> its JSON token in pieces, where that is a string: for long cells. Raises before the first piece."""
+    """Long text cell -> its JSON string in pieces; None if the JSON is not a string. Raises before the first piece."""
     long_binary: Pieces | None = None
-    """Binary cell -> the same."""
+    """The same for a long binary cell."""
     binary_is_text: bool = False
     """Whether the binary form is the text in the stream's encoding, without a NUL."""
     native: Native | None = None
@@ -105,36 +102,36 @@ class Json(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """What a loader may know of the stream that its values come from."""
+    """The properties of a stream that loaders use."""
 
     decode: Callable[[bytes], str]
     """Bytes in the stream's encoding -> text. Raises ValueError."""
     encoding: str
     numbers: Literal["exact", "string"]
-    """Whether int8 and numeric are JSON numbers, or strings for readers that keep 53 bits."""
+    """Whether int8 and numeric are JSON numbers, or strings for readers that keep only 53 bits."""
     binary: Callable[[int], BinaryText]
-    """How to read the binary form of the type with this OID."""
+    """The reader for the binary form of the type with this OID."""
     json: Callable[[int], Json]
-    """The JSON of the type with this OID."""
+    """The JSON functions of the type with this OID."""
     known: Callable[[int], bool]
     """Whether this type OID is a built-in type's or was declared."""
     depth: int = 0
-    """How many arrays and composites lie around the value that is being read."""
+    """How many arrays and composites enclose the value that is being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """One type: its place in JSON, and how to make the functions that read it in one stream."""
+    """One type: its JSON form, and factories for the functions that read it in one stream."""
 
     kind: Kind
     json: Callable[[Context], Json]
     binary: Callable[[Context], BinaryText]
     items: Kind | None = None
-    """Of an array type with commas between its elements, what those are in JSON."""
+    """For an array type with delimiter comma, the JSON form of its elements."""
 
 
 def hex_text(cell: bytes) -> str:
-    r"""Bytes that cannot be read, as \x and hexadecimal digits, which is also how bytea prints."""
+    r"""Bytes as \x and hexadecimal digits, the format of bytea."""
     if len(cell) < LONG:
         return "\\x" + cell.hex()
     out = io.StringIO()
@@ -145,14 +142,14 @@ def hex_text(cell: bytes) -> str:
 
 
 def plain(text: BinaryText) -> Callable[[Context], BinaryText]:
-    """For a type whose binary form means the same in every stream."""
+    """For a type whose binary form does not depend on the stream."""
     return lambda context: text
 
 
-def untold(context: Context) -> BinaryText:
-    """For a type whose bytes do not tell what they mean without the server's catalog."""
+def opaque(context: Context) -> BinaryText:
+    """For a type whose binary form cannot be decoded without the server's catalog."""
 
     def text(cell: bytes) -> str:
-        raise ValueError("the bytes do not tell")
+        raise ValueError("needs the catalog")
 
     return text

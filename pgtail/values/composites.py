@@ -1,7 +1,4 @@
-"""Floor 2, composite types, whose binary form names the type of each field (src/backend/utils/adt/rowtypes.c).
-
-Knows of the types of the fields only that the context can read them.
-"""
+"""Composite types, whose binary form includes the OID of each field's type (src/backend/utils/adt/rowtypes.c)."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ _needs_quotes = re.compile(r'["\\(), \t\n\r\v\f]').search
 
 
 def record(context: Context) -> BinaryText:
-    """The number of fields; of each the OID of its type, and the value behind its length.
+    """The number of fields; for each the OID of its type, a length and the value.
 
-    Also what is tried for a user's type of which nothing is known: the form is strict enough to be told from others.
-    Only one without fields is not, so that is not taken for a composite.
+    Also tried for user types of unknown form: this form is strict enough to be recognized. A composite without fields
+    is not, so it is rejected.
     """
 
     def text(cell: bytes) -> str:

@@ -1,7 +1,7 @@
-"""Floor 2, dates, times and intervals under DateStyle ISO, IntervalStyle postgres and TimeZone UTC.
+"""Dates, times and intervals with DateStyle ISO, IntervalStyle postgres and TimeZone UTC.
 
-Sources: src/backend/utils/adt/date.c, timestamp.c, datetime.c. Python's datetime is of no use: it has no BC, no year
-10000 and no infinity. Knows nothing of other types.
+Sources: src/backend/utils/adt/date.c, timestamp.c, datetime.c. Python's datetime does not
+support years BC, years above 9999 and infinity.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import functools
 import struct
 from typing import Final
 
+from pgtail.pgoutput.scalars import days_text
 from pgtail.values.codec import BinaryText, Kind, Loader, plain
 from pgtail.values.render import strings
-from pgtail.wire.scalars import days_text
 
 _DATE_END = 2_147_483_494 - 2_451_545
 _DATE_FIRST = -2_451_545
@@ -77,7 +77,7 @@ def _timestamp(zone: str) -> BinaryText:
 
 
 def interval_text(cell: bytes) -> str:
-    """Microseconds, days, months: three parts that never become each other (datetime.c, EncodeInterval)."""
+    """Microseconds, days and months, which are not converted into each other (datetime.c, EncodeInterval)."""
     micros, days, months = _interval(cell)
     for extreme in (0, 1):
         if (micros, days, months) == (_INT64[extreme], _INT32[extreme], _INT32[extreme]):

@@ -1,7 +1,6 @@
-"""Floor 2, the types of extensions that come with PostgreSQL, told by the name in their Type message.
+"""The types of extensions that come with PostgreSQL, recognized by the name in their Type message.
 
-Sources: contrib/hstore/hstore_io.c, contrib/ltree/ltree_io.c, contrib/cube/cube.c, contrib/citext. Knows nothing of
-other types but how float8 prints.
+Sources: contrib/hstore/hstore_io.c, contrib/ltree/ltree_io.c, contrib/cube/cube.c, contrib/citext.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _cube_header = struct.Struct(">I").unpack_from
 
 
 def hstore(context: Context) -> BinaryText:
-    """The number of pairs; of each the key and the value (or NULL), each behind its length."""
+    """The number of pairs; for each the key and the value (or NULL), each after its length."""
 
     def text(cell: bytes) -> str:
         return joined(_pairs(cell, context), ", ", len(cell))
@@ -52,7 +51,7 @@ def _quoted(part: bytes, context: Context) -> str:
 
 
 def cube_text(cell: bytes) -> str:
-    """A flag that it is a point and the number of dimensions; the lower left corner, the upper right if it is none."""
+    """A point flag and the number of dimensions; the lower left corner and, unless it is a point, the upper right."""
     (header,) = _cube_header(cell)
     dimensions = header & ~CUBE_POINT
     corners = 1 if header & CUBE_POINT else 2
@@ -82,4 +81,4 @@ EXTENSIONS: Final[dict[str, Loader]] = {
 """The types by name."""
 
 DELIMITERS: Final = {"geography": ":", "geometry": ":"}
-"""What stands between the elements of arrays of these types (PostGIS), by the element type's name."""
+"""The array delimiters of types that do not use a comma (PostGIS), by the element type's name."""

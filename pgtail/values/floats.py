@@ -1,7 +1,7 @@
-"""Floor 2, float4 and float8: the fewest digits that lie strictly inside the rounding interval, the nearest of those.
+"""Float4 and float8: the fewest digits strictly inside the rounding interval, and of those the nearest.
 
-Python's repr() finds the fewest digits too, but takes a decimal on the very edge of the interval where the value's last
-bit is even, which PostgreSQL never does (src/common/d2s.c and f2s.c, acceptBounds). Knows nothing of other types.
+Python's repr() finds the fewest digits too, but accepts a decimal on the edge of the interval if the value's last
+bit is even, which PostgreSQL never does (src/common/d2s.c and f2s.c, acceptBounds).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _from_bits = struct.Struct(">I").pack
 
 EDGES_FROM: Final = 2.0**52
 EDGES_TO: Final = 1e41
-"""Where a decimal of at most 17 digits can lie on the edge of a double's interval: an edge has exactly 54 significant
-bits, so d * 10**k is one only if d * 5**k (for k < 0: d / 5**-k) has 54, and d < 10**17 leaves -1 <= k <= 23."""
+"""The range in which a decimal of at most 17 digits can be on the edge of a double's interval: an edge has exactly 54
+significant bits, so d * 10**k is one only if d * 5**k (for k < 0: d / 5**-k) has 54, and d < 10**17 leaves
+-1 <= k <= 23."""
 
 
 def float8_text(cell: bytes) -> str:
@@ -65,11 +66,11 @@ def float4_text(cell: bytes) -> str:
 
 def _single_digits(magnitude: float) -> tuple[str, int]:
     mantissa, exponent = math.frexp(magnitude)
-    # All values below 2**-125 lie equally far apart; at a power of two above, the interval is narrower on one side.
+    # Values below 2**-125 are equally spaced; above, the interval of a power of two is narrower on one side.
     half = math.ldexp(1.0, max(exponent, -125) - 25)
     narrow = mantissa == 0.5 and exponent > -125
     low, high = magnitude - (half / 2 if narrow else half), magnitude + half
-    # Six digits survive the way through a normal float: if fewer will do, then the rest of the six are zeros.
+    # A normal float keeps six digits: if fewer are enough, the rest of the six are zeros.
     for places in range(5 if exponent >= -125 else 0, 6 if narrow else 9):
         text = f"{magnitude:.{places}e}"
         nearest = float(text)
@@ -90,7 +91,7 @@ def _neighbour(bits: int) -> float:
 
 
 def _search(value: Fraction, below: Fraction, above: Fraction) -> tuple[str, int]:
-    """The rule itself, in exact arithmetic: digits and decimal exponent, from the value and its two neighbours."""
+    """The rule in exact arithmetic: digits and decimal exponent, from the value and its two neighbours."""
     low, high = (below + value) / 2, (value + above) / 2
     first = Decimal(float(value)).adjusted()
     for exponent in itertools.count(first, -1):
@@ -100,7 +101,7 @@ def _search(value: Fraction, below: Fraction, above: Fraction) -> tuple[str, int
         if inside:
             nearest = min(inside, key=lambda digits: (abs(digits * unit - value), digits % 2))
             return str(nearest).rstrip("0"), exponent + len(str(nearest)) - 1
-    raise AssertionError("unreachable: the value itself lies inside")
+    raise AssertionError("unreachable: the value itself is inside")
 
 
 def _is_edge(digits: str, exponent: int) -> bool:
@@ -109,7 +110,7 @@ def _is_edge(digits: str, exponent: int) -> bool:
 
 
 def _digits(text: str) -> tuple[str, int]:
-    """Significant digits, and the decimal exponent of the first, of a positive number in Python's text."""
+    """The significant digits of a positive number in Python's text, and the decimal exponent of the first."""
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
     return (whole + fraction).rstrip("0"), int(exponent or 0) + len(whole) - 1

@@ -1,4 +1,4 @@
-"""Floor 2, geometric types (src/backend/utils/adt/geo_ops.c); knows of other types only how float8 prints."""
+"""Geometric types (src/backend/utils/adt/geo_ops.c)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _fixed(size: int, layout: str) -> BinaryText:
 
 
 def _points(cell: bytes, position: int) -> str:
-    """The number of points and the points; a path or polygon has at least one."""
+    """The number of points, then the points; a path or polygon has at least one."""
     (count,) = _count(cell, position)
     if count < 1 or len(cell) - position - 4 != 16 * count:
         raise ValueError("number of points")
@@ -35,7 +35,7 @@ def _points(cell: bytes, position: int) -> str:
 
 
 def circle_text(cell: bytes) -> str:
-    """The centre and the radius, which is not negative."""
+    """The centre, and the radius, which must not be negative."""
     x, y, radius = _three(cell)
     if radius < 0:
         raise ValueError("radius of a circle")

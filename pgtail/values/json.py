@@ -1,30 +1,30 @@
-"""Floor 2, json and jsonb: the JSON itself with its digits, order of keys and duplicates; knows no other type."""
+"""Json and jsonb: the document unchanged, with its digits, order of keys and duplicates."""
 
 from __future__ import annotations
 
 import functools
 from typing import Final
 
-from pgtail.unhurried import orjson
+from pgtail._orjson import orjson
 from pgtail.values.codec import LONG, Context, Json, Kind, Loader, Undecoded
 from pgtail.values.jsonsyntax import MAX_DEPTH, is_valid
 from pgtail.values.render import is_text
 from pgtail.values.text import encoded, versioned
 
 QUICK_VALUES: Final = 1_000_000
-"""Up to so many values a document may be made into objects for a moment; each takes up to 100 bytes beside its own."""
+"""Documents with more values are not parsed into objects; each value takes up to 100 bytes of memory."""
 
 _SPACES = bytes.maketrans(b"\n\r", b"  ")
 
 
 def json(context: Context) -> Json:
-    """The JSON of a document is the document, on one line."""
+    """The JSON of a document is the document on one line."""
     decode = context.decode
     utf8 = context.encoding == "utf-8"
 
     def of_cell(cell: bytes) -> bytes:
         if utf8 and len(cell) <= MAX_DEPTH:
-            # The way of nearly all: it says what the one below would say.
+            # Fast path for almost all documents, with the same result as below.
             try:
                 orjson.loads(cell)
             except orjson.JSONDecodeError:
@@ -51,14 +51,14 @@ def json(context: Context) -> Json:
 
 
 def _token(document: bytes) -> bytes | None:
-    """The document on one line; None if it is no JSON."""
+    """The document on one line; None if it is not JSON."""
     return _on_one_line(document) if _is_quickly_valid(document) or is_valid(document) else None
 
 
 def _is_quickly_valid(document: bytes) -> bool:
-    """Whether the document is certainly valid UTF-8, valid JSON and not nested too deep.
+    """Whether the document is valid UTF-8, valid JSON and not nested too deep.
 
-    False says nothing: orjson refuses some valid documents (1e999, the escape of a lone surrogate).
+    False may be wrong: orjson rejects some valid documents (1e999, the escape of a lone surrogate).
     """
     if len(document) > MAX_DEPTH:
         containers = document.count(b"[") + document.count(b"{")
@@ -71,7 +71,7 @@ def _is_quickly_valid(document: bytes) -> bool:
 
 @functools.cache
 def _spare_depth() -> int:
-    """How many levels around a document make orjson's own limit on nesting ours (it is 1024)."""
+    """How many levels to wrap around a document so that orjson's nesting limit (1024) becomes MAX_DEPTH."""
     for spare in range(1025):
         if not _is_orjson(b"[" * (MAX_DEPTH + 1 + spare) + b"]" * (MAX_DEPTH + 1 + spare)):
             return spare
@@ -87,7 +87,7 @@ def _is_orjson(document: bytes) -> bool:
 
 
 def _on_one_line(document: bytes) -> bytes:
-    # Outside strings only: inside, JSON allows no line break.
+    # JSON strings contain no line breaks.
     return document.translate(_SPACES) if b"\n" in document or b"\r" in document else document
 
 

@@ -1,4 +1,4 @@
-"""Floor 2, whether bytes are JSON (RFC 8259), in next to no memory whatever their size; knows nothing of PostgreSQL."""
+"""Checks whether bytes are JSON (RFC 8259), in constant memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 MAX_DEPTH: Final = 1000
-"""How deep arrays and objects may nest, so that usual readers can take the line."""
+"""The nesting depth that common JSON readers accept."""
 
 NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 """A number, as a regular expression."""
 
 _Matcher: TypeAlias = Callable[[bytes, int], re.Match[bytes] | None]
 
-# Repetitions are bounded: the regular expression engine remembers each of them until it is through.
+# Repetitions are limited, because the regular expression engine keeps state for each.
 _WS = r"[ \t\n\r]*"
 _PLAIN = r'[^"\\\x00-\x1f]*'
 _ESCAPE = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
@@ -43,7 +43,7 @@ _SIMPLE_DEPTH: Final = 2
 
 @functools.cache
 def _simple() -> tuple[_Matcher, _Matcher]:
-    """Items and members that nest little, each with its comma: slow to compile, seldom used."""
+    """Items and members with little nesting, each with its comma. Slow to compile, rarely used."""
     value = _value_with(_value_with(rf"(?:{_STRING}|{_SCALAR})"))
     items = _matcher(rf"(?:{_WS}{value}{_WS},){{0,100}}")
     return items, _matcher(rf"(?:{_WS}{_STRING}{_WS}:{_WS}{value}{_WS},){{0,100}}")
@@ -55,7 +55,7 @@ _only_space = re.compile(_WS.encode()).fullmatch
 
 
 class _Next(enum.IntEnum):
-    """What may come next; an IntEnum, because looking a plain Enum up in a set is slow."""
+    """What may come next. An IntEnum, because a set lookup of a plain Enum is slow."""
 
     VALUE = 0
     FIRST_ITEM = 1
@@ -78,7 +78,7 @@ def is_valid(document: bytes) -> bool:
     expected = _Next.VALUE
     position = 0
     while True:
-        # Only behind a comma: on the way into deep nesting it would fail again and again.
+        # Only after a comma: while nesting gets deeper it would fail every time.
         if (expected is _Next.ITEM or expected is _Next.KEY) and len(open_) <= MAX_DEPTH - _SIMPLE_DEPTH:
             position = _skip_simple(document, position, _simple()[expected is _Next.KEY])
         token = _token(document, position)
@@ -98,7 +98,7 @@ def is_valid(document: bytes) -> bool:
 
 
 def _follow(sign: bytes | None, expected: _Next, open_: list[bytes]) -> _Next | None:
-    """What may come after a token (None: a scalar that is no string); None if the token may not stand here."""
+    """What may follow a token (None: a scalar other than a string); None if the token is not allowed here."""
     if expected in _VALUES and (sign is None or sign == b'"'):
         return _Next.COMMA
     if expected in _VALUES and sign in _CLOSING:
@@ -117,7 +117,7 @@ def _follow(sign: bytes | None, expected: _Next, open_: list[bytes]) -> _Next | 
 
 
 def _skip_simple(document: bytes, position: int, simple: _Matcher) -> int:
-    """Pass over items or members that nest little, each with its comma, at the regular expression engine's speed."""
+    """Skip items or members with little nesting, each with its comma, by regular expression."""
     while True:
         match = simple(document, position)
         if match is None or match.end() == position:
@@ -126,7 +126,7 @@ def _skip_simple(document: bytes, position: int, simple: _Matcher) -> int:
 
 
 def _string_end(document: bytes, position: int) -> int:
-    """The place after the string that begins before `position`; -1 if it is no string."""
+    """The position after the string that starts before `position`; -1 if it is not a string."""
     while True:
         match = _string_part(document, position)
         end = match.end() if match else position

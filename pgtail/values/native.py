@@ -1,4 +1,4 @@
-"""Floor 2, what compiled code may know of the types of one stream; knows each type by its loader alone."""
+"""The types of a stream as compiled code sees them (codec.Native)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ITEMS: Final[dict[Kind, _Form]] = {Kind.TEXT: "strings", Kind.NUMBER: "numbers"
 
 
 def native_of(loader: Loader, context: Context, names: Mapping[Any, str]) -> Native | None:
-    """The forms of a type's cells; `names` has those of the built-in types' loaders."""
+    """The Native of a type; `names` are the names of the built-in types by loader."""
     if context.encoding != "utf-8":
         return None
     quoted = context.numbers == "string"

@@ -1,7 +1,7 @@
-"""Floor 2, what arrays, composites, ranges and hstore share: values inside values; knows none of these types.
+"""Values inside values: shared by arrays, composites, ranges and hstore.
 
-The server has already proved that its own values fit in memory; bytes from elsewhere have not. So a count is never
-believed, nesting is limited, and the text may not become much longer than the bytes it stands for.
+Values from a server fit in memory, but bytes from other sources may not. So counts are checked, nesting is limited,
+and the text must not be much longer than its bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from pgtail.values.codec import BinaryText, Context
 
 MAX_DEPTH: Final = 12
-"""How deep arrays and composites may lie inside each other in binary form: each level holds a copy of what is in it."""
+"""The nesting depth of arrays and composites in binary form; each level holds a copy of its content."""
 
 _SPARE: Final = 16 * 1024 * 1024
 _GROWTH: Final = 8
@@ -23,7 +23,7 @@ _length = struct.Struct(">i").unpack_from
 
 
 def value_at(cell: bytes, position: int) -> tuple[bytes | None, int]:
-    """The value behind its int32 length (-1: NULL), and the place after it. Raises ValueError or struct.error."""
+    """The value after its int32 length (-1: NULL), and the position after it. Raises ValueError or struct.error."""
     (length,) = _length(cell, position)
     start = position + 4
     if length == -1:
@@ -34,7 +34,7 @@ def value_at(cell: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def joined(items: Iterable[str], separator: str, size: int) -> str:
-    """The texts, one after another, for a value of `size` bytes. Raises ValueError if they grow beyond all measure.
+    """Join the texts of a value of `size` bytes. Raises ValueError if the result is far larger than the value.
 
     Quotation marks double with every level of nesting, and ten bytes can stand for a numeric of 131072 digits.
     """
@@ -45,12 +45,12 @@ def joined(items: Iterable[str], separator: str, size: int) -> str:
         parts.append(separator.join(batch))
         room -= len(parts[-1])
         if room < 0:
-            raise ValueError("text out of all proportion to its bytes")
+            raise ValueError("text far larger than its bytes")
     return separator.join(parts)
 
 
 def one_level_deeper(context: Context, read: Callable[[bytes], str]) -> BinaryText:
-    """`read`, but refusing what lies too deep."""
+    """`read`, with an error if the value is nested too deep."""
 
     def text(cell: bytes) -> str:
         if context.depth >= MAX_DEPTH:

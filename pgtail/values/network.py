@@ -1,6 +1,6 @@
-"""Floor 2, network addresses (src/backend/utils/adt/network.c, mac.c; src/port/inet_net_ntop.c).
+"""Network addresses (src/backend/utils/adt/network.c, mac.c; src/port/inet_net_ntop.c).
 
-Knows nothing of other types. Python's ipaddress writes some IPv6 addresses differently, and not always the same.
+Python's ipaddress writes some IPv6 addresses differently, depending on its version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _words = struct.Struct(">8H").unpack
 
 def _address(*, cidr: bool) -> BinaryText:
     def text(cell: bytes) -> str:
-        """Address family, bits of the netmask, whether it is a cidr, length of the address, the address."""
+        """Address family, bits of the netmask, cidr flag, length of the address, the address."""
         family, bits, is_cidr, size = cell[:4]
         address = cell[4:]
         width = 8 * size
@@ -37,7 +37,7 @@ def _address(*, cidr: bool) -> BinaryText:
 def _ipv6(address: bytes) -> str:
     words = _words(address)
     start, length = _longest_zeros(words)
-    # These have an IPv4 address inside: ::1.2.3.4 and ::ffff:1.2.3.4, but neither ::1 nor ::.
+    # ::1.2.3.4 and ::ffff:1.2.3.4 contain an IPv4 address; ::1 and :: do not.
     if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):
         return ("::" if length == 6 else "::ffff:") + ".".join(map(str, address[12:]))
     text = [f"{word:x}" for word in words]
@@ -47,7 +47,7 @@ def _ipv6(address: bytes) -> str:
 
 
 def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
-    """Place and length of the longest run of zeros, the first of several."""
+    """Start and length of the longest run of zeros, the first if there are several."""
     best = (0, 0)
     start = 0
     for place, word in enumerate(words):

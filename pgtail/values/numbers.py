@@ -1,4 +1,4 @@
-"""Floor 2, integers, object and transaction ids, and money; knows nothing of other types.
+"""Integers, object and transaction ids, and money.
 
 Sources: src/backend/utils/adt/int.c, int8.c, oid.c, xid.c, xid8funcs.c, cash.c.
 """
@@ -26,7 +26,7 @@ _cents = struct.Struct(">q").unpack
 
 
 def money_text(cell: bytes) -> str:
-    """A count of cents, as lc_monetary C prints it: the server's own locale is not on the wire (cash.c, cash_out)."""
+    """Cents, printed as with lc_monetary C, as the stream does not contain the server's locale (cash.c, cash_out)."""
     (value,) = _cents(cell)
     whole, cents = divmod(abs(value), 100)
     return f"{'-' if value < 0 else ''}${whole:,}.{cents:02d}"

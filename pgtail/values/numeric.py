@@ -1,4 +1,4 @@
-"""Floor 2, numeric: every digit of it (src/backend/utils/adt/numeric.c); knows nothing of other types."""
+"""Numeric: every digit of it (src/backend/utils/adt/numeric.c)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = struct.Struct(">HhHH")
 
 
 def numeric_text(cell: bytes) -> str:
-    """Number of digits, weight of the first, sign, digits after the point; then digits to the base of 10000."""
+    """Number of digits, weight of the first, sign, digits after the point; then base-10000 digits."""
     count, weight, sign, scale = _HEADER.unpack_from(cell)
     if len(cell) != _HEADER.size + 2 * count:
         raise ValueError("numeric of another length")
@@ -37,7 +37,7 @@ def numeric_text(cell: bytes) -> str:
 
 
 def _magnitude(digits: str, point: int, scale: int, *, negative: bool) -> str:
-    """`digits` with the decimal point after `point` of them (perhaps outside), and `scale` digits behind it."""
+    """`digits` with the decimal point after `point` of them (may be outside), and `scale` digits after it."""
     end = point + scale
     if point > 0:
         whole = digits[:point].ljust(point, "0").lstrip("0") or "0"

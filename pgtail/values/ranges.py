@@ -1,6 +1,6 @@
-"""Floor 2, ranges and multiranges (src/backend/utils/adt/rangetypes.c, multirangetypes.c) of a known type.
+"""Ranges and multiranges (src/backend/utils/adt/rangetypes.c, multirangetypes.c) of a known type.
 
-Their bytes do not tell of what they are ranges: user-defined ones cannot be read. Knows nothing of the types inside.
+The binary form does not contain the subtype, so user-defined ranges cannot be decoded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def multirange_of(subtype: int) -> Loader:
 
 
 def _range_text(cell: bytes, bound: BinaryText) -> str:
-    """Flags, then the lower and the upper bound, if it has them, each behind its length."""
+    """Flags, then the lower and the upper bound, if present, each after its length."""
     flags = cell[0]
     if flags == RANGE_EMPTY and len(cell) == 1:
         return "empty"
@@ -72,7 +72,7 @@ def _bound(cell: bytes, position: int, bound: BinaryText, *, inclusive: int, inf
 
 
 def _ranges(cell: bytes, bound: BinaryText) -> Iterator[str]:
-    """The number of ranges, then each of them behind its length."""
+    """The number of ranges, then each range after its length."""
     (count,) = _count(cell)
     position = 4
     for _ in range(count):

@@ -1,7 +1,4 @@
-"""Floor 2, PostgreSQL's text -> JSON for strings, numbers and booleans; every JSON string of a value is escaped here.
-
-Knows the kinds of JSON, not the types that take them.
-"""
+"""PostgreSQL's text to JSON for strings, numbers and booleans. All JSON strings of values are escaped here."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NoReturn
 
-from pgtail.unhurried import orjson
+from pgtail._orjson import orjson
 from pgtail.values.codec import LONG, Context, Json, Undecoded, hex_text
 from pgtail.values.jsonsyntax import NUMBER
 
 _short_string: Final[Callable[[str], bytes]] = orjson.dumps
 
 strings_or_null: Final[Callable[[list[str] | list[str | None]], bytes]] = orjson.dumps
-"""Texts -> JSON array of strings, None as null."""
+"""Texts -> JSON array of strings, with None as null."""
 
 _is_number = re.compile(NUMBER.encode()).fullmatch
 _ZERO = ord("0")
@@ -28,7 +25,7 @@ _BOOLEANS = {b"t": b"true", b"f": b"false"}
 
 
 def undecoded(cell: bytes, decode: Callable[[bytes], str]) -> NoReturn:
-    """Raise Undecoded for a text cell that is not what its type says: with its text, or its bytes if it has none."""
+    """Raise Undecoded for a text cell that is not valid for its type, with its text or, if not decodable, its bytes."""
     try:
         text = decode(cell)
     except ValueError:
@@ -59,7 +56,7 @@ def _tokens_of(pieces: Iterable[str]) -> Iterator[bytes]:
 
 
 def string_pieces(cell: bytes, encoding: str) -> Iterator[bytes]:
-    """A long text cell -> a JSON string in pieces. Raises Undecoded, before the first of them."""
+    """A long text cell -> a JSON string in pieces. Raises Undecoded before the first piece."""
     if not is_text(cell, encoding):
         raise Undecoded(cell)
     return _tokens_of(_decoded(cell, encoding))
@@ -74,7 +71,7 @@ def hex_pieces(cell: bytes) -> Iterator[bytes]:
 
 
 def is_text(cell: bytes, encoding: str) -> bool:
-    """Whether a cell is text in the encoding; a long one is not held as text."""
+    """Whether a cell is valid in the encoding. A long cell is not decoded in one piece."""
     try:
         for piece in _decoded(cell, encoding):
             _short_string(piece)
@@ -84,7 +81,7 @@ def is_text(cell: bytes, encoding: str) -> bool:
 
 
 def strings(context: Context) -> Json:
-    """Everything that has no form of its own in JSON."""
+    """For types without a JSON form of their own."""
     decode, encoding = context.decode, context.encoding
 
     def of_cell(cell: bytes) -> bytes:
@@ -106,12 +103,12 @@ def _decoded(cell: bytes, encoding: str) -> Iterator[str]:
 
 
 def numbers(context: Context) -> Json:
-    """Numbers with the digits that the server sent; NaN and the infinities, which JSON has not, as strings."""
+    """Numbers with the digits that the server sent. NaN and infinities, which JSON lacks, become strings."""
     return Json(_number(context.decode), _of_ascii(_number(bytes.decode)))
 
 
 def large_numbers(context: Context) -> Json:
-    """As numbers, but as strings where the reader asked for it: the types that 53 bits do not hold."""
+    """Like numbers(), but strings if the context says so: for types that do not fit 53 bits."""
     exact = numbers(context)
     if context.numbers == "exact":
         return exact

@@ -1,6 +1,6 @@
-"""Floor 2, the kinds of text: what is sent in binary form is the text itself; also "char", xml and jsonpath.
+"""Text types, whose binary form is the text itself; also "char", xml and jsonpath.
 
-Sources: src/backend/utils/adt/varlena.c, char.c, xml.c, jsonpath.c. Knows nothing of other types.
+Sources: src/backend/utils/adt/varlena.c, char.c, xml.c, jsonpath.c.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _XML_DECLARATION = re.compile(
 
 
 def encoded(context: Context) -> BinaryText:
-    """Text in the stream's encoding, in which the server never has a NUL."""
+    """Text in the stream's encoding, without a NUL."""
     decode = context.decode
 
     def text(cell: bytes) -> str:
@@ -36,14 +36,14 @@ def label(context: Context) -> BinaryText:
 
     def text(cell: bytes) -> str:
         if not cell:
-            raise ValueError("an enum's label without a character")
+            raise ValueError("an empty enum label")
         return read(cell)
 
     return text
 
 
 def versioned(version: int) -> Callable[[Context], BinaryText]:
-    """Text behind a byte that says which version of the format it is (jsonb, jsonpath, ltree)."""
+    """Text after a byte with the version of the format (jsonb, jsonpath, ltree)."""
     first = bytes([version])
 
     def binary(context: Context) -> BinaryText:
@@ -60,7 +60,7 @@ def versioned(version: int) -> Callable[[Context], BinaryText]:
 
 
 def char_text(cell: bytes) -> str:
-    """One byte: NUL prints as nothing, what is not ASCII in octal (charout, PostgreSQL 16 and later)."""
+    """One byte: NUL is the empty string, bytes above 127 are octal (charout, PostgreSQL 16 and later)."""
     (value,) = cell
     if value == 0:
         return ""
@@ -68,7 +68,7 @@ def char_text(cell: bytes) -> str:
 
 
 def xml_binary(context: Context) -> BinaryText:
-    """The document; xml_send names the client's encoding in the declaration, xml_out leaves that out."""
+    """The document. xml_send puts the client's encoding in the declaration, xml_out omits it."""
     read = encoded(context)
 
     def text(cell: bytes) -> str:

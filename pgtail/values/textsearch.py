@@ -1,4 +1,4 @@
-"""Floor 2, tsvector and tsquery, whose binary forms carry the lexemes as text; knows nothing of other types.
+"""Tsvector and tsquery, whose binary forms contain the lexemes as text.
 
 Sources: src/backend/utils/adt/tsvector.c, tsquery.c.
 """
@@ -31,7 +31,7 @@ _short = struct.Struct(">H").unpack_from
 
 
 def tsvector(context: Context) -> BinaryText:
-    """The number of lexemes; of each its text and a NUL, the number of positions, the positions."""
+    """The number of lexemes; for each its text and a NUL, the number of positions, the positions."""
 
     def text(cell: bytes) -> str:
         return joined(_lexemes(cell, context.decode), " ", len(cell))
@@ -96,7 +96,7 @@ def tsquery(context: Context) -> BinaryText:
 
 
 def _item(cell: bytes, position: int, decode: Callable[[bytes], str]) -> tuple[_Item, int]:
-    """The item at `position`, and the place after it."""
+    """The item at `position`, and the position after it."""
     kind, value = cell[position], cell[position + 1]
     if kind == QI_VAL:
         prefix = {0: "", 1: "*"}[cell[position + 2]]
@@ -132,10 +132,10 @@ def _link(items: list[_Item]) -> None:
 
 
 def _infix(items: list[_Item]) -> str:
-    """The query as people write it, with the parentheses that tsquery.c's infix() sets."""
+    """The query in infix notation, with the same parentheses as infix() in tsquery.c."""
     _link(items)
     out: list[str] = []
-    # What is still to be written, last first: text, or (index, priority around it, right operand of a phrase).
+    # The items still to be written, last first: text, or (index, outer priority, right operand of a phrase).
     waiting: list[str | tuple[int, int, bool]] = [(0, -1, False)]
     while waiting:
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""Floor 2, uuid (src/backend/utils/adt/uuid.c); knows nothing of other types."""
+"""Uuid (src/backend/utils/adt/uuid.c)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pgtail.values.render import strings
 
 
 def uuid_text(cell: bytes) -> str:
-    """16 bytes, in the order in which they print."""
+    """16 bytes, in the order of their digits."""
     if len(cell) != 16:
         raise ValueError("uuid of another length")
     digits = cell.hex()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 
-from pgtail.wire.scalars import UNIX_EPOCH_OFFSET
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
 from tests.bench.live import Drain, Live
 
 COMMITS = 1000

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psycopg
 
+from pgtail.demo.installation import Installation, embedded_installations
+from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import ServerError
-from pgtail.server.embedded import EmbeddedServer
-from pgtail.server.installation import Installation, embedded_installations
 from tests.bench.workload import BASE_SLOT, WORK, Size, make_changes, settings
-from tests.servers import installations
+from tests.support.servers import installations
 
 _RUN = "run"
 _HIGHEST = {14: 2, 15: 3}

@@ -21,8 +21,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from pgtail.captures.dumps import record_dumps
-from pgtail.captures.recorder import Rotation
+from pgtail.capture.recorder import Rotation
+from pgtail.commands.convert import record_dumps
 from pgtail.errors import OptionError
 from pgtail.spark.session import check_installed
 from tests.bench.workload import WORK, Backlog
@@ -83,7 +83,7 @@ def on_spark(backlog: Backlog, console: Console) -> None:
 
 def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None]]:
     from pgtail.spark import changes
-    from pgtail.spark.update import Datasets
+    from pgtail.spark.datasets.update import Datasets
 
     out = WORK / "on_spark"
 

@@ -16,9 +16,9 @@ from typing import BinaryIO
 import psycopg
 from psycopg import pq
 
+from pgtail.demo.installation import Installation, embedded_installations
+from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import ServerError
-from pgtail.server.embedded import EmbeddedServer
-from pgtail.server.installation import Installation, embedded_installations
 
 HERE = Path(__file__).parent
 WORK = HERE / "work"

@@ -11,15 +11,15 @@ from typing import Any
 import click
 import pytest
 
+from pgtail.changes.redaction import MASK
 from pgtail.cli import COMMANDS, main
 from pgtail.cli.settings import SETTINGS, Configured, ConfiguredArgument, key_of, unset, variable
 from pgtail.outputs import OUTPUTS
-from pgtail.redaction import MASK
-from tests.corpus import capture
-from tests.decoding import Result, command, decode, here
-from tests.encode import begin, commit, insert, recvlogical, relation
-from tests.server.tailing import COMMAND
-from tests.servers import Database
+from tests.support.corpus import capture
+from tests.support.encode import begin, commit, insert, recvlogical, relation
+from tests.support.run import Result, command, decode, here
+from tests.support.servers import Database
+from tests.support.tail import COMMAND
 
 DUMP = recvlogical(
     relation(), relation(oid=200, name="other"), begin(), insert("1", "ada"), insert("2", "bob", oid=200)
@@ -141,7 +141,7 @@ def test_spark_refuses_where_values_are_to_be_masked(file: Path, tmp_path: Path)
     out = tmp_path / "out"
     result = here("spark", "changes", tmp_path, out)
     assert result.status == 2
-    assert f"{file}: redact: pgtail spark masks nothing" in result.stderr
+    assert f"{file}: redact: pgtail spark cannot mask values" in result.stderr
     assert not list(out.glob("**/*.parquet"))
     assert here("spark", "changes", "--help").status == 0
 
@@ -156,8 +156,8 @@ def test_spark_refuses_where_values_are_to_be_masked(file: Path, tmp_path: Path)
         ("colour = 1", "unknown key colour: did you mean color?"),
         ("xyzzy = 1", "unknown key xyzzy: there are dsn, slot, publication,"),
         ("slot = 5", "slot: expected a string, found an integer"),
-        ("max-rows = -1", "max-rows: expected a number from 0 on, found an integer"),
-        ("max-rows = true", "max-rows: expected a number from 0 on, found a boolean"),
+        ("max-rows = -1", "max-rows: expected a non-negative integer, found an integer"),
+        ("max-rows = true", "max-rows: expected a non-negative integer, found a boolean"),
         ("max-rows = 1.5", "found a float"),
         ("redact = [1]", "redact: expected a string or a list of strings, found an array"),
         ("redact-hash = 'yes'", "redact-hash: expected true or false, found a string"),
@@ -180,8 +180,8 @@ def test_a_wrong_file(file: Path, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("PGTAIL_MAX_ROWS", "ten", "PGTAIL_MAX_ROWS: expected a number from 0 on"),
-        ("PGTAIL_MAX_ROWS", "9" * 5000, "PGTAIL_MAX_ROWS: expected a number from 0 on"),
+        ("PGTAIL_MAX_ROWS", "ten", "PGTAIL_MAX_ROWS: expected a non-negative integer"),
+        ("PGTAIL_MAX_ROWS", "9" * 5000, "PGTAIL_MAX_ROWS: expected a non-negative integer"),
         ("PGTAIL_REDACT_HASH", "perhaps", "PGTAIL_REDACT_HASH: expected 1 or 0"),
         ("PGTAIL_OUTPUT", "xml", "PGTAIL_OUTPUT: 'xml' is not one of"),
         ("PGTAIL_CONFIG", "/no/such", "PGTAIL_CONFIG: there is no file /no/such"),
@@ -244,7 +244,7 @@ def test_config_shows_what_is_in_force_and_where_it_comes_from(file: Path) -> No
     assert "publication      -" in lines
     assert "ada" not in "".join(lines)
     assert [line.split()[0] for line in lines[1:]] == list(SETTINGS)
-    assert "nothing is called PGTAIL_SLOTT" in config(PGTAIL_SLOTT="x").stderr
+    assert "PGTAIL_SLOTT is not a setting" in config(PGTAIL_SLOTT="x").stderr
 
 
 @pytest.mark.parametrize(

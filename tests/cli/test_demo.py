@@ -1,4 +1,4 @@
-"""`pgtail demo` runs the main job on an embedded server, and leaves nothing behind."""
+"""`pgtail demo` shows the commands on an embedded server, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.limits import within
+from tests.support.run_process import started
+from tests.support.tail import PATIENCE
+
 DEMO = [sys.executable, "-m", "pgtail", "demo"]
 
 
 def test_demo_shows_tables_then_the_same_as_json() -> None:
-    run = subprocess.run(DEMO, capture_output=True, text=True, timeout=90, check=False)
+    run = subprocess.run(DEMO, capture_output=True, text=True, timeout=within(90), check=False)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     changes = [json.loads(line) for line in lines if line.startswith("{")]
@@ -29,18 +33,18 @@ def test_demo_shows_tables_then_the_same_as_json() -> None:
         assert shown in tables
     assert "\x1b" not in run.stdout
     ops = {change["op"] for change in changes}
-    assert ops == {"insert", "update", "delete", "message", "commit_prepared"}  # the sessions are left out
+    assert ops == {"insert", "update", "delete", "message", "commit_prepared"}  # sessions is excluded
     (moved,) = [change for change in changes if change.get("table") == "customers" and change["op"] == "update"]
     assert (moved["old"], moved["new"]["id"]) == ({"id": 2}, 3)
 
 
 def test_serve_ends_cleanly_with_ctrl_c() -> None:
-    demo = subprocess.Popen([*DEMO, "--serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert demo.stdout is not None
-    command = next(line for line in demo.stdout if "pgtail stream" in line)
-    directory = Path(command.split("host=")[1].split()[0])
-    assert directory.exists()
-    demo.send_signal(signal.SIGINT)
-    _, said = demo.communicate(timeout=30)
+    with started([*DEMO, "--serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        command = next(line for line in demo.stdout if "pgtail stream" in line)
+        directory = Path(command.split("host=")[1].split()[0])
+        assert directory.exists()
+        demo.send_signal(signal.SIGINT)
+        _, said = demo.communicate(timeout=within(PATIENCE))
     assert demo.returncode == 0, said
     assert not directory.exists()

@@ -1,4 +1,4 @@
-"""`pgtail doctor` from the outside: its exit status, its JSON, and how it lays out what it found."""
+"""`pgtail doctor` as users run it: its exit status, its JSON, and the layout of its report."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import pytest
 from rich.text import Text
 
 from pgtail.cli import main
-from pgtail.server.doctor import server
-from tests.server.running import lines, pgtail
-from tests.servers import Database
+from tests.support.run_process import lines, pgtail
+from tests.support.servers import Database
 
 
 @pytest.fixture
 def shop(newest_database: Database) -> Database:
     newest_database.execute("CREATE TABLE orders (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE orders")
     return newest_database
-
-
-def without_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the release were the newest: every one that tests run on has some bug."""
-    monkeypatch.setattr(server, "BUGS", ())
 
 
 def status(*arguments: str) -> int:
@@ -30,10 +24,7 @@ def status(*arguments: str) -> int:
     return ended.value.code
 
 
-def test_the_exit_status_is_the_severity(
-    shop: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    without_bugs(monkeypatch)
+def test_the_exit_status_is_the_severity(shop: Database, capfd: pytest.CaptureFixture[str]) -> None:
     assert status(shop.conninfo()) == 0
     shop.execute("CREATE PUBLICATION empty")
     assert status(shop.conninfo()) == 1
@@ -54,7 +45,7 @@ def test_the_json_has_a_line_for_each_finding(shop: Database) -> None:
         "severity": "problem",
         "text": f"database {shop.name} has no publication: pgoutput sends nothing without one",
         "subjects": [],
-        "cure": ["CREATE PUBLICATION some_name FOR TABLE some_table, another_table;"],
+        "cure": ["-- With the tables you want:", "CREATE PUBLICATION some_name FOR TABLE public.orders;"],
     }
     assert found["wal_level"]["severity"] == "ok"
 
@@ -67,7 +58,7 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     assert max(map(len, out.splitlines())) <= width
     assert "\x1b" not in out
     words = " ".join(out.split())
-    assert "● problem UPDATE and DELETE fail: published, and no usable replica identity" in words
+    assert "● problem UPDATE and DELETE fail: the tables are published, but have no usable replica identity" in words
     assert "public.bare_04 … and 7 more" in words
     assert "(-o json has them all)" in words
     assert out.splitlines()[-1].endswith("1 problem")
@@ -85,7 +76,7 @@ def test_a_cure_is_not_broken_inside_of_quotes(shop: Database) -> None:
     shop.execute('CREATE TABLE "Un ique" (id int NOT NULL UNIQUE)', 'ALTER PUBLICATION p ADD TABLE "Un ique"')
     out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", env={"COLUMNS": "80"}, status=2)
     statement = 'ALTER TABLE public."Un ique" REPLICA IDENTITY USING INDEX "Un ique_id_key";'
-    assert statement not in out, "it has no room on a line"
+    assert statement not in out, "it must be too long for a line"
     pasted = "\n".join(out.partition("ALTER TABLE")[1:]).partition(";")[0]
     shop.execute(pasted)
 

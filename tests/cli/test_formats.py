@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus import capture
-from tests.decoding import decode
-from tests.encode import begin, begin_prepare, commit, insert, lengths, prepare, recvlogical, relation
-from tests.server.tailing import stream, tailing
-from tests.servers import Database
+from tests.support.corpus import capture
+from tests.support.encode import begin, begin_prepare, commit, insert, lengths, prepare, recvlogical, relation
+from tests.support.run import decode
+from tests.support.servers import Database
+from tests.support.tail import stream, tailing
 
 CHANGES = recvlogical(relation(), begin(), insert("1", "a"), commit())
 
@@ -21,7 +21,7 @@ CHANGES = recvlogical(relation(), begin(), insert("1", "a"), commit())
     [
         (["--undo"], "--undo belongs to -o sql, not to json"),
         (["-o", "csv", "--wal2json", "include-xids"], "--wal2json belongs to -o wal2json and wal2json-v1, not to csv"),
-        (["-o", "wal2json", "--wal2json", "include-pk"], "--wal2json include-pk: pgoutput does not send that"),
+        (["-o", "wal2json", "--wal2json", "include-pk"], "--wal2json include-pk: pgoutput does not send this"),
         (["-o", "sql", "--source-name", "shop"], "--source-name belongs to -o debezium, not to sql"),
         (["--schema"], "--schema belongs to -o debezium, not to json"),
     ],
@@ -53,7 +53,7 @@ def test_options_reach_their_formats() -> None:
 def test_what_an_output_has_to_say_is_on_standard_error() -> None:
     found = decode("-o", "sql", "--undo", capture("Z_small", "p1").forms["walsender.bin"])
     assert found.status == 0
-    assert "pgtail: 4 changes cannot be undone: a comment stands in the place of each\n" in found.stderr
+    assert "pgtail: 4 changes cannot be undone; each is replaced by a comment\n" in found.stderr
     gid = lengths(relation(), begin_prepare(7, "\x1b[31m"), insert("1", "a"), prepare(7, "\x1b[31m"))
     found = decode("-o", "wal2json", "--input-format", "lengths", input=gid)
     assert "prepared transaction" in found.stderr
@@ -94,7 +94,7 @@ def test_a_slot_into_a_directory_once_and_again(shop: Database, tmp_path: Path) 
 
 def test_two_tables_in_one_csv_end_the_stream_with_the_reason(shop: Database) -> None:
     with tailing(shop, "-S", "s", "-P", "p", "--until", "now", "-o", "csv") as started:
-        assert "-o csv writes one table, here are public.a and public.b" in started.end(status=2)
+        assert "-o csv writes one table, not both public.a and public.b" in started.end(status=2)
     with tailing(shop, "-S", "s", "-P", "p", "--until", "now", "-o", "csv", "-t", "b") as started:
         started.end()
         assert [line.decode().rstrip().split(",")[-2:] for line in started.out[1:]] == [["3", "three"]]

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.corpus import capture, read
-from tests.encode import begin, insert, recvlogical, relation
+from tests.support.corpus import capture, read
+from tests.support.encode import begin, insert, recvlogical, relation
+from tests.support.limits import within
+from tests.support.run_process import started
 
 FORMS = {name: path for name, path in capture("Z_small", "p1").forms.items() if name != "walsender.bin"}
 RECV = FORMS["recv.bin"]
@@ -25,7 +27,7 @@ def inspect(*arguments: str | Path, stdin: bytes | None = None, width: int = 120
     """Run the command as a user would."""
     command = [sys.executable, "-c", "from pgtail.cli import main; main()", "inspect", *map(str, arguments)]
     environment = {"COLUMNS": str(width), "PATH": ""}
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment, timeout=60)
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment, timeout=within(60))
 
 
 def lines(*arguments: str | Path) -> list[Any]:
@@ -139,7 +141,7 @@ def test_a_filter_on_values_that_were_not_sent_says_so() -> None:
 def test_colors_are_on_request() -> None:
     plain = inspect(RECV)
     assert b"\x1b" not in plain.stdout
-    assert b"\x1b[1;34m" in inspect(RECV, "--color", "always").stdout
+    assert b"\x1b[1;94m" in inspect(RECV, "--color", "always").stdout
 
 
 def test_output_goes_to_a_file(tmp_path: Path) -> None:
@@ -152,11 +154,11 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--message", "x"], "expected a number such as 7"),
-        (["--offset", "x"], "expected a byte's offset such as 1043"),
+        (["--offset", "x"], "expected a byte offset such as 1043"),
         (["--kind", "x"], "expected one of Begin, "),
-        (["--lsn", "12"], "expected a log position such as"),
+        (["--lsn", "12"], "expected an LSN such as"),
         (["--op", "x"], "expected one of insert, "),
-        (["--encoding", "x"], "--encoding x: no encoding"),
+        (["--encoding", "x"], "--encoding x: PostgreSQL has no such encoding"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], complaint: str) -> None:
@@ -188,7 +190,7 @@ def test_a_damaged_message_shows_its_good_fields_and_the_bad_byte(tmp_path: Path
         "  68  4e                       tuple kind             Byte1        'N'  the new row",
         "  69  00 02                    new number of columns  Int16        2",
     ]
-    assert bad == "  71  58                       ✗ id kind" + 27 * " " + "'X' where 't', 'b', 'n' or 'u' should stand"
+    assert bad == "  71  58                       ✗ id kind" + 27 * " " + "'X' where 't', 'b', 'n' or 'u' was expected"
     assert end == ""
     assert b"byte 71: Insert.new[0] kind: 'X' where" in ran.stderr
 
@@ -252,13 +254,13 @@ def test_nothing_of_a_file_that_is_none_is_shown(tmp_path: Path) -> None:
 def test_a_closed_pipe_is_quiet() -> None:
     command = [sys.executable, "-c", "from pgtail.cli import main; main()", "inspect", "--max-bytes", "0"]
     big = capture("A_big", "p1_msg").forms["walsender.bin"]
-    with subprocess.Popen([*command, str(big)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started([*command, str(big)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 0
+        assert process.wait(within(30)) == 0
 
 
 def test_a_message_with_a_wrong_byte_behind_it_is_shown_once(tmp_path: Path) -> None:
@@ -267,4 +269,4 @@ def test_a_message_with_a_wrong_byte_behind_it_is_shown_once(tmp_path: Path) -> 
     ran = inspect("--input-format", "recvlogical", path)
     assert ran.returncode == 1
     assert ran.stdout.count(b" Insert ") == 1
-    assert b"byte 85: Insert: byte 0x58 where the newline behind the message should stand" in ran.stderr
+    assert b"byte 85: Insert: byte 0x58 instead of the newline after the message" in ran.stderr

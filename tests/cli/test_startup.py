@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.cli import SUMMARIES, main
-from tests.corpus import capture
+from tests.support.corpus import capture
 
 PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
 RECV = capture("Z_small", "p1").forms["recv.bin"]
@@ -65,7 +65,7 @@ def test_json_loads_no_tables() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("{")
-    assert not {"rich", "pgtail.outputs.template", "pgtail.stats.gather"} & set(run.stderr.split())
+    assert not {"rich", "pgtail.outputs.template", "pgtail.stats.collect"} & set(run.stderr.split())
 
 
 @pytest.mark.parametrize("module", SUMMARIES)

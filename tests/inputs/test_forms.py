@@ -1,4 +1,4 @@
-"""Every form is recognised by its content and gives the same messages, whole, in pieces, and inside gzip."""
+"""Every form is recognised by its content and yields the same messages: at once, in pieces, and gzipped."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.inputs import INPUTS, Source, open_input
-from pgtail.wire.decoder import AnyFrame, Decoder
-from pgtail.wire.stream import StreamAbort
-from pgtail.wire.walsender import Keepalive
-from tests.corpus import Capture, capture, captures
-from tests.inputs.forms import BINARY, FORMS, bare_lengths, gzipped, messages_of, read_bytes, read_path, read_pipe
+from pgtail.pgoutput.decoder import AnyFrame, Decoder
+from pgtail.pgoutput.streaming import StreamAbort
+from pgtail.pgoutput.walsender import Keepalive
+from tests.support.corpus import Capture, capture, captures
+from tests.support.forms import BINARY, FORMS, bare_lengths, gzipped, messages_of, read_bytes, read_path, read_pipe
 
 SOME = [
     capture("Z_small", "p1"),
@@ -31,14 +31,14 @@ NAMES = {
     "peek.csv": "csv",
     "peek_dataonly.hex": "hex",
 }
-"""What each recorded form is; all others are psql's."""
+"""The form of each recorded file; all others are psql."""
 
 THE_FILES_OWN = [form for form in FORMS if form != "pcap"]
-"""The forms whose offsets are the file's: a packet capture's are those of the stream in it (test_pcap.py)."""
+"""The forms with offsets of the file; those of a packet capture are offsets of its stream (test_pcap.py)."""
 
 
 def expected(capture: Capture) -> list[AnyFrame]:
-    """The messages by the decoder alone."""
+    """The messages as the decoder reads them, without an input."""
     decoder = Decoder()
     return [decoder.message(message, 0, len(message)) for _, message in messages_of(capture)]
 
@@ -64,7 +64,7 @@ def test_the_same_messages(found: Capture, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", THE_FILES_OWN)
-def test_offsets_are_where_the_messages_stand(form: str) -> None:
+def test_offsets_of_messages(form: str) -> None:
     found = capture("D_twophase", "p3_2pc_stream")
     data = FORMS[form](found)
     decoded = [one for one in read_bytes(data).decoded if not isinstance(one[0], Keepalive)]
@@ -79,7 +79,7 @@ def test_offsets_are_where_the_messages_stand(form: str) -> None:
 
 @pytest.mark.parametrize("found", captures(), ids=str)
 def test_recorded_forms(found: Capture) -> None:
-    """Each recorded form is what it is, and has the numbers of messages that were counted when it was recorded."""
+    """Each recorded form is recognised, and has the number of messages counted when it was recorded."""
     counted = f"{found.name}.counts.json"
     counts = found.scenario.json(counted)["messages"] if found.scenario.has(counted) else {}
     for form, path in found.forms.items():
@@ -101,7 +101,7 @@ def test_lengths_before_bare_messages() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("piece", [1, 7, 4096])
 def test_pipes_in_pieces(form: str, piece: int) -> None:
-    """However the bytes come, they say the same."""
+    """Any division of the bytes yields the same messages."""
     found = capture("Z_small", "p1") if piece < 4096 else capture("E_parallel", "p4_on")
     data = FORMS[form](found)
     assert read_pipe(data, piece) == read_bytes(data)
@@ -119,7 +119,7 @@ def test_inside_gzip(form: str, members: int) -> None:
 
 @pytest.mark.parametrize("form", THE_FILES_OWN)
 def test_a_source_that_starts_in_the_middle(form: str) -> None:
-    """At each message of a stream of many segments, inside and outside of them."""
+    """Start at each message of a stream with many segments, inside and outside of them."""
     data = FORMS[form](capture("C_stream", "p2_stream_msg"))
     whole = read_bytes(data)
     before = {"copydata": 5, "pgcap": 5, "lengths": 4}.get(form, 0)
@@ -139,7 +139,7 @@ def test_a_source_that_starts_in_the_middle(form: str) -> None:
 
 
 def test_rotated_files_are_one_stream() -> None:
-    """What pg_recvlogical wrote on after SIGHUP has no Relation of its own: the decoder's state goes on."""
+    """A file that pg_recvlogical began after SIGHUP has no Relation: the decoder keeps those of the file before."""
     whole, decoder = capture("G_rotate", "p1"), Decoder()
     parts = sorted(whole.scenario.folder.glob("p1.recv.part*"))
     assert len(parts) == 3
@@ -148,7 +148,7 @@ def test_rotated_files_are_one_stream() -> None:
 
 
 def test_a_parallel_stream_needs_no_option_in_recvlogical() -> None:
-    """Only what follows tells the length of a Stream Abort."""
+    """The length of a Stream Abort depends on what follows."""
     for name in ("p4_parallel", "p4_on"):
         found = capture("E_parallel", name)
         aborts = [one for one in read_bytes(FORMS["recvlogical"](found)).messages if isinstance(one, StreamAbort)]
@@ -178,7 +178,7 @@ def test_a_result_without_rows(text: str) -> None:
 
 
 def test_what_surrounds_the_rows() -> None:
-    """A whole session: other results, command tags, chat, several headers, Windows line ends, a byte order mark."""
+    """A whole psql session: other results, command tags, several headers, Windows line ends, a byte order mark."""
     row = "0/5CE2DD0 | 1348 | \\x420000000005ce2f30000303bb3a7efa4200000544"
     session = f"""Timing is on.
 SET
@@ -222,7 +222,7 @@ def test_there_is_no_such_form(tmp_path: pytest.TempPathFactory) -> None:
     [b"hello\n", b"45\n46\n", b"PGDMP\1\2\3" + bytes(100), "lsn".encode("utf-16"), bytes(100_000), b"\n" * 1000],
     ids=repr,
 )
-def test_what_is_no_dump(data: bytes) -> None:
+def test_other_files_are_no_dumps(data: bytes) -> None:
     reading = read_bytes(data)
     assert reading.decoded == []
     assert reading.error is not None

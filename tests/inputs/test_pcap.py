@@ -1,4 +1,4 @@
-"""Packet captures: made from what real servers sent, and recorded from real connections through a proxy."""
+"""Packet captures made from what real servers sent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 
 from pgtail.errors import InputError
 from tests.cli.test_decode import PROGRAM
-from tests.corpus import capture
-from tests.decoding import command, decode
-from tests.inputs.forms import FORMS, Reading, copydata, read_bytes, server_message
-from tests.inputs.pcaps import CLIENT, LINKS, RST, SERVER, Link, Packet, pcap, pcapng, segments
+from tests.support.corpus import capture
+from tests.support.forms import FORMS, Reading, copydata, read_bytes, server_message
+from tests.support.limits import within
+from tests.support.pcaps import CLIENT, LINKS, RST, SERVER, Link, Packet, pcap, pcapng, segments
+from tests.support.run import command, decode
 
 SMALL, DML, STREAMED = capture("Z_small", "p1"), capture("A_dml", "p1"), capture("C_stream", "p2_stream_msg")
 OTHER_CLIENT = ("127.0.0.1", 45999)
@@ -24,7 +25,7 @@ LOGIN = server_message("R", bytes(4)) + server_message("S", b"server_version\x00
 
 
 def copy_both(name: str = "A_dml") -> bytes:
-    """A server's side from its first byte on: authentication, parameters, replication."""
+    """What a server sends on a connection: authentication, parameters, replication."""
     return LOGIN + copydata(capture(name, "p1"))
 
 
@@ -47,7 +48,7 @@ def test_every_link_and_both_formats(link: Link, six: bool) -> None:
         assert lines_of(data) == DML_LINES
 
 
-def test_interfaces_with_links_of_their_own_and_files_one_behind_another() -> None:
+def test_interfaces_with_their_own_links_and_concatenated_files() -> None:
     packets = list(segments(copy_both()))
     half = len(packets) // 2
     assert lines_of(pcapng(packets, links=["ethernet", "cooked2", "null"])) == DML_LINES
@@ -67,7 +68,7 @@ def test_files_of_the_other_byte_order() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_packets_late_twice_and_cut_anew(seed: int) -> None:
+def test_packets_late_repeated_and_split_differently(seed: int) -> None:
     chance, stream = random.Random(seed), copy_both()
     packets = [*segments(stream, 500, first=(1 << 32) - 5000)]
     again = [*segments(stream, 700, first=(1 << 32) - 5000, open_=False, close=False)]
@@ -82,7 +83,7 @@ def test_packets_late_twice_and_cut_anew(seed: int) -> None:
     assert lines_of(pcapng([syn, *mixed])) == DML_LINES
 
 
-def test_both_directions_and_other_connections_lie_between() -> None:
+def test_both_directions_and_other_connections_interleaved() -> None:
     login = struct.pack(">IIII", 16, 0x30000, 0, 0) + server_message("p", b"secret\0")
     status = server_message("d", b"r" + bytes(33))
     there = [*segments(copy_both(), 900)]
@@ -184,7 +185,7 @@ def test_offsets_are_those_of_the_stream() -> None:
         assert stream[start + one[2] : start + one[2] + 1] in b"wk"
 
 
-# -- what is no replication stream ------------------------------------------------------------------------------------
+# -- no replication stream ---------------------------------------------------------------------------------------------
 
 
 def said(data: bytes) -> str:
@@ -193,7 +194,7 @@ def said(data: bytes) -> str:
     return result.stderr
 
 
-def test_other_plugins_and_physical_replication_are_told() -> None:
+def test_other_plugins_and_physical_replication_are_reported() -> None:
     head = LOGIN + server_message("W", b"\0\0\0")
     keepalive = server_message("d", b"k" + bytes(17))
     for data in (b"BEGIN 743", b"table public.t: INSERT: id[integer]:1", b'{"action":"B"}', bytes(range(256)) * 30):
@@ -202,19 +203,19 @@ def test_other_plugins_and_physical_replication_are_told() -> None:
         assert "127.0.0.1:5432: replication that is not pgoutput's (physical, or another plugin)" in words, data
 
 
-def test_tls_is_told_from_its_start_and_from_the_middle() -> None:
+def test_tls_is_recognised_from_its_start_and_from_the_middle() -> None:
     record = b"\x17\x03\x03\x01\x00" + bytes(256)
     for stream, open_ in ((b"S\x16\x03\x03\0\x30" + bytes(48) + record * 9, True), (record * 9, False)):
         words = said(pcap(segments(stream, open_=open_)))
         assert "127.0.0.1:5432: encrypted (TLS), which cannot be read" in words
 
 
-def test_a_capture_of_nothing_to_do_with_it() -> None:
+def test_a_capture_without_postgresql() -> None:
     assert "no replication stream in these 0 packets of 0 connections" in said(pcapng([]))
     assert "of 1 connections" in said(pcap(segments(b"HTTP/1.1 200 OK\r\n" * 99, source=("10.0.0.1", 80))))
 
 
-def test_an_answer_that_there_is_no_encryption_is_passed_over() -> None:
+def test_a_refusal_of_encryption_is_skipped() -> None:
     assert lines_of(pcap(segments(b"N" + copy_both()))) == DML_LINES
     assert lines_of(pcap(segments(b"NN" + copy_both("Z_small"), 1))) == SMALL_LINES
     notice = server_message("N", b"SNOTICE\0Mhello\0\0")
@@ -235,7 +236,7 @@ def test_noise_gives_only_documented_errors(seed: int) -> None:
     decode("--input-format", "pcap", input=bytes(data[:4]) + chance.randbytes(2000))
 
 
-def test_without_dpkt_it_is_said_how_to_get_it(tmp_path: Path) -> None:
+def test_without_dpkt_the_error_says_how_to_install_it(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap(segments(copy_both())))
     code = "import sys; sys.modules['dpkt'] = None; from pgtail.cli import main; main()"
@@ -258,7 +259,7 @@ def test_a_live_capture_is_read_as_it_comes() -> None:
     process = subprocess.Popen([*PROGRAM, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
-    timer = threading.Timer(30, process.kill)
+    timer = threading.Timer(within(30), process.kill)
     timer.start()
     try:
         process.stdin.write(data[:-200])
@@ -267,7 +268,7 @@ def test_a_live_capture_is_read_as_it_comes() -> None:
         process.stdin.write(data[-200:])
         process.stdin.close()
         assert process.stdout.read().splitlines() == SMALL_LINES[1:]
-        assert process.wait(30) == 0
+        assert process.wait(within(30)) == 0
     finally:
         timer.cancel()
         process.kill()

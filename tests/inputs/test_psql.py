@@ -1,4 +1,4 @@
-"""What psql and COPY really print, in every layout and encoding: all of it gives the messages that went in."""
+"""Real output of psql and COPY, in every layout and encoding, yields the original messages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgtail.server.embedded import EmbeddedServer
-from tests import encode
-from tests.corpus import capture
-from tests.inputs.forms import messages_of, read_bytes
-from tests.servers import Database, fresh_database
+from pgtail.demo.server import EmbeddedServer
+from tests.support import encode
+from tests.support.corpus import capture
+from tests.support.forms import messages_of, read_bytes
+from tests.support.servers import Database, fresh_database
 
 DATA = {
     "hex": "data",
@@ -20,7 +20,7 @@ DATA = {
     "bare": "encode(data, 'hex') AS data",
     "base64": "encode(data, 'base64') AS data",
 }
-"""How the data is asked for; hex and escape are what bytea_output says."""
+"""SQL expressions for the data; hex and escape are values of bytea_output."""
 
 LAYOUTS = {
     "aligned": [],
@@ -125,7 +125,7 @@ def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
     for columns in COLUMNS.values():
         query = f"SELECT {columns.format(DATA[encoding])} FROM peeked ORDER BY n"
         text = printed.psql(*LAYOUTS[layout], "-c", query, output=output_of(encoding))
-        # Without quotes it is no CSV, though it looks like one: the user has to say so.
+        # Without quotes it is not CSV but looks like it: the user has to name the form.
         forced = "psql" if (layout, encoding) == ("semicolons", "escape") else None
         check(text, lsns="lsn" in columns, note=query, format=forced)
 

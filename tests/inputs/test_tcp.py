@@ -1,4 +1,4 @@
-"""A direction of a connection is put together from whatever segments there are, and what is missing is told."""
+"""Reassembly of one direction of a connection from any segments; missing bytes are reported."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgtail.inputs.tcp import MOST_WAITING, Flow, Missing, Piece
+from pgtail.inputs.pcap.tcp import MOST_WAITING, Flow, Missing, Piece
 
 DATA = bytes(range(256)) * 40
 
 
-def taken(flow: Flow, segments: list[tuple[int, bytes]], *, last: int | None = None) -> list[Piece]:
+def pieces_of(flow: Flow, segments: list[tuple[int, bytes]], *, last: int | None = None) -> list[Piece]:
     pieces: list[Piece] = []
     for number, data in segments:
         pieces += flow.segment(number & 0xFFFFFFFF, data, last=last is not None and number + len(data) == last)
@@ -22,7 +22,7 @@ def taken(flow: Flow, segments: list[tuple[int, bytes]], *, last: int | None = N
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(0, (1 << 32) - 1), st.integers(1, 900))
 def test_every_order_and_every_cut_gives_the_same_bytes(data: st.DataObject, first: int, most: int) -> None:
-    """Segments in any order, twice, and cut anew with overlaps."""
+    """Segments in any order, repeated, and split differently with overlaps."""
     chance = random.Random(data.draw(st.integers()))
     segments, start = [], 0
     while start < len(DATA):
@@ -31,21 +31,21 @@ def test_every_order_and_every_cut_gives_the_same_bytes(data: st.DataObject, fir
         segments.append((first + start - back, DATA[start - back : start + size]))
         start += size
     segments += chance.sample(segments, len(segments) // 3)
-    # Near their places, as packets are that overtake each other; the first one stays, for it says where all begins.
+    # Packets overtake each other by a few places only. The first one stays: it has the first sequence number.
     segments[1:] = [segment for _, segment in sorted((i + chance.uniform(0, 8), s) for i, s in enumerate(segments[1:]))]
-    pieces = taken(Flow(first), segments)
+    pieces = pieces_of(Flow(first), segments)
     assert all(isinstance(piece, bytes) for piece in pieces)
     assert b"".join([piece for piece in pieces if isinstance(piece, bytes)]) == DATA
 
 
 @given(st.lists(st.booleans(), min_size=10, max_size=60), st.booleans())
-def test_what_was_not_captured_is_missing_in_its_place(there: list[bool], reordered: bool) -> None:
+def test_bytes_that_were_not_captured_are_reported_where_they_are_missing(there: list[bool], reordered: bool) -> None:
     segments = [(7 + 100 * i, DATA[100 * i : 100 * i + 100]) for i, seen in enumerate(there) if seen]
     if reordered:
         segments.sort(key=lambda segment: segment[0] ^ 256)
     end = 7 + 100 * len(there)
     position, missing = 0, 0
-    for piece in taken(Flow(7), [*segments, (end, b"")], last=end):
+    for piece in pieces_of(Flow(7), [*segments, (end, b"")], last=end):
         if isinstance(piece, Missing):
             assert not any(there[position // 100 : (position + piece.size) // 100])
             position += piece.size
@@ -57,7 +57,7 @@ def test_what_was_not_captured_is_missing_in_its_place(there: list[bool], reorde
     assert missing == 100 * there.count(False)
 
 
-def test_a_hole_is_given_up_when_too_much_waits_for_it() -> None:
+def test_missing_bytes_are_given_up_when_too_much_waits() -> None:
     flow, megabyte = Flow(0), bytes(1 << 20)
     pieces: list[Piece] = []
     number = 0

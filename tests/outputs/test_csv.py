@@ -1,4 +1,4 @@
-"""CSV: read back by PostgreSQL's COPY it is the rows again; one table, or a file for each in a directory."""
+"""`-o csv`: COPY reads the same rows back; one table, or a directory with a file for each."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.cli.directory import DirectorySink
+from pgtail.commands.sinks import DirectorySink
 from pgtail.errors import OptionError, OutputError
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.csv import OWN, Csv
-from tests.corpus import capture
-from tests.decoding import decode
-from tests.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
-from tests.rendering import render
-from tests.servers import Database
+from tests.support.corpus import capture
+from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
+from tests.support.render import render
+from tests.support.run import decode
+from tests.support.servers import Database
 
 TABLE = relation(columns=(("id", 23), ("v", 25), ('é "x"', 25)))
 HEADER = '_op,_xid,_commit_lsn,_commit_ts,_seq,_not_sent,_undecoded,id,v,"é ""x"""'
@@ -45,7 +45,7 @@ def test_each_change_is_a_line() -> None:
 
 
 def test_copy_reads_it_and_finds_the_same_rows(newest_database: Database) -> None:
-    """All that text can be, through COPY ... (FORMAT csv, HEADER)."""
+    """All kinds of text, through COPY ... (FORMAT csv, HEADER)."""
     texts = [
         "",
         " ",
@@ -78,13 +78,13 @@ def test_copy_reads_it_and_finds_the_same_rows(newest_database: Database) -> Non
 
 
 def test_two_tables_or_other_columns_need_a_directory() -> None:
-    with pytest.raises(OptionError, match=r"here are public.t and public.u: -t picks one, -f DIR/ writes a file"):
+    with pytest.raises(OptionError, match=r"not both public.t and public.u: -t selects one, -f DIR/ writes a file"):
         render(TABLE, relation(101, "u"), begin(), insert("1", "a", "b"), insert("1", "a", oid=101), output="csv")
     with pytest.raises(OptionError, match=r"the columns of public.t changed here; -f DIR/"):
         render(TABLE, begin(), insert("1", "a", "b"), relation(), insert("1", "a"), output="csv")
 
 
-def test_what_cannot_be_read_is_named_and_messages_are_told() -> None:
+def test_undecoded_columns_are_named_and_messages_are_reported() -> None:
     told: list[str] = []
     bad = (relation(columns=(("id", 23), ("b", 17))), begin(), insert("1", b"\0\1"), insert(b"\0", "x"), message(b"m"))
     found = render(*bad, commit(), output="csv", tell=told.append).lines
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_named_and_messages_are_told() -> None:
         'insert,7,0/100,2000-01-01 00:00:00+00,1,,,1,"\\x0001"',
         'insert,7,0/100,2000-01-01 00:00:00+00,2,,{id},"\\x00",x',
     ]
-    assert told == ["1 logical message was left out: they have no table"]
+    assert told == ["left out 1 logical message: they have no table"]
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -112,10 +112,10 @@ def test_a_directory_gets_a_file_for_each_version_of_each_table(tmp_path: Path) 
     assert [row[7:] for row in csv.reader(io.StringIO(shown["public.t.csv"]))][1:] == [["1", "a", "b"], ["4", "e", "f"]]
     again = decode("-o", "csv", "-f", f"{tmp_path}/out/", input=lengths(*messages))
     assert again.status == 4
-    assert "pgtail decode writes into an empty directory" in again.stderr
+    assert "pgtail decode writes to an empty directory" in again.stderr
 
 
-def test_a_directory_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_directory_is_appended_to(tmp_path: Path) -> None:
     for header, row in ((b"a\n", b"1\n"), (b"a\n", b"2"), (b"b\n", b"3\n"), (b"a\n", b"4\n")):
         sink = DirectorySink(f"{tmp_path}/", append=True)
         sink.open(("t",), header).write(row)
@@ -132,16 +132,36 @@ def test_a_capture_in_a_directory_has_every_change(tmp_path: Path) -> None:
     assert sorted(found) == sorted((one["commit_lsn"], one["seq"], one["op"]) for one in wanted)
 
 
-def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_write_errors_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OutputError, match="file/: "):
         DirectorySink(f"{tmp_path}/file/", append=False)
     sink = DirectorySink(f"{tmp_path}/", append=True)
     output = Csv(sink, OutputOptions(open_file=sink.open))
     output.finish()
-    with pytest.raises(OutputError, match="File name too long"):
-        sink.open(("x" * 300,), b"")
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(OutputError, match="Is a directory"):
+        sink.open(("x",), b"")
 
 
 def test_own_columns_come_first() -> None:
     assert HEADER.startswith(",".join(OWN))
+
+
+def test_names_that_are_too_long_for_a_file_stay_apart(tmp_path: Path) -> None:
+    """Each escaped name is longer than 255 bytes, and they differ only in the part that is cut off."""
+    names = [f"{letter * size}{end}" for letter, size in ((".", 63), ("é", 127), ("%", 85)) for end in ("a", "b")]
+    messages = [relation(100 + i, name, schema=name) for i, name in enumerate(names)]
+    rows = [insert("1", name, oid=100 + i) for i, name in enumerate(names)]
+    changed = relation(100, names[0], [("id", 23)], schema=names[0])
+    data = lengths(*messages, begin(), *rows, changed, insert("2", oid=100), insert("1", "x", oid=101), commit())
+    result = decode("-o", "csv", "-f", f"{tmp_path}/", input=data)
+    assert (result.status, result.stderr) == (0, "")
+    files = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert len(files) == len(names) + 1
+    assert all(240 < len(name.encode()) <= 255 for name in files)
+    for name in names:
+        assert sum([f",{name}\n" in text for text in files.values()]) == 1
+    again = decode("-o", "csv", "-f", f"{tmp_path}/other/", input=data)
+    assert again.status == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "other").iterdir()} == files

@@ -18,27 +18,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.outputs import debezium_times as times
-from pgtail.outputs.debezium_values import UNAVAILABLE, converter
-from pgtail.relations import Column
+from pgtail.changes.relations import Column
+from pgtail.outputs.debezium import times
+from pgtail.outputs.debezium.values import UNAVAILABLE, converter
 from pgtail.values import Types
 from pgtail.values.arraytext import NotAnArray
-from tests.corpus import capture
-from tests.encode import (
-    UNCHANGED,
-    begin,
-    commit,
-    delete,
-    insert,
-    message,
-    relation,
-    truncate,
-    update,
-)
-from tests.outputs.workload import pinned
-from tests.rendering import render
-from tests.servers import Database
-from tests.values.samples import SAMPLES
+from tests.support.corpus import capture
+from tests.support.encode import UNCHANGED, begin, commit, delete, insert, message, relation, truncate, update
+from tests.support.render import render
+from tests.support.samples import SAMPLES
+from tests.support.servers import Database
+from tests.support.workload import pinned
 
 Json = dict[str, Any]
 
@@ -55,7 +45,7 @@ ANNE = ("1", "Anne", "Kretchmar", "annek@noanswer.org")
 
 
 def events(*messages: bytes, **options: Any) -> list[Json]:
-    """Of a transaction of these messages, as the documentation's server would write them."""
+    """The events of a transaction with these messages, at the time of the documentation's events."""
     options = {"source_name": "PostgreSQL_server", "database": "postgres", **options}
     changes = (CUSTOMERS, begin(555, 24023128, AT - EPOCH), *messages, commit(24023128, 24023200, AT - EPOCH))
     return render(*changes, output="debezium", lsn=24023128, **options).objects
@@ -111,7 +101,7 @@ def test_the_documented_message_events() -> None:
     assert known(inside) == {"source": {**SOURCE, **nowhere}, **said}
     assert known(alone)["message"] == {"prefix": "foo", "content": "YmFy"}
     assert alone["source"]["txId"] is None
-    assert alone["source"]["ts_ms"] > AT // 1000  # now: such a message has no time
+    assert alone["source"]["ts_ms"] > AT // 1000  # the current time: such a message has none
 
 
 def test_an_update_of_the_primary_key_is_a_delete_and_a_create() -> None:
@@ -121,7 +111,7 @@ def test_an_update_of_the_primary_key_is_a_delete_and_a_create() -> None:
     # A key that was sent but is the same is an ordinary update.
     [same] = events(update(ANNE, ("1", None, None, None)))
     assert (same["op"], same["before"]) == ("u", {"id": 1})
-    # So is one of a TOASTed key: the old one is sent, and not sent anew.
+    # So is one of a TOASTed key: the old key is sent, and the new one is unchanged.
     [toasted] = events(update((UNCHANGED, *ANNE[1:]), ("1", None, None, None)))
     assert (toasted["op"], toasted["before"], toasted["after"]) == ("u", {"id": 1}, AFTER)
 
@@ -191,7 +181,7 @@ def test_every_event_is_what_its_schema_says(scenario: str) -> None:
 
 
 def timeless(event: Json) -> Json:
-    """Without the time of processing, which a message that is not transactional also has as its own."""
+    """An event without the times of processing, which are also the time of a non-transactional message."""
     source = {key: value for key, value in event.get("source", {}).items() if not key.startswith("ts_")}
     return {**{key: value for key, value in event.items() if key not in ("ts_ms", "ts_us", "ts_ns")}, "source": source}
 
@@ -209,7 +199,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def check(schema: Json, value: Any) -> None:
-    """Whether Kafka Connect's JsonConverter could read a value of this schema. What is absent is null to it."""
+    """Whether Kafka Connect's JsonConverter can read a value of this schema; absent keys are null."""
     if value is None:
         assert schema["optional"], schema
     elif schema["type"] == "struct":
@@ -365,7 +355,7 @@ def test_numeric_of_any_length_and_scale() -> None:
     assert value("numeric", "NaN", numbers="string") == "NAN"
 
 
-def test_what_has_no_form_is_null_and_said() -> None:
+def test_a_value_without_a_debezium_form_is_null_and_undecoded() -> None:
     special = relation(columns=(("id", 23), ("n", 1700), ("d", 1082), ("a", 1007), ("b", 25)))
     [found] = events(special, insert("1", "NaN", "infinity", "[0:1]={1,2}", "fine"))
     assert found["after"] == {"id": 1, "n": None, "d": None, "a": None, "b": "fine"}
@@ -416,7 +406,7 @@ def test_timestamps_are_pythons(when: datetime) -> None:
 
 
 def test_dates_and_times_are_the_servers(newest_database: Database) -> None:
-    """Also before Christ, and in years that Python does not have."""
+    """Also BC, and years that Python does not support."""
     checks = {
         "date": ("(x::date - date '1970-01-01')::text", times.date_days),
         "timestamp": ("(extract(epoch FROM x::timestamp) * 1000000)::numeric(30)::text", times.timestamp_micros),

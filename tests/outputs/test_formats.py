@@ -1,4 +1,4 @@
-"""What holds for every format that others read: over the captures, in text and in binary form, and after damage."""
+"""Tests of all machine-readable formats: on the captures, in text and in binary form, and after damage."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgtail.assembler import Assembler
-from pgtail.cli.directory import DirectorySink
+from pgtail.changes.assembler import Assembler
+from pgtail.commands.sinks import DirectorySink
 from pgtail.errors import InputError
 from pgtail.outputs import open_output
 from pgtail.outputs.base import OutputOptions
-from pgtail.pipeline import Pipeline
+from pgtail.pgoutput.decoder import Decoder
+from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
-from pgtail.wire.decoder import Decoder
-from tests.corpus import Capture, capture, captures
-from tests.rendering import Sink
+from tests.support.corpus import Capture, capture, captures
+from tests.support.render import Sink
 
 FORMATS: dict[str, dict[str, Any]] = {
     "wal2json": {},
@@ -37,7 +37,7 @@ SHOWN = [one for one in captures() if one.scenario.version == "pg16" and one.sce
 def written(
     format_: str, frames: list[bytes], folder: Path, *, encoding: str = "utf-8", damaged: bool = False
 ) -> bytes:
-    """Frames in a format; csv in a directory, file after file."""
+    """Frames written in a format; for csv the files of a directory, one after another."""
     sink, directory = Sink(), DirectorySink(str(folder), append=True)
     options = OutputOptions(open_file=directory.open, **FORMATS[format_])
     decoder, assembler = Decoder(encoding=encoding), Assembler(Types(encoding=encoding))

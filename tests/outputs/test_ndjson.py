@@ -1,4 +1,4 @@
-"""The JSON contract, to the letter: whole lines, written by hand from the design's words."""
+"""`-o json`: whole lines, written by hand from the documentation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pgtail.filters import Filter
-from tests.encode import (
+from pgtail.changes.filters import Filter
+from tests.support.encode import (
     INT4,
     STREAM_STOP,
     TEXT,
@@ -31,7 +31,7 @@ from tests.encode import (
     type_,
     update,
 )
-from tests.rendering import all_ways, render
+from tests.support.render import all_ways, render
 
 INT8, BOOL, NUMERIC, FLOAT8, JSON_, TEXTS, OID, INT4S, BYTEA = 20, 16, 1700, 701, 114, 1009, 26, 1007, 17
 
@@ -42,7 +42,7 @@ COMMIT_TIME = 848_527_605_299_778
 
 
 def lines(*messages: bytes, **options: Any) -> list[str]:
-    """The lines about what stands in a transaction, described as the table t(id, v)."""
+    """The lines of changes of the table t(id, v) in a transaction."""
     return all_ways(relation(), begin(), *messages, commit(), **options).lines
 
 

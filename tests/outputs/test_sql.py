@@ -1,4 +1,4 @@
-"""`sql` and its inverse, run on a real second database: equal tables afterwards, and the original ones again."""
+"""`-o sql` and its inverse, run on a second database: they give equal tables, and the original ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from pgtail.outputs.escape import quoted
-from pgtail.outputs.sql_stack import Stack
-from pgtail.outputs.sql_text import HEAD, identifier
-from pgtail.server.connection import PINNED
-from pgtail.server.embedded import EmbeddedServer
-from tests.encode import (
+from pgtail.demo.server import EmbeddedServer
+from pgtail.outputs.sql.stack import Stack
+from pgtail.outputs.sql.statements import HEAD, identifier
+from pgtail.postgres.connection import PINNED
+from pgtail.terminal.escape import quoted
+from tests.support.encode import (
     UNCHANGED,
     begin,
     begin_prepare,
@@ -33,9 +33,10 @@ from tests.encode import (
     truncate,
     update,
 )
-from tests.outputs.workload import Message, make_slots, pgoutput, pinned, published, write
-from tests.rendering import Rendered, render
-from tests.servers import Database, Servers, fresh_database, installations
+from tests.support.limits import within
+from tests.support.render import Rendered, render
+from tests.support.servers import Database, Servers, fresh_database, installations
+from tests.support.workload import Message, make_slots, pgoutput, pinned, published, write
 from tests.tools.scenarios import SCENARIOS, Sessions
 
 Rows = dict[tuple[str, str], list[str]]
@@ -43,7 +44,7 @@ Rows = dict[tuple[str, str], list[str]]
 
 @pytest.fixture(scope="module")
 def server(servers: Servers) -> EmbeddedServer:
-    """One with contrib, whose types are among those of A_types."""
+    """A server with contrib, whose types A_types uses."""
     installed = [name for name, found in installations().items() if found.libraries is None]
     if not installed:
         pytest.skip("no PostgreSQL is installed beside the embedded ones, which have no contrib")
@@ -51,15 +52,15 @@ def server(servers: Servers) -> EmbeddedServer:
 
 
 def psql(database: Database, text: bytes) -> subprocess.CompletedProcess[str]:
-    """Run SQL as its head says."""
+    """Run a script as its first line says."""
     program = database.server.installation.program("psql")
     command = [str(program), f"--dbname={database.conninfo()}", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", "-"]
-    ran = subprocess.run(command, input=text, capture_output=True, timeout=120, check=False)
+    ran = subprocess.run(command, input=text, capture_output=True, timeout=within(120), check=False)
     return subprocess.CompletedProcess(command, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
 def contents(database: Database, tables: set[tuple[str, str]]) -> Rows:
-    """Every row of these tables as text."""
+    """All rows of these tables as text."""
     found = {}
     with pinned(database) as session:
         for table in sorted(tables):
@@ -69,7 +70,7 @@ def contents(database: Database, tables: set[tuple[str, str]]) -> Rows:
 
 
 class Pair:
-    """A scenario run on one database, whose set-up alone was run on another."""
+    """Run a scenario on one database and only its set-up on another."""
 
     def __init__(self, source: Database, target: Database, name: str, *, full: bool, without: str = "(?!)") -> None:
         self.source, self.target = source, target
@@ -142,11 +143,11 @@ def test_prepared_transactions_are_prepared_again_and_undone_where_they_were_com
     assert contents(pair.target, pair.tables) == before
 
 
-def test_what_cannot_be_read_in_binary_form_is_left_out_and_said(databases: tuple[Database, Database]) -> None:
+def test_undecoded_binary_values_are_left_out_and_reported(databases: tuple[Database, Database]) -> None:
     pair = Pair(*databases, "A_types", full=False)
     found = write("sql", pair.messages(binary="true"))
     [told] = found.told
-    assert re.fullmatch(r"\d+ changes could not be written as SQL: a comment stands in the place of each", told)
+    assert re.fullmatch(r"\d+ changes could not be written as SQL; each is replaced by a comment", told)
     assert b"-- left out: insert on public.ty_reg (xid " in found.written
     assert b"cannot be read as regclass" in found.written
     num = b'INSERT INTO "public"."ty_num"'
@@ -241,14 +242,14 @@ def test_the_head_sets_what_pgtail_pins() -> None:
 
 
 def statements(found: Rendered) -> list[str]:
-    """Without the head and empty lines."""
+    """The lines of a script without the head and empty lines."""
     return [line for line in found.written.decode().removeprefix(HEAD).splitlines() if line]
 
 
 FULL = relation(identity="f", key=(0, 1))
 
 
-def test_what_cannot_be_undone_is_a_comment_and_told() -> None:
+def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
     told: list[str] = []
     changes = (update(("1", "b")), update(("2", "b"), ("1", None)), delete("2", None), truncate(100), insert("3", "c"))
     found = statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True, tell=told.append))
@@ -265,7 +266,7 @@ def test_what_cannot_be_undone_is_a_comment_and_told() -> None:
         """CALL pg_temp.one_row('DELETE FROM', '"public"."t"', NULL, $$"id" = '3'$$);"""
     ]
     assert told == [
-        "4 changes cannot be undone: a comment stands in the place of each",
+        "4 changes cannot be undone; each is replaced by a comment",
         "2 times update on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
         "delete on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
         "truncate on public.t: what the table held was not sent",
@@ -303,7 +304,7 @@ def test_what_was_not_committed_is_rolled_back_or_not_undone() -> None:
     assert len(statements(render(*prepared, commit_prepared(7), output="sql", undo=True))) == 4
 
 
-def test_what_sql_cannot_say_is_a_comment() -> None:
+def test_a_change_that_sql_cannot_express_is_a_comment() -> None:
     told: list[str] = []
     changes = (insert("1", "a"), message(b"hi\x1b[31m"), commit(), message(b"x" * 300, transactional=False))
     found = statements(render(begin(), *changes, output="sql", tell=told.append))
@@ -315,7 +316,7 @@ def test_what_sql_cannot_say_is_a_comment() -> None:
         "COMMIT;",
         f"-- message 'p', not transactional: '{'x' * 200}'... (300 bytes)",
     ]
-    assert told[-1] == "1 change could not be written as SQL: a comment stands in the place of each"
+    assert told[-1] == "1 change could not be written as SQL; each is replaced by a comment"
 
 
 # -- the stack ---------------------------------------------------------------------------------------------------------
@@ -343,6 +344,6 @@ def test_a_stack_keeps_most_of_it_on_disk() -> None:
     stack = Stack()
     for number in range(100_000):
         stack.push(b"%0100d" % number)
-    assert stack.held < 2_000_000
+    assert stack.in_memory < 2_000_000
     assert all(stack.pop() == b"%0100d" % number for number in reversed(range(100_000)))
     stack.close()

@@ -1,19 +1,19 @@
-"""Which row of a real second database a statement of `sql` finds, where that is not plain."""
+"""The row of a second database that a statement of `-o sql` matches, in the less obvious cases."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.outputs.test_sql import contents, databases, psql, server
-from tests.outputs.workload import make_slots, pgoutput, published, write
-from tests.servers import Database
+from tests.support.servers import Database
+from tests.support.workload import make_slots, pgoutput, published, write
 
 __all__ = ["databases", "server"]
 
 
 @pytest.mark.parametrize("undone", [False, True])
-def test_keys_of_types_without_an_operator_in_sight(databases: tuple[Database, Database], undone: bool) -> None:
-    """Composite types have none for a string, those of extensions have theirs in a schema that is not searched."""
+def test_keys_of_types_without_a_visible_operator(databases: tuple[Database, Database], undone: bool) -> None:
+    """Composite types have no operator for a string; those of extensions are not in search_path."""
     source, target = databases
     values = {"pair": ('(1,"a b")', "(2,)"), "hstore": ("a=>1", "b=>NULL"), "ltree": ("A.b", "C"), "mood": ("x", "y z")}
     for database in databases:
@@ -57,7 +57,7 @@ def test_rows_of_tables_that_inherit_are_others(databases: tuple[Database, Datab
 
 
 def test_an_update_that_changed_nothing_still_needs_its_row(databases: tuple[Database, Database]) -> None:
-    """It sets nothing: an ALWAYS AS IDENTITY column could not be set, not even to what it is."""
+    """The UPDATE sets nothing: a GENERATED ALWAYS column cannot be set, not even to its own value."""
     source, target = databases
     for database in databases:
         database.execute("CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text)")
@@ -92,7 +92,7 @@ def test_values_mean_what_they_meant_whatever_a_database_sets(databases: tuple[D
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 def test_xml_keeps_the_newlines_that_it_begins_with(databases: tuple[Database, Database], identity: str) -> None:
-    """Its output function takes one away; rows are compared with what it prints."""
+    """xml_out removes a leading newline; rows are compared with its output."""
     source, target = databases
     values = [r"\n\n<a/>", r"\n<a/>", r'<?xml version="1.0"?>\n\n<a/>', r'<?xml version="1.1"?>\n\n<a/>']
     for database in databases:
@@ -112,7 +112,7 @@ def test_xml_keeps_the_newlines_that_it_begins_with(databases: tuple[Database, D
 def test_an_always_as_identity_column_that_an_update_sets_is_an_error_with_a_cure(
     databases: tuple[Database, Database],
 ) -> None:
-    """The stream does not tell such columns; outside of the replica identity every update sets them."""
+    """The stream does not say which columns these are; updates set them unless they are in the replica identity."""
     source, target = databases
     for database in databases:
         database.execute("CREATE TABLE t (id int PRIMARY KEY, seq int GENERATED ALWAYS AS IDENTITY, v text)")

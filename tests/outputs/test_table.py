@@ -1,4 +1,4 @@
-"""Tables: what is shown, how it is laid out, and that nothing a peer sends can break either."""
+"""`-o table`: contents and layout, and that text from a server cannot break them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pgtail.filters import Filter
-from pgtail.outputs.amounts import counted
+from pgtail.changes.filters import Filter
+from pgtail.humanize import counted
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.table import age
-from pgtail.outputs.table_values import ValueStyle
+from pgtail.outputs.table.table import age
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
+from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.transaction import Commit, Message, Origin
+from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
+from pgtail.terminal.values import ValueStyle
 from pgtail.values import UNKNOWN, Types
-from pgtail.wire.cells import UNCHANGED, Binary, Cell
-from pgtail.wire.rows import Delete, Insert, Truncate, Update
-from pgtail.wire.transaction import Commit, Message, Origin
-from pgtail.wire.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
-from tests.corpus import Capture, captures
-from tests.outputs.golden import FOLDER, GOLDEN, render
-from tests.outputs.rendering import (
+from tests.support.corpus import Capture, captures
+from tests.support.golden_outputs import FOLDER, GOLDEN, render
+from tests.support.render_text import (
     BOOL,
     BYTEA,
     INT4,
@@ -52,7 +52,7 @@ FOOTER = "  1 change · end 0/1949A68\n"
 
 
 def rows_of(text: str) -> str:
-    """What stands between the header and the footer of the only transaction."""
+    """The lines between the header and the footer of the only transaction."""
     assert text.startswith(HEADER)
     assert text.endswith(FOOTER)
     return text.removeprefix(HEADER).removesuffix(FOOTER)

@@ -1,14 +1,13 @@
-"""--format-string: every sequence, and that a change is one line whatever the server sends."""
+"""`--format-string`: every sequence, and that a change is always one line."""
 
 from __future__ import annotations
 
 import pytest
 
-from pgtail.outputs.escape import hides
 from pgtail.outputs.template import SEQUENCES
-from tests.corpus import Capture, captures
-from tests.decoding import decode
-from tests.encode import (
+from pgtail.terminal.escape import hides
+from tests.support.corpus import Capture, captures
+from tests.support.encode import (
     STREAM_STOP,
     UNCHANGED,
     begin,
@@ -27,6 +26,7 @@ from tests.encode import (
     truncate,
     update,
 )
+from tests.support.run import decode
 
 DUMP = lengths(
     relation(),
@@ -94,7 +94,7 @@ def test_what_was_not_committed_is_told_apart() -> None:
     shown = lines("%a %{id}", "--show-aborted", "--show-uncommitted", data=UNSET)
     assert shown == ["open 1", "aborted 1"]
     result = decode("--format-string", "%o", "--show-aborted", input=UNSET)
-    assert (result.status, "it needs %a" in result.stderr) == (2, True)
+    assert (result.status, "needs %a" in result.stderr) == (2, True)
 
 
 def test_masked_values_stay_masked() -> None:

@@ -1,4 +1,4 @@
-"""wal2json's two formats: compared with the plugin itself on a real server, and by example where it says nothing."""
+"""wal2json's two formats: compared with the plugin itself on a real server, and by example."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from pgtail.demo.account import Account
+from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import OptionError, ServerError
-from pgtail.outputs.wal2json_options import DEFAULTS, ON, enabled
-from pgtail.server.account import Account
-from pgtail.server.embedded import EmbeddedServer
+from pgtail.outputs.wal2json.options import DEFAULTS, ON, enabled
 from tests.bench.live import wal2json_folder
-from tests.encode import (
+from tests.support.encode import (
     UNCHANGED,
     begin,
     begin_prepare,
@@ -29,9 +29,9 @@ from tests.encode import (
     truncate,
     update,
 )
-from tests.outputs.workload import Message, pgoutput, pinned, published, run_scenario, write
-from tests.rendering import render
-from tests.servers import fresh_database, installations
+from tests.support.render import render
+from tests.support.servers import fresh_database, installations
+from tests.support.workload import Message, pgoutput, pinned, published, run_scenario, write
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ def server() -> Iterator[EmbeddedServer]:
         folder = wal2json_folder(15)
     except ServerError as error:
         pytest.skip(f"no wal2json to compare with: {error}")
-    # Beside the checkout, for the server's user may not enter that.
+    # Outside the checkout, which the server's user may not read.
     account = Account.for_server()
     copy = account.private_directory()
     try:
@@ -66,7 +66,7 @@ def server() -> Iterator[EmbeddedServer]:
 
 
 class Both:
-    """What the plugin says of a scenario, in both versions, and the messages of pgoutput."""
+    """The plugin's output for a scenario in both versions, and the messages of pgoutput."""
 
     def __init__(self, server: EmbeddedServer, scenario: str) -> None:
         slots = [("v1", "wal2json", False), ("v2", "wal2json", False), ("p", "pgoutput", False)]
@@ -117,7 +117,7 @@ def as_pgoutput_knows_it(lines: list[str], tables: set[tuple[str, str]]) -> list
 
 
 def without_nul(one: Json) -> Json:
-    """The plugin cuts a message off at its first NUL, and does not mind whether it is text."""
+    """The plugin cuts a message at its first NUL, and does not check that it is text."""
     if one.get("action") == "M" or one.get("kind") == "message":
         content = bytes.fromhex(one["content"][2:]) if one.pop("undecoded", False) else one["content"].encode()
         one["content"] = content.partition(b"\0")[0].decode()
@@ -146,7 +146,7 @@ def test_other_options_do_what_they_do_there(both: Both) -> None:
 def test_version_1_is_what_the_plugin_says_transaction_by_transaction(both: Both) -> None:
     theirs = []
     for line in both.v1:
-        # 2.5 writes a comma in front of the first change behind a message that is not transactional.
+        # 2.5 writes a comma before the first change after a non-transactional message.
         one = parsed(line.replace('"change":[,', '"change":['))
         one["change"] = [known for change in one["change"] if (known := known_v1(change, both.tables))]
         theirs.append(one)
@@ -190,10 +190,10 @@ def test_options_are_those_of_the_plugin() -> None:
     assert enabled([f"{name}={'on' if on else 'off'}" for name, on in changed.items()]) == set(DEFAULTS) - ON
     assert enabled(["include-xids", "include-xids=0"]) == ON
     for text, why in (
-        ("include-pk", "pgoutput does not send that"),
+        ("include-pk", "pgoutput does not send this"),
         ("include-xids=perhaps", "include-xids=on or include-xids=off"),
-        ("xids", "none of include-transaction"),
-        ("add-tables=a.b", "--table does it"),
+        ("xids", "the options are include-transaction"),
+        ("add-tables=a.b", "use --table"),
     ):
         with pytest.raises(OptionError, match=why):
             enabled([text])
@@ -225,7 +225,7 @@ def test_unchanged_toast_is_left_out_or_filled() -> None:
     assert [column["value"] for column in filled["columns"]] == [1, "toasted"]
 
 
-def test_what_cannot_be_read_says_so() -> None:
+def test_undecoded_values_are_marked() -> None:
     found = render(relation(), begin(), insert("one", "a"), commit(), output="wal2json").objects[1]
     assert found["columns"][0] == {"name": "id", "type": "integer", "value": "one", "undecoded": True}
     [v1] = render(relation(), begin(), insert("one", "a"), commit(), output="wal2json-v1").objects
@@ -256,7 +256,7 @@ def test_a_prepared_transaction_comes_when_it_is_committed(output: str) -> None:
 
 
 def timeless(lines: list[str]) -> list[str]:
-    """Without when an event was processed, and what was committed before it."""
+    """An event without its times of processing and the last commit."""
     found = []
     for line in lines:
         one = json.loads(line) if line.startswith("{") else line
@@ -268,13 +268,13 @@ def timeless(lines: list[str]) -> list[str]:
     return found
 
 
-def test_what_is_never_decided_is_told() -> None:
+def test_missing_outcomes_are_reported() -> None:
     told: list[str] = []
     assert render(*PREPARED, output="wal2json", tell=told.append).lines == []
-    assert told == ["prepared transaction 'g' (xid 7) was neither committed nor rolled back here: it is not shown"]
+    assert told == ["prepared transaction 'g' (xid 7) was neither committed nor rolled back: it is not shown"]
     render(commit_prepared(9, "h"), output="wal2json", tell=told.append)
     assert told[1] == (
-        "prepared transaction 'h' (xid 9) was committed, but nothing of what it changed was among what is shown"
+        "prepared transaction 'h' (xid 9) was committed, but the input has none of its changes that the filters pass"
     )
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import OptionError
-from pgtail.server.embedded import EmbeddedServer
 from pgtail.spark.session import check_installed, session
-from tests.spark.quick import QUICK
+from tests.support.spark.quick import QUICK
 
 
 class _Missing(pytest.Module):
@@ -55,8 +55,8 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def world(newest_server: EmbeddedServer, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a server went through, recorded: tests.spark.world.World."""
-    from tests.spark.world import make
+    """What a server went through, recorded: tests.support.spark.world.World."""
+    from tests.support.spark.world import make
 
     return make(newest_server, spark, tmp_path_factory.mktemp("world"))
 
@@ -64,8 +64,8 @@ def world(newest_server: EmbeddedServer, spark: Any, tmp_path_factory: pytest.Te
 @pytest.fixture(scope="session")
 def whole(spark: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its state, made in one go."""
-    from tests.spark import model
-    from tests.spark.world import apply
+    from tests.support.spark import model
+    from tests.support.spark.world import apply
 
     root = tmp_path_factory.mktemp("whole") / "state"
     applied = apply(spark, world, root)

@@ -13,11 +13,11 @@ from pyspark.errors import PythonException
 
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.spark import changes, relations, stored, transactions
-from pgtail.spark.output import Output
-from pgtail.spark.segments import literal
-from pgtail.spark.update import Datasets
-from tests.corpus import capture
-from tests.spark.recorded import plain, record, rows_of, segments
+from pgtail.spark.datasets.manifest import Output
+from pgtail.spark.datasets.update import Datasets
+from pgtail.spark.segments.listing import literal
+from tests.support.corpus import capture
+from tests.support.spark.captures import plain, record, rows_of, segments
 
 MANY = capture("D_twophase", "p3_2pc")
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from pgtail.server.embedded import EmbeddedServer
-from tests.servers import Database, fresh_database, since
-from tests.spark import histories, model
+from pgtail.demo.server import EmbeddedServer
+from tests.support.servers import Database, fresh_database, since
+from tests.support.spark import model, workloads
 
 Values = dict[str, str | None]
 
@@ -18,11 +18,11 @@ Values = dict[str, str | None]
 @since(14)
 def test_random_histories(database: Database, tmp_path: Path) -> None:
     source = Random(database.version)
-    tables = histories.tables(source)
+    tables = workloads.tables(source)
     two_phase = database.version >= 15
     database.execute(*(statement for table in tables for statement in table.create))
     model.begin(database, two_phase=two_phase)
-    model.run(database, histories.workload(source, tables, 400))
+    model.run(database, workloads.workload(source, tables, 400))
     model.record(database, tmp_path / "capture")
     rows = model.committed(model.changes(tmp_path / "capture"))
     folds = model.folds(rows, model.relations(tmp_path / "capture"))
@@ -35,10 +35,10 @@ def test_random_histories(database: Database, tmp_path: Path) -> None:
 
 def test_history_at_any_commit_is_the_state_then(newest_database: Database, tmp_path: Path) -> None:
     source = Random(3)
-    tables = histories.tables(source, 5)
+    tables = workloads.tables(source, 5)
     newest_database.execute(*(statement for table in tables for statement in table.create))
     model.begin(newest_database, two_phase=True)
-    model.run(newest_database, histories.workload(source, tables, 120))
+    model.run(newest_database, workloads.workload(source, tables, 120))
     model.record(newest_database, tmp_path / "capture")
     rows = model.committed(model.changes(tmp_path / "capture"))
     versions = model.relations(tmp_path / "capture")

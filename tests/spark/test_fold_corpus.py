@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus import Capture, captures
-from tests.spark import model
-from tests.spark.recorded import record
-from tests.test_corpus import NOT_REPLAYED, published
+from tests.end_to_end.test_corpus import NOT_REPLAYED, published
+from tests.support.corpus import Capture, captures
+from tests.support.spark import model
+from tests.support.spark.captures import record
 
 ALTERED = "A_ddl"
 RENAMED_LABEL = "public.e"

@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgtail.captures.recorder import Recorder, Rotation
+from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark import parquet
-from pgtail.spark.columns import changes_of
-from pgtail.spark.counting import added_up, counted
-from pgtail.spark.parquet import CHANGES_LAYOUT, Writer, codec_of, folder_of, own_folder
-from pgtail.spark.place import Place
-from pgtail.spark.rowtypes import CHANGES, TRANSACTIONS
-from pgtail.spark.survey import Survey, Surveyor, survey
-from tests import encode
-from tests.corpus import Capture, capture, captures
-from tests.spark.recorded import plain, record, segments
+from pgtail.spark.datasets import parquet
+from pgtail.spark.datasets.parquet import CHANGES_LAYOUT, Writer, codec_of, folder_of, own_folder
+from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.transactions import added_up, counted
+from pgtail.spark.schemas import CHANGES, TRANSACTIONS
+from pgtail.spark.segments.ranges import Place
+from pgtail.spark.segments.survey import Survey, Surveyor, survey
+from tests.support import encode
+from tests.support.corpus import Capture, capture, captures
+from tests.support.spark.captures import plain, record, segments
 
 DAY = 86_400_000_000
 """Of a time as the server counts it, from 2000-01-01 on."""
@@ -142,7 +142,7 @@ def test_statistics_and_pages_can_be_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_folder_has_the_name_that_spark_gives_it() -> None:
-    """Years as java.time.LocalDate has them: tests.spark.test_written compares with Spark."""
+    """Years as java.time.LocalDate has them: tests.spark.test_tasks compares with Spark."""
     unix = (datetime.date(2000, 1, 1) - datetime.date(1970, 1, 1)).days
     assert folder_of(unix) == "commit_date=2000-01-01"
     assert folder_of(None) == "commit_date=__HIVE_DEFAULT_PARTITION__"
@@ -232,7 +232,7 @@ def test_a_survey_made_while_decoding_is_the_survey(
 ) -> None:
     paths = record(recording, tmp_path / "capture", size=30_000)
     if not compiled:
-        monkeypatch.setattr("pgtail.spark.runs.compiled", lambda: None)
+        monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
     for path in paths:
         assert surveyed(path) == survey(io.BytesIO(path.read_bytes()), str(path))
 

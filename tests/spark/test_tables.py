@@ -11,18 +11,17 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import state, table
-from pgtail.spark.tablenames import folder_name
-from pgtail.spark.typedrows import as_variant, columns_of, typed_frame
-from pgtail.spark.typedtables import TypedTables
-from pgtail.spark.types import Declared
-from pgtail.spark.typing import RESCUED, typed
-from pgtail.spark.update import OF_FORMAT, Datasets
-from pgtail.spark.versions import Column, Version
-from tests.corpus import capture as corpus
-from tests.servers import Database
-from tests.spark import model
-from tests.spark.recorded import record
-from tests.spark.world import World
+from pgtail.spark.datasets.tables import TypedTables, folder_name
+from pgtail.spark.datasets.update import OF_FORMAT, Datasets
+from pgtail.spark.folding.versions import Column, Version
+from pgtail.spark.typed.arrow_types import Declared
+from pgtail.spark.typed.casts import RESCUED, typed
+from pgtail.spark.typed.dataframes import as_variant, columns_of, typed_frame
+from tests.support.corpus import capture as corpus
+from tests.support.servers import Database
+from tests.support.spark import model
+from tests.support.spark.captures import record
+from tests.support.spark.world import World
 
 TEXTS = "values map<string,string>, undecoded array<string>, n int"
 
@@ -134,9 +133,9 @@ def test_long_names_stay_apart() -> None:
     assert len(one) <= 200
 
 
-def test_the_readmes_merge_gives_the_state(spark: Any, world: World, whole: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    query = readme.partition("MERGE INTO lake.orders AS t USING (")[2].partition("\n) AS s ON")[0]
+def test_the_merge_of_the_manual_gives_the_state(spark: Any, world: World, whole: Path) -> None:
+    page = (Path(__file__).parents[2] / "man/parts/pgtail-spark-tables.1.md").read_text(encoding="utf-8")
+    query = page.partition("MERGE INTO lake.orders AS t USING (")[2].partition("\n) AS s ON")[0]
     table(spark, str(world.out), "public.orders").createOrReplaceTempView("orders_changes")
     merged = spark.sql(query).where("op <> 'delete'").selectExpr("id", "total", "sent.note")
     expected = state(spark, str(whole), "public.orders").select("id", "total", "note")

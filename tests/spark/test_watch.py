@@ -22,18 +22,20 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.cli import main
-from pgtail.cli.spark_options import Telling
+from pgtail.commands.spark import SparkProgress
 from pgtail.errors import InputError, OptionError
 from pgtail.spark import stored
-from pgtail.spark.output import Output
-from pgtail.spark.update import Datasets
-from pgtail.spark.watch import watch
-from tests.corpus import capture
-from tests.decoding import command
-from tests.spark import model
-from tests.spark.quick import QUICK
-from tests.spark.recorded import plain, record, rows_of
-from tests.spark.world import as_texts, same_as_model, same_lives
+from pgtail.spark.datasets.manifest import Output
+from pgtail.spark.datasets.update import Datasets
+from pgtail.spark.datasets.watch import watch
+from tests.support.corpus import capture
+from tests.support.limits import within
+from tests.support.run import command
+from tests.support.spark import model
+from tests.support.spark.captures import plain, record, rows_of
+from tests.support.spark.quick import QUICK
+from tests.support.spark.world import as_texts, same_as_model, same_lives
+from tests.support.terminals import open_terminal
 
 MANY = capture("D_twophase", "p3_2pc")
 CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
@@ -95,10 +97,10 @@ def start() -> Iterator[Start]:
 
 
 def wait_for(what: Any, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + PATIENCE
+    begun = time.monotonic()
     while not what():
         assert process.poll() is None, process.stderr and process.stderr.read()
-        assert time.monotonic() < end
+        assert time.monotonic() - begun < within(PATIENCE)
         time.sleep(0.2)
 
 
@@ -147,7 +149,7 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     wait_for(lambda: applied_to(root) == paths[-1].stem, second)
     assert applied(out) == len(paths)
     second.send_signal(signal.SIGINT)
-    _, errors = second.communicate(timeout=PATIENCE)
+    _, errors = second.communicate(timeout=within(PATIENCE))
     assert second.returncode == 0, errors
     assert "Traceback" not in errors
     assert re.search(r"stopped: what was written stays", errors)
@@ -180,7 +182,7 @@ def applied_to(root: Path) -> str:
 
 def wait_until_gone(group: int) -> None:
     """No process of the group is left, the JVM among them."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + within(20)
     while time.monotonic() < end:
         try:
             os.killpg(group, 0)
@@ -192,7 +194,7 @@ def wait_until_gone(group: int) -> None:
 
 def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the session that runs already, so as not to start another one."""
-    monkeypatch.setattr("pgtail.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
+    monkeypatch.setattr("pgtail.commands.spark.session", lambda *_, **__: contextlib.nullcontext(spark))
     [path] = record(capture("Z_small", "p1"), tmp_path / "capture")
     arguments = ["spark", "changes", str(tmp_path / "capture"), str(tmp_path / "out")]
     for said in ("1 new segment", "0 new segments"):
@@ -208,7 +210,7 @@ def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: p
 def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(capture("Z_small", "p1"), tmp_path / "capture")
     monkeypatch.setenv("TERM", "xterm")
-    master, slave = os.openpty()
+    master, slave = open_terminal()
     shown: list[bytes] = []
 
     def look() -> None:
@@ -221,9 +223,9 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     looking.start()
     with open(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        telling = Telling(0)
-        with telling.shown(spark):
-            Datasets(spark, str(tmp_path / "out"), tell=telling.tell).update([str(tmp_path / "capture")])
+        progress = SparkProgress(0)
+        with progress.shown(spark):
+            Datasets(spark, str(tmp_path / "out"), tell=progress.tell).update([str(tmp_path / "capture")])
             time.sleep(1)
     looking.join()
     os.close(master)
@@ -232,9 +234,9 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     assert "\x1b[2K" in text[-40:], "the line is gone at the end"
 
 
-def test_the_queries_in_the_readme_run_on_what_the_command_writes(spark: Any, tmp_path: Path) -> None:
-    readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
-    [block] = [text for text in re.findall(r"```sql\n(.*?)```", readme, re.DOTALL) if "warehouse/changes" in text]
+def test_the_queries_of_the_manual_run_on_what_the_command_writes(spark: Any, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
+    [block] = [text for text in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "warehouse/changes" in text]
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     Datasets(spark, str(tmp_path / "warehouse")).update([str(tmp_path / "capture")])
     statements = block.replace("parquet.`warehouse", f"parquet.`{tmp_path}/warehouse").replace(

@@ -1,4 +1,4 @@
-"""The parts of the statistics that keep little of much: what they tell lies within what they promise."""
+"""Counts in bounded memory are within their documented errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.stats.hotkeys import HotKeys
+from pgtail.changes.events import Transaction
+from pgtail.stats.histogram import Histogram
+from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.rate import WIDTHS, Rate
-from pgtail.stats.spread import Spread
-from pgtail.stats.transactions import KEPT, Commits, Transactions
-from pgtail.transaction import Transaction
+from pgtail.stats.transactions import LARGEST_KEPT, CommitTimes, Transactions
 
 NUMBERS = st.integers(0, 30) | st.integers(0, 1 << 40)
 
@@ -23,7 +23,7 @@ def keys_of(numbers: list[int]) -> list[tuple[int, tuple[bytes]]]:
 
 
 @given(st.lists(st.integers(0, 60) | st.integers(0, 5), max_size=400), st.integers(2, 40))
-def test_hot_keys_are_off_by_no_more_than_they_say(numbers: list[int], most: int) -> None:
+def test_hot_keys_are_within_their_error(numbers: list[int], most: int) -> None:
     keys = HotKeys(most)
     for key in keys_of(numbers):
         keys.add(key)
@@ -37,7 +37,7 @@ def test_hot_keys_are_off_by_no_more_than_they_say(numbers: list[int], most: int
 
 
 def test_few_keys_are_counted_exactly() -> None:
-    keys = HotKeys(most=100)
+    keys = HotKeys(max_keys=100)
     numbers = [number for number in range(100) for _ in range(number)]
     random.Random(5).shuffle(numbers)
     for key in keys_of(numbers):
@@ -47,7 +47,7 @@ def test_few_keys_are_counted_exactly() -> None:
 
 
 def test_a_hot_key_is_found_among_very_many_cold_ones() -> None:
-    keys = HotKeys(most=1000)
+    keys = HotKeys(max_keys=1000)
     for number in range(200_000):
         keys.add((1, (b"%d" % number,)))
         if number % 50 == 0:
@@ -58,8 +58,8 @@ def test_a_hot_key_is_found_among_very_many_cold_ones() -> None:
     assert keys.error < 500
 
 
-def test_long_keys_take_no_more_room_than_they_may() -> None:
-    keys = HotKeys(most=1000, room=100_000)
+def test_long_keys_stay_within_max_bytes() -> None:
+    keys = HotKeys(max_keys=1000, max_bytes=100_000)
     for number in range(500):
         keys.add((1, (b"%10d" % number * 300,)))
     assert len(keys.top(1000, least=1)) <= 100_000 // 3000
@@ -67,14 +67,14 @@ def test_long_keys_take_no_more_room_than_they_may() -> None:
 
 
 @given(st.lists(NUMBERS, min_size=1), st.sampled_from([1, 50, 95, 99, 100]))
-def test_a_spread_is_too_high_by_a_sixteenth_at_most(numbers: list[int], percent: int) -> None:
-    spread = Spread()
+def test_a_histogram_is_too_high_by_a_sixteenth_at_most(numbers: list[int], percent: int) -> None:
+    histogram = Histogram()
     for number in numbers:
-        spread.add(number)
+        histogram.add(number)
     exact = sorted(numbers)[-(-len(numbers) * percent // 100) - 1]
-    assert exact <= spread.below(percent) <= exact + exact / 16
-    assert (spread.count, spread.total, spread.most) == (len(numbers), sum(numbers), max(numbers))
-    assert spread.below(100) == max(numbers)
+    assert exact <= histogram.percentile(percent) <= exact + exact / 16
+    assert (histogram.count, histogram.total, histogram.maximum) == (len(numbers), sum(numbers), max(numbers))
+    assert histogram.percentile(100) == max(numbers)
 
 
 @given(
@@ -111,16 +111,14 @@ def test_a_rate_of_many_moments_keeps_its_sum_in_few_bins() -> None:
     st.integers(0, 3000),
     st.integers(0, 100),
 )
-def test_how_long_ago_the_log_stood_somewhere_lies_between_the_bounds(
-    steps: list[tuple[int, int]], lsn: int, after: int
-) -> None:
-    commits, timeline, position, time = Commits(), [(0, 0)], 0, 0
+def test_the_time_since_an_lsn_is_within_the_bounds(steps: list[tuple[int, int]], lsn: int, after: int) -> None:
+    commits, timeline, position, time = CommitTimes(), [(0, 0)], 0, 0
     for further, later in steps:
         position, time = position + further, time + later
         timeline.append((position, time))
         commits.add(position, time)
     lsn = min(lsn, position)
-    # The log reached `lsn` between the last commit at or before it, and the first one behind it.
+    # `lsn` was written between the last commit at or before it and the first one after it.
     earliest = max([when for where, when in timeline if where <= lsn])
     least, most = commits.since(lsn, time + after)
     behind = [when for where, when in timeline if where > lsn]
@@ -129,7 +127,7 @@ def test_how_long_ago_the_log_stood_somewhere_lies_between_the_bounds(
 
 
 def test_thousands_of_commits_still_bound_the_time() -> None:
-    commits = Commits()
+    commits = CommitTimes()
     for number in range(100_000):
         commits.add(number * 100, number)
     for ago, off in ((90_000, 100), (50_000, 100), (1000, 1), (1, 1)):
@@ -147,5 +145,5 @@ def test_the_largest_are_kept_in_order() -> None:
     sizes = [(number * 7919) % 1000 for number in range(1000)]
     for number, size in enumerate(sizes):
         transactions.add(Transaction(number), 1, size, None)
-    assert [one.bytes for one in transactions.by_bytes.sizes()] == sorted(sizes, reverse=True)[:KEPT]
-    assert [one.transaction.xid for one in transactions.by_rows.sizes()] == list(range(KEPT))
+    assert [one.bytes for one in transactions.by_bytes.sizes()] == sorted(sizes, reverse=True)[:LARGEST_KEPT]
+    assert [one.transaction.xid for one in transactions.by_rows.sizes()] == list(range(LARGEST_KEPT))

@@ -1,4 +1,4 @@
-"""`pgtail stats` over what real servers sent: compared with the messages themselves, and with decode's lines."""
+"""`pgtail stats` on captures of real servers: compared with their messages and with the lines of decode."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pgtail.outputs.table_layout import width_of
-from tests.corpus import Capture, capture, captures, read
-from tests.decoding import decode
-from tests.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
-from tests.rendering import Way, rows_by
+from pgtail.terminal.layout import width_of
+from tests.support.corpus import Capture, capture, captures, read
+from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
+from tests.support.render import Way, rows_by
+from tests.support.run import decode
 from tests.tools import make_man
 
 ALL = captures()
@@ -70,7 +70,7 @@ def test_bytes_are_those_of_the_row_messages(one: Capture) -> None:
     report = stats(*arguments_of(one))
     assert sum(sizes.values()) == sum(table["bytes"] for table in report["tables"])
     found = sorted(table["bytes"] for table in report["tables"] if table["bytes"])
-    if len(found) == len(sizes):  # a table that was renamed is told under each of its names
+    if len(found) == len(sizes):  # a renamed table is reported under each of its names
         assert found == sorted(sizes.values())
 
 
@@ -81,7 +81,7 @@ FILTERS: list[list[str]] = [[], ["-t", "*t*"], ["--op", "update,delete"], ["--ex
 
 @pytest.mark.parametrize("one", [one for one in ALL if one.scenario.version == "pg16"], ids=str)
 def test_rows_that_are_counted_in_runs_are_counted_the_same(one: Capture) -> None:
-    """Compiled and from events, in every framing, with filters that leave the short way open."""
+    """Compiled and from events, in every framing, with filters that allow the fast path."""
     rest = arguments_of(one)[1:]
     for form in BINARY_FORMS:
         if form in one.forms:
@@ -121,7 +121,7 @@ def test_every_form_gives_the_same_numbers(form: str) -> None:
     report, reference = stats(one.forms[form]), stats(one.forms["walsender.bin"])
     assert report["tables"] == reference["tables"]
     assert report["hot_keys"] == reference["hot_keys"]
-    # Only a form with positions tells how long a transaction took.
+    # Durations need the LSNs of changes.
     took = [one["seconds_at_most"] for one in report["transactions"]["most_rows"]]
     assert all(one is None for one in took) == (form == "recv.bin")
 
@@ -130,7 +130,7 @@ def one_of(*changes: bytes, xid: int = 7) -> list[bytes]:
     return [begin(xid), *changes, commit()]
 
 
-def test_updates_that_changed_nothing_are_told_where_the_old_row_is_known() -> None:
+def test_updates_that_changed_nothing_are_counted_if_the_old_row_was_sent() -> None:
     dump = lengths(
         *[relation(**FULL), relation(200, "k")],
         *one_of(
@@ -181,7 +181,7 @@ def test_schema_changes_say_what_differs() -> None:
     assert all(change["differences"] for change in found)
 
 
-def test_what_came_before_damage_is_told() -> None:
+def test_counts_before_damage_are_reported() -> None:
     dump = lengths(relation(), *one_of(insert("1", "a")))
     report = stats(data=dump + b"\0\0\0\x05wrong", status=1)
     assert report["transactions"]["count"] == 1
@@ -265,7 +265,7 @@ def test_what_is_shown(page: Callable[..., str]) -> None:
         assert re.search(words, text), text
 
 
-def test_columns_that_have_no_room_stand_below_the_first(page: Callable[..., str]) -> None:
+def test_columns_without_room_go_below_the_first(page: Callable[..., str]) -> None:
     text = page(*arguments_of(capture("A_dml", "p1")), width=40)
     for words in (
         "  2026-11-20 22:06:14 to 2026-11-20\n  22:06:14, 63 ms\n",
@@ -307,9 +307,9 @@ def test_of_many_tables_the_largest_are_shown(page: Callable[..., str]) -> None:
 def test_every_key_of_the_report_is_documented() -> None:
     def keys(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
-            for key, below in value.items():
+            for key, percentile in value.items():
                 if key not in ("unsent_toast", "key"):
-                    yield from keys(below)
+                    yield from keys(percentile)
                 yield key
         elif isinstance(value, list):
             for one in value:
@@ -324,7 +324,7 @@ def test_every_key_of_the_report_is_documented() -> None:
 
 
 def test_masking_changes_no_number() -> None:
-    """Masks are all of one size, and equal: what is counted are the values."""
+    """Unmasked values are counted: masked ones are all equal."""
     table = relation(identity="f", key=(0, 1), oid=200, name="f")
     updates = [update((str(number), "x" * 50)) for number in (1, 2, 2, 2, 1, 3)]
     updates += [update(("1", "b"), ("1", before), "O", oid=200) for before in "ab"]
@@ -340,7 +340,7 @@ def test_masking_changes_no_number() -> None:
 
 
 def test_a_key_that_was_sent_and_is_the_same_did_not_move() -> None:
-    """As the server sends one that is TOASTed."""
+    """The server sends a TOASTed key even if it did not change."""
     updates = [update((UNCHANGED, "b"), ("1", None)), update(("1", "b"), ("1", None)), update(("2", "b"), ("1", None))]
     for way in WAYS:
         with rows_by(way):

@@ -1,8 +1,8 @@
 """Writes the man pages from the commands' own help and the hand-written parts under man/parts: `make man`.
 
-A command's page has its name, synopsis, description, commands and options from click, and then the sections of
-man/parts/PAGE.md if there is one. A part that belongs to no command is a page by itself. Adding a command or an option
-needs no edit here.
+A command's page has its name, synopsis, description, commands and options from click, then the sections of
+man/parts/PAGE.md, if that exists. A part that belongs to no command is a page of its own. A new command or option needs
+no edit here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pgtail import __version__
 from pgtail.cli import main
 from tests.tools.roff import bold, escape, from_markdown, heading, italic, prose, verbatim
 
-MAN = Path(__file__).parent.parent.parent / "man"
+MAN = Path(__file__).parents[2] / "man"
 PARTS = MAN / "parts"
 
 _METAVARS = {"integer": "N", "integer range": "N", "float": "N", "float range": "N", "path": "FILE", "filename": "FILE"}
@@ -26,19 +26,19 @@ _SEE_ALSO = "SEE ALSO"
 
 
 def commands() -> Iterator[click.Context]:
-    """A context for pgtail and for each of its commands, with those of groups."""
-    yield from _below(main, "pgtail", None)
+    """A click context for pgtail and each of its commands, including those of groups."""
+    yield from _contexts(main, "pgtail", None)
 
 
-def _below(command: click.Command, name: str, parent: click.Context | None) -> Iterator[click.Context]:
+def _contexts(command: click.Command, name: str, parent: click.Context | None) -> Iterator[click.Context]:
     context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
-    command.get_help_option(context)  # click keeps the first it makes, which a command below may ask for
+    command.get_help_option(context)  # click caches the first one it makes; subcommands ask for it
     yield context
     if isinstance(command, click.Group):
-        for below in command.list_commands(context):
-            found = command.get_command(context, below)
+        for subcommand in command.list_commands(context):
+            found = command.get_command(context, subcommand)
             assert found is not None
-            yield from _below(found, below, context)
+            yield from _contexts(found, subcommand, context)
 
 
 def page_name(context: click.Context) -> str:
@@ -47,17 +47,17 @@ def page_name(context: click.Context) -> str:
 
 
 def options(context: click.Context) -> list[click.Option]:
-    """The options that a command shows, --help included."""
+    """The visible options of a command, including --help."""
     return [one for one in context.command.get_params(context) if isinstance(one, click.Option) and not one.hidden]
 
 
 def pages() -> dict[str, str]:
     """Every page's source by its file name."""
     found = {page_name(context): context for context in commands()}
-    alone = sorted(part.stem for part in PARTS.glob("*.md") if part.stem not in found)
-    names = [*found, *alone]
+    separate = sorted(part.stem for part in PARTS.glob("*.md") if part.stem not in found)
+    names = [*found, *separate]
     made = {name: _page(name, [*_command(context), *_part(name)], names) for name, context in found.items()}
-    return made | {name: _page(name, list(_part(name)), names) for name in alone}
+    return made | {name: _page(name, list(_part(name)), names) for name in separate}
 
 
 def _page(name: str, lines: list[str], names: list[str]) -> str:
@@ -115,7 +115,7 @@ def _arguments(context: click.Context) -> Iterator[str]:
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """The docstring: paragraphs, and what stands below a line of \\b as it is."""
+    """The docstring: paragraphs, and verbatim what follows a line of \\b."""
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
         if number:
@@ -127,11 +127,11 @@ def _help(command: click.Command) -> Iterator[str]:
 
 
 def _subcommands(context: click.Context) -> Iterator[str]:
-    for below in commands():
-        if below.parent is not None and below.parent.command is context.command:
+    for found in commands():
+        if found.parent is not None and found.parent.command is context.command:
             yield ".TP"
-            yield f"{bold(page_name(below).removesuffix('.1'))}(1)"
-            yield escape(below.command.get_short_help_str(200))
+            yield f"{bold(page_name(found).removesuffix('.1'))}(1)"
+            yield escape(found.command.get_short_help_str(200))
 
 
 def _choices(type_: object) -> str:
@@ -139,7 +139,7 @@ def _choices(type_: object) -> str:
 
 
 def _invocation(option: click.Option) -> str:
-    """The ways to write an option, and its argument."""
+    """An option's names and its argument."""
     names = ", ".join(bold(name) for name in [*option.opts, *option.secondary_opts])
     if option.is_flag or option.count:
         return names
@@ -159,7 +159,7 @@ def _described(option: click.Option) -> str:
 
 
 def write() -> None:
-    """Write every page, and remove those of commands that are no more."""
+    """Write every page, and remove those of commands that no longer exist."""
     made = pages()
     for stale in {page.name for page in MAN.glob("*.[1-8]")} - set(made):
         (MAN / stale).unlink()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psycopg
 
-from pgtail.server.embedded import EmbeddedServer
+from pgtail.demo.server import EmbeddedServer
 from pgtail.values import oids
 from pgtail.values.oids import BuiltinType
-from tests.servers import installations
+from tests.support.servers import installations
 
 QUERY = """
 SELECT t.oid::int8, t.typname, t.typtype::text, coalesce(e.oid, 0)::int8, t.typdelim::text,

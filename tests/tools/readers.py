@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 from psycopg import pq
 
-from tests.servers import Database
+from tests.support.servers import Database
 from tests.tools.scenarios import Capture
 
 _PATIENCE = 60.0

@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pgtail.server.embedded import EmbeddedServer, Setting
-from pgtail.server.installation import Installation, embedded_installations
-from tests.servers import Database, fresh_database
+from pgtail.demo.installation import Installation, embedded_installations
+from pgtail.demo.server import EmbeddedServer, Setting
+from tests.support.servers import Database, fresh_database
 from tests.tools.readers import Walsender, peek, psql_hex, recvlogical, start_replication, wait_for_walsenders
 from tests.tools.scenarios import CAPTURES, SCENARIOS, Capture, Scenario, Sessions
 from tests.tools.truth import state, transactions

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
-from tests.servers import Database, Servers, fresh_database, installations
+from tests.support.servers import Database, Servers, fresh_database, installations
 
 TARGET = Path(__file__).parents[2] / "man" / "table.svg"
 WIDTH = 110

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from tests.servers import Database
+from tests.support.servers import Database
 
 Json = dict[str, Any]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgtail.server.embedded import EmbeddedServer
+from pgtail.demo.server import EmbeddedServer
 from pgtail.values import Types
-from tests.servers import Database, fresh_database
-from tests.values.truth import Connection, pin
+from tests.support.servers import Database, fresh_database
+from tests.support.truth import Connection, pin
 
 USER_TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'with space', 'ha"ppy', 'ünï');

@@ -9,10 +9,10 @@ import pytest
 
 from pgtail.values import Kind, Types, Undecoded
 from pgtail.values.oids import BUILTIN
+from tests.support.randoms import RANDOM
+from tests.support.samples import EXTENSION_SAMPLES, SAMPLES, SINCE, USER_SAMPLES
+from tests.support.truth import both_forms, cast
 from tests.values.conftest import World
-from tests.values.randoms import RANDOM
-from tests.values.samples import EXTENSION_SAMPLES, SAMPLES, SINCE, USER_SAMPLES
-from tests.values.truth import both_forms, cast
 
 PG_CATALOG = "pg_catalog"
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pgtail.values import Undecoded
-from tests.corpus import CAPTURES
-from tests.values.cells import UNTOLD, TypesScenario
+from tests.support.cells import UNTOLD, TypesScenario
+from tests.support.corpus import CAPTURES
 
 VERSIONS = sorted(folder.name for folder in CAPTURES.glob("pg*") if (folder / "A_types").is_dir())
 

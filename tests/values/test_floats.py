@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pgtail.values.floats import float4_text, float8_text
-from tests.servers import installations
+from tests.support.servers import installations
+from tests.support.truth import texts_of
 from tests.values.conftest import World
-from tests.values.truth import texts_of
 
 TEXT: dict[str, tuple[int, Callable[[bytes], str]]] = {"float4": (700, float4_text), "float8": (701, float8_text)}
 
@@ -26,7 +26,7 @@ def single(value: float) -> bytes:
 
 
 def neighbours(cell: bytes) -> Iterator[bytes]:
-    """The cell, the floats before and behind it, and the same below zero."""
+    """The cell, the floats before and after it, and the same below zero."""
     bits = int.from_bytes(cell)
     for step in (-1, 0, 1):
         near = (bits + step).to_bytes(len(cell))
@@ -48,14 +48,14 @@ def test_powers_of_two(world: World) -> None:
 
 
 def test_few_digits(world: World) -> None:
-    """Where a short decimal may lie on the very edge of the interval, and where the form with an exponent begins."""
+    """Where a short decimal may be on the edge of the interval, and where exponent notation starts."""
     digits = [1, 2, 3, 5, 7, 9, 11, 123, 999, 99999, 12345]
     check(world, "float8", [double(float(f"{d}e{power}")) for d in digits for power in range(-328, 304)])
     check(world, "float4", [single(float(f"{d}e{power}")) for d in digits for power in range(-49, 34)])
 
 
 def test_integers(world: World) -> None:
-    """Among integers from 2**53 on lie all doubles for which repr() takes a decimal that PostgreSQL does not."""
+    """Integers from 2**53 on include all doubles for which repr() and PostgreSQL choose different decimals."""
     source = random.Random("integers")
     numbers = [source.getrandbits(source.randint(1, 140)) * source.choice([1, -1]) for _ in range(50_000)]
     numbers += [source.randrange(10 ** source.randint(1, 6)) * 10 ** source.randint(12, 25) for _ in range(50_000)]

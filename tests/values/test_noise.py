@@ -1,4 +1,4 @@
-"""Damaged, hostile and random cells: nothing but Undecoded ever comes out, no memory is lost on them, and no time."""
+"""Damaged, hostile and random cells raise only Undecoded, in bounded memory and time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from psycopg.pq import ExecStatus
 from pgtail.values import Codec, Types, Undecoded
 from pgtail.values.nested import MAX_DEPTH
 from pgtail.values.oids import BUILTIN
-from tests.values.cells import TypesScenario, binary_cells
+from tests.support.cells import TypesScenario, binary_cells
+from tests.support.limits import within
 from tests.values.conftest import World
 
 OIDS = {row.name: oid for oid, row in BUILTIN.items()}
@@ -46,7 +47,7 @@ def mutated(source: random.Random, cell: bytes) -> bytes:
 
 
 def show(codec: Codec, cell: bytes) -> str | None:
-    """The text of a binary cell, None if it has none; whatever the bytes, the JSON is JSON and nothing else happens."""
+    """The text of a binary cell, None if it has none. For all bytes the JSON must be valid."""
     for read in (codec.json_text, codec.json_binary):
         try:
             json.loads(read(cell), parse_int=str, parse_float=str)
@@ -170,7 +171,7 @@ def test_hostile_cells(name: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 128 * 1024 * 1024 + 4 * len(cell)
-    assert time.process_time() - started < 30
+    assert time.process_time() - started < within(30)
 
 
 def test_hostile_text() -> None:
@@ -186,4 +187,4 @@ def test_hostile_text() -> None:
         for cell in cells:
             started = time.process_time()
             show(types.codec(OIDS[name]), cell)
-            assert time.process_time() - started < 20
+            assert time.process_time() - started < within(20)

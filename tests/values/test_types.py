@@ -9,9 +9,9 @@ from pgtail.values import LOADERS, UNKNOWN, Kind, Types, Undecoded
 from pgtail.values.codec import LONG
 from pgtail.values.oids import BUILTIN
 from pgtail.values.render import string
-from tests.servers import fresh_database
+from tests.support.servers import fresh_database
+from tests.support.truth import both_forms, pin
 from tests.values.conftest import World
-from tests.values.truth import both_forms, pin
 
 INT4_ONE = bytes.fromhex("00000001")
 TEXT_ARRAY = bytes.fromhex("00000001000000000000001900000001000000010000000161")

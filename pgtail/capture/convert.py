@@ -1,0 +1,226 @@
+"""Converts the messages of a dump for a capture: each streamed transaction becomes a whole one, at its commit.
+
+Only here does a capture differ from what the server sent: rolled-back parts and the xids of streaming are removed.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+from pgtail.capture.recorder import Recorder
+from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.errors import InputError
+from pgtail.pgoutput.decoder import AnyFrame, Continued, Unknown
+from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.schema import Relation, Type
+from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
+from pgtail.pgoutput.transaction import Begin, Commit, Message, Origin
+from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
+
+_XLOG_DATA: Final = struct.Struct(">cQQq")
+_IN_MEMORY: Final = 8 << 20
+
+_WITH_XID: Final = (Relation, Type, Insert, Update, Delete, Truncate, Message)
+_INSIDE: Final = (Insert, Update, Delete, Truncate, Message, Commit, Prepare, Origin)
+_OUTCOMES: Final = (CommitPrepared, RollbackPrepared)
+
+
+class _Positions:
+    """Ascending positions of what was recorded."""
+
+    def __init__(self) -> None:
+        self._positions = array("Q")
+
+    def has(self, position: int) -> bool:
+        """Whether a position was recorded before: dumps may repeat what came before a reconnection.
+
+        Raises InputError for a position that should have come earlier.
+        """
+        positions = self._positions
+        if not positions or position > positions[-1]:
+            return False
+        if positions[bisect_left(positions, position)] == position:
+            return True
+        raise InputError(
+            f"{lsn_text(position)} follows {lsn_text(positions[-1])}: give the dumps in the order of the stream, and"
+            " those of one slot only"
+        )
+
+    def add(self, position: int) -> None:
+        """Note that this position was recorded."""
+        self._positions.append(position)
+
+
+class DumpConverter:
+    """Converts messages and passes them to a recorder. `note` reports what is left out, `left_out` counts it."""
+
+    def __init__(self, recorder: Recorder, note: Callable[[str], None]) -> None:
+        self._recorder = recorder
+        self._note = note
+        self._streams = StreamBuffer(_IN_MEMORY)
+        """Entries are (whether it is a Relation or Type, frame)."""
+        self._whole: dict[int, bool] = {}
+        """Of each open streamed transaction, whether its beginning was seen."""
+        self._segment: int | None = None
+        self._commits, self._others = _Positions(), _Positions()
+        """LSNs of the starts of records (commits), and of their ends (all others): one of each may be equal."""
+        self._position = 0
+        """The commit or prepare LSN of the current transaction."""
+        self._skipping = False
+        """Whether the current transaction is left out."""
+        self.left_out = 0
+
+    def feed(self, message: AnyFrame, raw: bytes, lsn: int | None, clock: int | None) -> None:
+        """Convert one message. Raises InputError if dumps are not in order, and OutputError."""
+        frame = _XLOG_DATA.pack(b"w", lsn or 0, lsn or 0, clock or 0)
+        if isinstance(message, StreamStart):
+            self._break_off()
+            self._start_segment(message)
+        elif isinstance(message, StreamStop):
+            self._segment = None
+        elif isinstance(message, StreamAbort):
+            self._abort(message)
+        elif isinstance(message, StreamCommit | StreamPrepare):
+            self._break_off()
+            self._replay(message, raw, frame)
+        elif isinstance(message, Continued):
+            self._continue(message)
+        elif isinstance(message, Unknown):
+            self._leave_out(f"a message of unknown kind {chr(message.tag_byte)!r}")
+        elif raw:
+            if isinstance(message, _WITH_XID) and message.xid is not None:
+                raw = raw[:1] + raw[5:]
+            self._ordinary(message, frame + raw)
+
+    def finish(self) -> None:
+        """End the capture without incomplete transactions."""
+        if self._recorder.inside:
+            self._leave_out("the last transaction, which is incomplete")
+        for xid in self._whole:
+            self._leave_out(f"streamed transaction {xid}, whose end is missing")
+        self._whole.clear()
+        self._streams.close()
+        self._recorder.close()
+
+    def _ordinary(self, message: AnyFrame, frame: bytes) -> None:
+        if isinstance(message, Message) and not message.transactional:
+            self._lone(message, frame)
+        elif self._segment is not None and isinstance(message, (*_WITH_XID, Origin)):
+            self._keep(self._segment, message, frame)
+        elif isinstance(message, Begin | BeginPrepare):
+            self._begin(message, frame)
+        elif isinstance(message, _OUTCOMES):
+            self._break_off()
+            self._outcome(message, frame)
+        elif isinstance(message, _INSIDE) and not (self._recorder.inside or self._skipping):
+            self._leave_out(f"{type(message).__name__} of a transaction whose beginning is missing")
+        else:
+            self._take(frame)
+            if isinstance(message, Commit | Prepare):
+                self._end()
+
+    def _begin(self, message: Begin | BeginPrepare, frame: bytes) -> None:
+        position = message.final_lsn if isinstance(message, Begin) else message.prepare_lsn
+        self._break_off(again=position)
+        self._position, self._skipping = position, self._commits.has(position)
+        self._take(frame)
+
+    def _end(self) -> None:
+        if not self._skipping:
+            self._commits.add(self._position)
+        self._skipping = False
+
+    def _break_off(self, *, again: int | None = None) -> None:
+        """Drop a transaction that lacks its end. `again` is the position of the next one, which may be the same."""
+        self._segment, self._skipping = None, False
+        if self._recorder.inside:
+            self._recorder.restart()
+            if again != self._position:
+                self._leave_out("a transaction without its end")
+
+    def _outcome(self, message: CommitPrepared | RollbackPrepared, frame: bytes) -> None:
+        if isinstance(message, CommitPrepared):
+            recorded, position = self._commits, message.commit_lsn
+        else:
+            recorded, position = self._others, message.rollback_end_lsn
+        if not recorded.has(position):
+            self._take(frame)
+            recorded.add(position)
+
+    def _lone(self, message: Message, frame: bytes) -> None:
+        """Record a message outside of transactions."""
+        if not self._others.has(message.lsn):
+            self._recorder.take(frame)
+            self._others.add(message.lsn)
+
+    def _take(self, frame: bytes) -> None:
+        if not self._skipping:
+            self._recorder.take(frame)
+
+    def _continue(self, message: Continued) -> None:
+        """Handle a segment that starts inside a transaction, after the repeated Begin."""
+        if not self._skipping and any(message):
+            self._recorder.restart()
+            self._leave_out("a transaction whose beginning is in a segment that is not here")
+            self._skipping = True
+
+    # -- streamed transactions ---------------------------------------------------------------------------------
+
+    def _start_segment(self, message: StreamStart) -> None:
+        self._segment = xid = message.xid
+        if message.first_segment or xid not in self._streams:
+            self._streams.start(xid)
+            self._whole[xid] = bool(message.first_segment)
+
+    def _keep(self, top: int, message: AnyFrame, frame: bytes) -> None:
+        xid = (isinstance(message, _WITH_XID) and message.xid) or top
+        self._streams.add(top, xid, (isinstance(message, Relation | Type), frame), len(frame))
+
+    def _abort(self, message: StreamAbort) -> None:
+        if message.subxid == message.xid:
+            self._drop(message.xid)
+        elif message.xid in self._streams:
+            self._streams.abort(message.xid, message.subxid)
+
+    def _replay(self, message: StreamCommit | StreamPrepare, raw: bytes, frame: bytes) -> None:
+        """Record a streamed transaction as an ordinary one."""
+        xid = message.xid
+        if isinstance(message, StreamCommit):
+            self._position = message.commit_lsn
+            begin, end = b"B" + raw[6:14] + raw[22:30] + raw[1:5], b"C" + raw[5:]
+        else:
+            self._position = message.prepare_lsn
+            begin, end = b"b" + raw[2:], b"P" + raw[1:]
+        if self._commits.has(self._position):
+            frames: Iterable[bytes] = ()
+        elif self._whole.get(xid):
+            frames = chain([frame + begin], self._frames(xid), [frame + end])
+            self._commits.add(self._position)
+        else:
+            self._leave_out(f"streamed transaction {xid}, whose beginning is missing")
+            frames = self._frames(xid, only_tables=True)
+        for one in frames:
+            self._recorder.take(one)
+        self._drop(xid)
+
+    def _frames(self, xid: int, *, only_tables: bool = False) -> Iterator[bytes]:
+        """Frames that were not rolled back, and all Relations and Types, which the server does not send again."""
+        if xid in self._streams:
+            for (describes, frame), aborted in self._streams.take_all(xid):
+                if describes or not (aborted or only_tables):
+                    yield frame
+
+    def _drop(self, xid: int) -> None:
+        self._streams.drop(xid)
+        self._whole.pop(xid, None)
+
+    def _leave_out(self, what: str) -> None:
+        self.left_out += 1
+        if self.left_out <= 10:
+            self._note(f"not in the capture: {what}")

@@ -1,0 +1,150 @@
+"""The segment format: CopyData and ParameterStatus messages (manual: Message Formats), and names of segments."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, Self
+
+from pgtail.errors import Malformed, Truncated
+
+COPY_DATA: Final = ord("d")
+PARAMETER_STATUS: Final = ord("S")
+HEAD: Final = struct.Struct(">BI")
+"""The type byte and the length, which counts itself and not the type byte."""
+
+FORMAT: Final = "pgtail.format"
+SEGMENT: Final = "pgtail.segment"
+PREDECESSOR: Final = "pgtail.predecessor"
+GAP: Final = "pgtail.gap"
+"""In the first segment after a gap: the capture lacks what was committed between these two LSNs."""
+TRANSACTION: Final = "pgtail.transaction"
+START: Final = "pgtail.start"
+POSITION: Final = "pgtail.position"
+END: Final = "pgtail.end"
+DUMPS: Final = "pgtail.from"
+"""Replaces slot and server in a capture that was made from dumps."""
+
+_MAX_PARAMETER: Final = 64 * 1024
+_LENGTH_SIZE: Final = 4
+
+
+def copy_data(frame: bytes) -> bytes:
+    """A walsender frame as a CopyData message."""
+    return HEAD.pack(COPY_DATA, len(frame) + _LENGTH_SIZE) + frame
+
+
+def parameter(name: str, value: str) -> bytes:
+    """A ParameterStatus message. NULs in name and value are removed."""
+    body = b"".join([part.replace("\0", "").encode("utf-8", "surrogateescape") + b"\0" for part in (name, value)])
+    return HEAD.pack(PARAMETER_STATUS, len(body) + _LENGTH_SIZE) + body
+
+
+def parameters(pairs: Mapping[str, str]) -> bytes:
+    """ParameterStatus messages, in order."""
+    return b"".join([parameter(name, value) for name, value in pairs.items()])
+
+
+def read_parameter(body: bytes) -> tuple[str, str]:
+    """Name and value of a ParameterStatus message."""
+    name, _, rest = body.partition(b"\0")
+    value = rest.partition(b"\0")[0]
+    return name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
+
+
+class MessageSplitter:
+    """Splits bytes into messages. Buffers at most one message and one piece of input."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._buffered = self._needed = 0
+        self.position = 0
+        """Offset of the next message."""
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield (type byte, body) of each complete message. Raises Malformed."""
+        self._pieces.append(data)
+        self._buffered += len(data)
+        if self._buffered < self._needed:
+            return
+        buf = b"".join(self._pieces)
+        pos, end = 0, len(buf)
+        self._needed = 0
+        try:
+            while end - pos >= HEAD.size:
+                kind, size = HEAD.unpack_from(buf, pos)
+                if size < _LENGTH_SIZE or (kind != COPY_DATA and size > _MAX_PARAMETER):
+                    raise Malformed(f"a message of {size} bytes", offset=self.position + 1, field="length")
+                stop = pos + 1 + size
+                if stop > end:
+                    self._needed = stop - pos
+                    break
+                body = buf[pos + HEAD.size : stop]
+                self.position += stop - pos
+                pos = stop
+                yield kind, body
+        finally:
+            self._pieces, self._buffered = [buf[pos:]], end - pos
+
+    def finish(self) -> None:
+        """End of input. Raises Truncated if a message is incomplete."""
+        if self._buffered:
+            raise Truncated("the last message is incomplete", offset=self.position)
+
+
+def gap_in(head: Mapping[str, str]) -> str:
+    """The gap before a segment as text, "between LSN and LSN"; empty if there is none."""
+    start, _, end = head.get(GAP, "").partition(" ")
+    return f"between {start} and {end}" if end else ""
+
+
+def is_gap(words: str) -> bool:
+    """Whether a text is one of gap_in(), not a segment's name."""
+    return " " in words
+
+
+def head_of(messages: Iterable[tuple[int, bytes]]) -> dict[str, str]:
+    """The parameters at the beginning of a segment."""
+    found: dict[str, str] = {}
+    for kind, body in messages:
+        if kind != PARAMETER_STATUS:
+            break
+        name, value = read_parameter(body)
+        if name in found or name == START:
+            break
+        found[name] = value
+    return found
+
+
+CLOSED: Final = ".pgcap"
+"""Suffix of a closed segment, which never changes."""
+OPEN: Final = ".pgcap.part"
+"""Suffix of a segment that is being written, or whose last transaction is incomplete."""
+DRAFT: Final = ".pgcap.draft"
+"""Suffix of a closed copy while recovery makes it from an open segment."""
+
+_NAME: Final = re.compile(r"([0-9A-F]{16})-([0-9A-F]{10})")
+
+
+class SegmentName(NamedTuple):
+    """Where a segment begins: commit LSN of its first transaction, and the ordinal of that transaction's first change.
+
+    For a message outside of transactions: its own LSN, and 0.
+    """
+
+    position: int
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{self.position:016X}-{self.ordinal:010X}"
+
+    def after(self, before: SegmentName | None) -> SegmentName:
+        """This name if it follows `before`, else the next name after `before`."""
+        return self if before is None or self > before else SegmentName(before.position, before.ordinal + 1)
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Parse a file name without its suffix; None if it is no segment's."""
+        match = _NAME.fullmatch(text)
+        return None if match is None else cls(int(match[1], 16), int(match[2], 16))

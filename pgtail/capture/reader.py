@@ -1,0 +1,181 @@
+"""Reads segments: their bytes, their parameters, their checksums, and their order in a directory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from pgtail.capture.format import (
+    CLOSED,
+    END,
+    OPEN,
+    PREDECESSOR,
+    SEGMENT,
+    MessageSplitter,
+    SegmentName,
+    gap_in,
+    head_of,
+    read_parameter,
+)
+from pgtail.capture.state import read_state
+from pgtail.errors import InputError
+from pgtail.files.gunzip import MAGIC, Gunzip
+
+PIECE: Final = 256 * 1024
+"""Bytes to read at a time."""
+_TAIL: Final = 512
+"""More bytes than the last message of a segment has."""
+
+
+class SegmentBytes:
+    """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        start = file.read(len(MAGIC))
+        first = [start]
+
+        def read(size: int) -> bytes:
+            return first.pop() + file.read(size - len(start)) if first else file.read(size)
+
+        self._gunzip = Gunzip(read) if start == MAGIC else None
+        self._read: Callable[[int], bytes] = read if self._gunzip is None else self._gunzip.read
+
+    def __iter__(self) -> Iterator[bytes]:
+        while piece := self._read(PIECE):
+            yield piece
+
+    @property
+    def damage(self) -> str | None:
+        return None if self._gunzip is None else self._gunzip.damage
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """One segment of a directory. `open`: it is not closed yet."""
+
+    path: Path
+    name: SegmentName
+    open: bool
+    predecessor: str | None = None
+    """Name of the segment before it, as its parameters say: empty for a capture's first, None if they are damaged."""
+    called: str = ""
+    """Its own name, as its parameters say."""
+    gap: str = ""
+    """The gap before it as text (gap_in)."""
+
+
+def segments(directory: Path) -> list[SegmentFile]:
+    """The segments of a capture in the order of the stream; none if nothing was recorded yet.
+
+    Raises InputError if the directory contains no capture or cannot be read.
+    """
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(directory)) from None
+    named: dict[SegmentName, SegmentFile] = {}
+    for path in paths:  # NAME.pgcap sorts before a leftover NAME.pgcap.part
+        ending = OPEN if path.name.endswith(OPEN) else CLOSED
+        name = SegmentName.parse(path.name.removesuffix(ending))
+        if name is not None and path.name.endswith(ending):
+            named.setdefault(name, SegmentFile(path, name, ending == OPEN))
+    if not named and read_state(directory) is None:
+        raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(directory))
+    return [_with_head(found) for _, listed in sorted(named.items()) if (found := refreshed(listed)) is not None]
+
+
+def refreshed(found: SegmentFile) -> SegmentFile | None:
+    """The segment under its present name: a recorder may have closed it, or recovery removed it (None)."""
+    if not found.open or found.path.exists():
+        return found
+    closed = found.path.with_name(f"{found.name}{CLOSED}")
+    return replace(found, path=closed, open=False) if closed.exists() else None
+
+
+def _with_head(found: SegmentFile) -> SegmentFile:
+    parameters = head(found.path)
+    return replace(
+        found, predecessor=parameters.get(PREDECESSOR), called=parameters.get(SEGMENT, ""), gap=gap_in(parameters)
+    )
+
+
+def read_messages(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (uncompressed end offset, type byte, body) of each complete message, up to damage of the compression.
+
+    Raises InputError if the file cannot be read, Malformed at bytes that are no message.
+    """
+    cut = MessageSplitter()
+    try:
+        with open(path, "rb") as file:
+            for piece in SegmentBytes(file):
+                for kind, body in cut.feed(piece):
+                    yield cut.position, kind, body
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+
+
+def head(path: Path) -> dict[str, str]:
+    """The parameters at the beginning of a segment; if that is damaged, those that can be read."""
+    try:
+        with open(path, "rb") as file:
+            return read_head(file)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+
+
+def last_head(directory: Path) -> Mapping[str, str]:
+    """The parameters of a capture's last segment; empty if there is none."""
+    known = read_state(directory)
+    if known is not None:
+        return known.head
+    paths = sorted(directory.glob(f"*{CLOSED}"))
+    return head(paths[-1]) if paths else {}
+
+
+def read_head(file: BinaryIO) -> dict[str, str]:
+    """As head(), of an open file."""
+    cut = MessageSplitter()
+    try:
+        return head_of(message for piece in SegmentBytes(file) for message in cut.feed(piece))
+    except InputError:
+        return {}
+
+
+def check(path: Path) -> str | None:
+    """What is wrong with a closed segment; None if every byte is as it was written."""
+    try:
+        with open(path, "rb") as file:
+            return check_file(file)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+
+
+def check_file(file: BinaryIO) -> str | None:
+    """As check(), of an open file. The segment's last message has the size and SHA-256 of all bytes before it."""
+    raw = SegmentBytes(file)
+    digest, size, tail = hashlib.sha256(), 0, b""
+    for piece in raw:
+        tail += piece
+        if len(tail) > _TAIL:
+            digest.update(tail[:-_TAIL])
+            size += len(tail) - _TAIL
+            tail = tail[-_TAIL:]
+    if raw.damage is not None:
+        return raw.damage
+    start = tail.rfind(END.encode() + b"\0")
+    if start < 0:
+        return "the end is missing: it was cut off, or is still being written"
+    _, value = read_parameter(tail[start:])
+    digest.update(tail[: start - _HEAD])
+    size += start - _HEAD
+    words = value.split(" ")
+    if words[1:] != [str(size), digest.hexdigest()]:
+        return "its checksum is wrong: a part is missing, damaged or moved"
+    return None
+
+
+_HEAD: Final = 5
+"""The type byte and the length before a message's body."""

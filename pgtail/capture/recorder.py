@@ -1,0 +1,234 @@
+"""Writes walsender frames into the segments of a directory, and rotates the segments."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pgtail.capture.format import FORMAT, GAP, PREDECESSOR, SEGMENT, TRANSACTION, SegmentName
+from pgtail.capture.recovery import recover
+from pgtail.capture.state import CaptureState, Gap, read_state, write_state
+from pgtail.capture.tracker import StreamTracker
+from pgtail.capture.writer import SegmentWriter
+from pgtail.errors import Malformed
+
+_STATE_INTERVAL: Final = 10.0
+"""Seconds between two writes of the state while the server is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When to start another segment and when to sync: uncompressed bytes, seconds."""
+
+    size: int = 64 << 20
+    age: float = 60.0
+    sync_size: int = 1 << 20
+    sync_interval: float = 1.0
+
+
+class Recorder:
+    """Appends segments to a capture, after recover().
+
+    `head` has the parameters that describe the frames. `gap` are the LSNs between the capture and the frames to come
+    if changes between them are lost; the next segment records it. `whole` is the end LSN of the last complete
+    transaction (or a later position up to which the server had nothing), `safe` the part of it that is on disk.
+    Methods raise OutputError.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        head: Mapping[str, str],
+        *,
+        rotation: Rotation,
+        compress: bool = True,
+        gap: tuple[int, int] | None = None,
+    ) -> None:
+        self._directory = directory
+        self._head = {FORMAT: "1", **head}
+        self._next_head: dict[str, str] | None = None
+        self._rotation = rotation
+        self._compress = compress
+        self._stream = StreamTracker()
+        self._segment: SegmentWriter | None = None
+        self._finished: list[SegmentWriter] = []
+        """Segments to close when their last transaction is complete."""
+        found = recover(directory, compress=compress)
+        self._predecessor = found.last
+        self._gap = self._gap_after(found.last, gap)
+        self._stream.whole = self._idle = self.safe = found.position
+        self._synced = time.monotonic()
+        self.messages = self.bytes = self.transactions = 0
+        self._write_state()
+
+    @property
+    def inside(self) -> bool:
+        """Whether the last frame was inside a transaction."""
+        return self._stream.inside
+
+    @property
+    def whole(self) -> int:
+        """The LSN up to which every transaction was taken."""
+        return max(self._stream.whole, self._idle)
+
+    @property
+    def name(self) -> str:
+        """Name of the open segment; empty if there is none."""
+        return "" if self._segment is None else str(self._segment.name)
+
+    def begins_at(self, frame: bytes) -> int:
+        """The LSN of what a frame outside of transactions begins; 0 if it is damaged."""
+        try:
+            return self._stream.name_before(frame).position
+        except (IndexError, struct.error):
+            return 0
+
+    def take(self, frame: bytes) -> None:
+        """Record a frame with a message. Raises Malformed if the message is cut off."""
+        inside = self._stream.inside
+        try:
+            segment = self._segment_for(frame)
+            boundary = self._stream.take(frame)
+        except (IndexError, struct.error) as error:
+            raise Malformed("the message is cut off", offset=len(frame)) from error
+        segment.add(frame)
+        self.messages += 1
+        self.bytes += len(frame)
+        if boundary and inside:
+            self.transactions += 1
+        if boundary and self._next_head is not None:
+            self._apply_next_head()
+        if segment.pending >= self._rotation.sync_size or (boundary and self._finished):
+            self.sync()
+
+    def reached(self, position: int) -> None:
+        """Note that the server has nothing more up to this position."""
+        if not self._stream.inside:
+            self._idle = max(self._idle, position)
+
+    def tick(self) -> None:
+        """Do what is due by the clock: sync, close an old segment, write the state. Call it about once a second."""
+        now = time.monotonic()
+        if now >= self._synced + self._rotation.sync_interval:
+            self.sync()
+        segment = self._segment
+        if segment is not None and not self._stream.inside and now >= segment.begun + self._rotation.age:
+            self._finish(segment)
+        idle = not (self._stream.inside or self._dirty)
+        if idle and self.whole > self.safe and now >= self._state_written + _STATE_INTERVAL:
+            self._write_state()
+
+    def sync(self) -> None:
+        """Sync everything to disk; close finished segments."""
+        self._synced = time.monotonic()
+        if self._segment is not None:
+            self._segment.sync()
+        self.safe = max(self.safe, self._stream.whole)
+        if not self._stream.inside:
+            for segment in self._finished:
+                segment.close()
+            self._finished.clear()
+
+    @property
+    def rows(self) -> int:
+        """Recorded row changes and truncated tables."""
+        return self._stream.rows
+
+    def restart(self) -> None:
+        """Drop an incomplete transaction: the server sends it again from its beginning."""
+        self.close()
+        self._stream.restart()
+
+    def follow(self, head: Mapping[str, str]) -> None:
+        """Change the parameters: start another segment after the current transaction."""
+        self._next_head = {**self._head, **head}
+        if not self._stream.inside:
+            self._apply_next_head()
+
+    def close(self) -> None:
+        """Close the open segment; drop an incomplete transaction."""
+        self.sync()
+        if self._segment is not None and not self._stream.inside:
+            self._finish(self._segment)
+        elif self._segment is not None:
+            self._segment.leave()
+            self._segment = None
+            self._finished.clear()
+            self._predecessor = recover(self._directory, compress=self._compress).last
+        self._apply_next_head()
+        if self.whole > self.safe:
+            self._write_state()
+
+    @property
+    def _dirty(self) -> bool:
+        """Whether something is not on disk."""
+        return self._segment is not None and self._segment.pending > 0
+
+    def _segment_for(self, frame: bytes) -> SegmentWriter:
+        """The segment for a frame: a new one if the current one is full."""
+        segment = self._segment
+        if segment is not None and segment.size < self._rotation.size:
+            return segment
+        name = self._stream.name_before(frame)
+        if segment is not None and name == segment.name:
+            return segment  # it has no change yet, so a new one would have the same name
+        if segment is not None:
+            self._finish(segment)
+        self._segment = self._begin(name.after(SegmentName.parse(self._predecessor)))
+        return self._segment
+
+    def _begin(self, name: SegmentName) -> SegmentWriter:
+        stream = self._stream
+        segment = SegmentWriter(self._directory, name, compress=self._compress)
+        head = {**self._head, SEGMENT: str(name), PREDECESSOR: self._predecessor}
+        if self._pending_gap is not None:
+            head[GAP] = str(self._pending_gap)
+        if stream.inside:
+            head[TRANSACTION] = f"{stream.changes} {stream.messages} {stream.ordinal}"
+        segment.start(head, stream.repeated())
+        self._predecessor = str(name)
+        return segment
+
+    def _gap_after(self, last: str, now: tuple[int, int] | None) -> Gap | None:
+        """The gap before the next segment: `now`, joined with one of an earlier run that wrote no segment."""
+        known = read_state(self._directory)
+        before = None if known is None or known.gap is None or known.gap.after != last else known.gap
+        if now is None:
+            return before
+        return Gap(last, now[0] if before is None else before.start, now[1])
+
+    @property
+    def _pending_gap(self) -> Gap | None:
+        """The gap, until a segment after it was started."""
+        return self._gap if self._gap is not None and self._gap.after == self._predecessor else None
+
+    def _apply_next_head(self) -> None:
+        """Apply the parameters that follow() was given."""
+        head, self._next_head = self._next_head, None
+        if head is None or head == self._head:
+            return
+        self._head = head
+        if self._segment is not None:
+            self._finish(self._segment)
+        else:
+            self._write_state()
+
+    def _finish(self, segment: SegmentWriter) -> None:
+        segment.finish(self.whole)
+        self._segment = None
+        self._finished.append(segment)
+        self.sync()
+        if not self._stream.inside:
+            self._write_state()
+
+    def _write_state(self) -> None:
+        """Write to disk up to where the capture is complete: must come before this LSN is acknowledged."""
+        messages = 0 if self._segment is None else self._segment.messages
+        state = CaptureState(self.whole, self._predecessor, messages, self._head, self._pending_gap)
+        write_state(self._directory, state)
+        self.safe = self.whole
+        self._state_written = time.monotonic()

@@ -1,0 +1,178 @@
+"""Recovery of a capture after a crash: truncates open segments to the last complete transaction and closes them."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgtail.capture.format import (
+    CLOSED,
+    COPY_DATA,
+    DRAFT,
+    END,
+    OPEN,
+    PARAMETER_STATUS,
+    POSITION,
+    START,
+    TRANSACTION,
+    SegmentName,
+    read_parameter,
+)
+from pgtail.capture.reader import SegmentBytes, read_messages
+from pgtail.capture.state import read_state
+from pgtail.capture.tracker import StreamTracker
+from pgtail.capture.writer import SegmentWriter, rename
+from pgtail.errors import DecodeError, InputError, OutputError
+from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The name of a capture's last segment (empty: none), and the LSN up to which it has everything."""
+
+    last: str
+    position: int
+
+
+@dataclass(slots=True)
+class _OpenSegment:
+    """An open segment. LSN, uncompressed bytes and messages up to the end of its last complete transaction."""
+
+    path: Path
+    name: SegmentName
+    whole: int = 0
+    size: int = 0
+    messages: int = 0
+    ended: bool = False
+    """Whether its end was written, so that none of its messages is lost."""
+    at_end: bool = False
+    """Whether nothing follows the last complete transaction."""
+
+
+def recover(directory: Path, *, compress: bool) -> Recovered:
+    """Close every open segment without its incomplete transaction: the server will send that again.
+
+    Raises OutputError, and InputError if a segment is damaged in a way that no crash explains.
+    """
+    for draft in directory.glob(f"*{DRAFT}"):
+        _remove(draft)
+    parts = []
+    for path in sorted(directory.glob(f"*{OPEN}")):
+        name = SegmentName.parse(path.name.removesuffix(OPEN))
+        if name is None:
+            continue
+        if (directory / f"{name}{CLOSED}").exists():
+            _remove(path)  # the crash came between closing it and removing it
+        else:
+            parts.append(_OpenSegment(path, name))
+    whole = _whole_segments(parts)
+    _check_nothing_lost(directory, parts)
+    for part in reversed(parts[len(whole) :]):
+        _remove(part.path)
+    _close(directory, whole, compress=compress)
+    return _state(directory)
+
+
+def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:
+    """The open segments up to the end of the last complete transaction."""
+    keep = 0
+    for index, part in enumerate(parts):
+        _examine(part)
+        if part.size:
+            keep = index + 1
+        if not part.ended and index + 1 < len(parts):
+            raise InputError("is damaged: it has no end, and others follow it", source=str(part.path))
+    return parts[:keep]
+
+
+def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:
+    """Raise InputError if a segment has fewer messages than were synced."""
+    known = read_state(directory)
+    for part in parts:
+        if known is not None and str(part.name) == known.last and part.messages < known.messages:
+            raise InputError(
+                f"is damaged: only {part.messages} of its {known.messages} messages are left. The rest up to"
+                f" {lsn_text(known.position)} was acknowledged; move the segment away to continue without it",
+                source=str(part.path),
+            )
+
+
+def _examine(part: _OpenSegment) -> None:
+    """Find the end of the last complete transaction. A torn tail is normal after a crash."""
+    stream, messages, own = StreamTracker(), 0, False
+    with contextlib.suppress(DecodeError, struct.error, IndexError):
+        for end, kind, body in read_messages(part.path):
+            if kind == COPY_DATA and own:
+                messages += 1
+                if stream.take(body):
+                    part.whole, part.messages, part.size = stream.whole, messages, end
+            elif kind == PARAMETER_STATUS:
+                name, _ = read_parameter(body)
+                stream.inside = stream.inside or name == TRANSACTION
+                own = own or name == START
+                part.ended = part.ended or name == END
+    part.at_end = part.messages == messages and not stream.inside
+
+
+def _close(directory: Path, parts: list[_OpenSegment], *, compress: bool) -> None:
+    whole = _state(directory).position if parts else 0
+    for index, part in enumerate(parts):
+        part.whole = whole = max(part.whole, whole)
+        if part.ended and (part.at_end or index < len(parts) - 1):
+            rename(part.path, directory / f"{part.name}{CLOSED}")
+        else:
+            _rewrite(directory, part, compress=compress)
+
+
+def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
+    """Replace an open segment with a closed copy of its complete transactions."""
+    draft = SegmentWriter(directory, part.name, compress=compress, ending=DRAFT)
+    left = part.size
+    with open(part.path, "rb") as file:
+        for piece in SegmentBytes(file):
+            draft.add_raw(piece[:left])
+            left -= len(piece)
+            if left <= 0:
+                break
+            if draft.pending > 1 << 20:
+                draft.sync()
+    draft.messages = part.messages
+    draft.finish(part.whole)
+    draft.close()
+    _remove(part.path)
+
+
+def _state(directory: Path) -> Recovered:
+    known = read_state(directory)
+    last, position = ("", 0) if known is None else (known.last, known.position)
+    stems = [path.name.removesuffix(CLOSED) for path in directory.glob(f"*{CLOSED}")]
+    names = [stem for stem in stems if SegmentName.parse(stem) is not None]
+    if names:
+        position = max(position, _position(directory / f"{max(names)}{CLOSED}"))
+    # A last segment that is gone remains the predecessor of the next one, so that readers notice the gap.
+    return Recovered(max(last, *names, ""), position)
+
+
+def _position(path: Path) -> int:
+    """The LSN up to which a capture that ends with this segment has everything."""
+    found = None
+    with contextlib.suppress(DecodeError, ValueError):
+        for _, kind, body in read_messages(path):
+            if kind == PARAMETER_STATUS:
+                name, value = read_parameter(body)
+                if name == POSITION:
+                    found = parse_lsn(value)
+    if found is None:
+        raise InputError(
+            "is damaged: it is closed, but its end is missing; move it away to continue without it", source=str(path)
+        )
+    return found
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise OutputError(f"cannot remove {path}: {error.strerror}") from error

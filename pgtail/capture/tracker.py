@@ -1,0 +1,111 @@
+"""Tracks a recorder's position in the stream, and the frames that a new segment must repeat to decode alone.
+
+Reads only the first bytes of each message. Captures have no streamed transactions: they are recorded with streaming
+off.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pgtail.capture.format import SegmentName
+from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
+from pgtail.pgoutput.kinds import Role, tags
+
+_OID: Final = struct.Struct(">I").unpack_from
+_LSN: Final = struct.Struct(">Q").unpack_from
+_MESSAGE: Final = struct.Struct(">BQ").unpack_from
+
+_TAG: Final = XLOG_HEADER_SIZE
+_BODY: Final = _TAG + 1
+
+_BEGINS: Final = tags(Role.BEGIN)
+_ROWS: Final = tags(Role.ROW)
+_ENDS: Final = tags(Role.END, Role.OUTCOME)
+"""Messages that end a transaction, or come outside of one."""
+_COMMIT_LSN, _END_LSN = 1, 9
+"""Offsets in their bodies. Rollback Prepared has the end LSN of the Prepare in place of the commit LSN."""
+_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL, _ROLLBACK = b"ORYTMr"
+_TRANSACTIONAL: Final = 1
+
+
+class StreamTracker:
+    """Follows walsender frames that contain messages.
+
+    `whole` is the end LSN of the last complete transaction. Within a transaction `ordinal` counts all messages that
+    change something, `changes` the rows and truncated tables, `messages` the logical messages. `rows` counts the
+    changes of all transactions.
+    """
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self.inside = False
+        self.changes = self.messages = self.ordinal = self.rows = 0
+        self._position = 0
+        self._begin: list[bytes] = []
+        self._relations: dict[int, bytes] = {}
+        self._types: dict[int, bytes] = {}
+
+    def restart(self) -> None:
+        """Drop an incomplete transaction. Its Relations and Types remain valid."""
+        self.inside = False
+        self._begin.clear()
+
+    def name_before(self, frame: bytes) -> SegmentName:
+        """The name of a segment that starts with this frame."""
+        if self.inside:
+            return SegmentName(self._position, self.ordinal + 1)
+        tag = frame[_TAG]
+        if tag in _BEGINS:
+            return SegmentName(_LSN(frame, _BODY)[0], 1)
+        if tag == _LOGICAL:
+            return SegmentName(_MESSAGE(frame, _BODY)[1], 0)
+        if tag in _ENDS:
+            return SegmentName(_LSN(frame, _BODY + (_END_LSN if tag == _ROLLBACK else _COMMIT_LSN))[0], 0)
+        return SegmentName(self.whole, 0)
+
+    def repeated(self) -> list[bytes]:
+        """Frames that the following ones need: current Types and Relations, the transaction's Begin and Origin."""
+        return [*self._types.values(), *self._relations.values(), *self._begin]
+
+    def take(self, frame: bytes) -> bool:
+        """Advance by a frame. Returns whether no transaction is open after it. Raises struct.error, IndexError."""
+        tag = frame[_TAG]
+        if tag in _ROWS:
+            self.ordinal += 1
+            self.changes += 1
+            self.rows += 1
+        elif tag in _BEGINS:
+            self.inside = True
+            self._begin = [frame]
+            self._position = _LSN(frame, _BODY)[0]
+            self.changes = self.messages = self.ordinal = 0
+        elif tag in _ENDS:
+            self._end(_LSN(frame, _BODY + _END_LSN)[0])
+        elif tag == _RELATION:
+            self._relations[_OID(frame, _BODY)[0]] = frame
+        elif tag == _TYPE:
+            self._types[_OID(frame, _BODY)[0]] = frame
+        elif tag == _ORIGIN:
+            self._begin.append(frame)
+        elif tag == _TRUNCATE:
+            self.ordinal += 1
+            tables = _OID(frame, _BODY)[0]
+            self.changes += tables
+            self.rows += tables
+        elif tag == _LOGICAL:
+            self._logical(*_MESSAGE(frame, _BODY))
+        return not self.inside
+
+    def _logical(self, flags: int, lsn: int) -> None:
+        if flags & _TRANSACTIONAL:
+            self.ordinal += 1
+            self.messages += 1
+        elif not self.inside:
+            self.whole = max(self.whole, lsn)
+
+    def _end(self, end_lsn: int) -> None:
+        self.inside = False
+        self._begin.clear()
+        self.whole = max(self.whole, end_lsn)

@@ -1,0 +1,70 @@
+"""Yields a capture's segments in order for decoding, and reports missing and damaged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pgtail.capture.format import gap_in
+from pgtail.capture.reader import SegmentFile, check, head, refreshed, segments
+from pgtail.capture.state import read_state
+
+
+class CaptureVerifier:
+    """One pass over captures. `tell` gets the messages; `damaged` says whether something is missing or damaged."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self.damaged = False
+
+    def capture(self, directory: str) -> Iterator[str]:
+        """Yield the path of each segment of a directory, checked just before it is read. Raises InputError."""
+        known = read_state(Path(directory))  # before listing the segments: a recorder may be writing
+        before: str | None = None
+        listed = segments(Path(directory))
+        for segment in listed:
+            found = refreshed(segment)
+            if found is None:
+                continue
+            self._check_order(found, before)
+            before = str(found.name)
+            if found.open and segment is listed[-1]:  # only the last one may lack its end
+                yield str(found.path)
+            else:
+                yield from self._checked(str(found.path))
+        if known is not None and known.last > (before or ""):
+            self._say(f"segment {known.last} is missing at the end", directory)
+
+    def segment(self, path: str) -> Iterator[str]:
+        """As capture(), for one closed segment. Raises InputError."""
+        self._gap(path, gap_in(head(Path(path))))
+        yield from self._checked(path)
+
+    def _checked(self, path: str) -> Iterator[str]:
+        problem = check(Path(path))
+        if problem is not None:
+            self._say(problem, path)
+        yield path
+
+    def _check_order(self, found: SegmentFile, before: str | None) -> None:
+        """Report a segment that does not follow the one before it."""
+        if found.predecessor is None:
+            return  # damaged: check() reports it
+        self._gap(found.path, found.gap)
+        if found.called != str(found.name):
+            self._say(f"this is segment {found.called} under another name", found.path)
+        elif before is None:
+            if found.predecessor:
+                self._tell(f"note: {found.path}: segment {found.predecessor} came before it and is not here")
+        elif not found.predecessor:
+            self._say(f"this is the first segment of another capture, after {before}", found.path)
+        elif found.predecessor != before:
+            self._say(f"segment {found.predecessor} is missing before this one", found.path)
+
+    def _gap(self, path: str | Path, gap: str) -> None:
+        if gap:
+            self._tell(f"note: {path}: there is a gap before it: what was committed {gap} is not in the capture")
+
+    def _say(self, what: str, where: str | Path) -> None:
+        self.damaged = True
+        self._tell(f"damage: {where}: {what}")

@@ -1,0 +1,122 @@
+"""Writes one segment: gzip members that are appended, and an end with its checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pgtail.capture.format import CLOSED, END, OPEN, POSITION, START, SegmentName, copy_data, parameter, parameters
+from pgtail.errors import OutputError
+from pgtail.files.atomic import rename_synced, sync_directory, write_synced
+from pgtail.pgoutput.scalars import lsn_text
+
+_GZIP: Final = 31
+"""zlib's code for the gzip format."""
+_LEVEL: Final = 1
+"""Higher levels are slower than the server sends."""
+
+
+class SegmentWriter:
+    """A file with the suffix of an unfinished segment; close() renames it to `NAME.pgcap`.
+
+    All methods raise OutputError. `size` and `pending` (what sync() would write) count uncompressed bytes, `begun` is
+    a time.monotonic(), `messages` does not count those repeated at the beginning.
+    """
+
+    def __init__(self, directory: Path, name: SegmentName, *, compress: bool, ending: str = OPEN) -> None:
+        self.name = name
+        self.begun = time.monotonic()
+        self.messages = self.size = self.pending = 0
+        self._compress = compress
+        self._directory = directory
+        self._digest = hashlib.sha256()
+        self._parts: list[bytes] = []
+        self._broken: OutputError | None = None
+        self._path = directory / f"{name}{ending}"
+        try:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            sync_directory(directory)
+        except OSError as error:
+            raise _failed(self._path, error) from error
+
+    def start(self, head: Mapping[str, str], repeated: list[bytes]) -> None:
+        """Write the parameters, and the frames that following messages need."""
+        self.add_raw(parameters(head))
+        for frame in repeated:
+            self.add_raw(copy_data(frame))
+        self.add_raw(parameter(START, ""))
+
+    def add(self, frame: bytes) -> None:
+        """Add a walsender frame."""
+        self.messages += 1
+        self.add_raw(copy_data(frame))
+
+    def add_raw(self, data: bytes) -> None:
+        """Add bytes as they are."""
+        self._parts.append(data)
+        self.pending += len(data)
+        self.size += len(data)
+
+    def sync(self) -> None:
+        """Write what was added as one member, fsync, and check that the file still has its name.
+
+        After one failure every call fails: how much of the member is on disk is unknown.
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            if self._parts:
+                write_synced(self._fd, self._member())
+            there = os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
+            there = False
+        except OSError as error:
+            self._broken = _failed(self._path, error)
+            raise self._broken from error
+        if not there:
+            self._broken = OutputError(f"{self._path} is gone: it or its directory was removed or renamed")
+            raise self._broken
+
+    def _member(self) -> bytes:
+        """What was added, compressed."""
+        data = b"".join(self._parts)
+        self._parts.clear()
+        self.pending = 0
+        self._digest.update(data)
+        if not self._compress:
+            return data
+        member = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        return member.compress(data) + member.flush()
+
+    def finish(self, whole: int) -> None:
+        """Write the end and close the file. `whole` is the LSN up to which the capture has everything."""
+        self.add_raw(parameter(POSITION, lsn_text(whole)))
+        self.sync()
+        self.add_raw(parameter(END, f"{self.messages} {self.size} {self._digest.hexdigest()}"))
+        self.sync()
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the file as it is."""
+        os.close(self._fd)
+
+    def close(self) -> None:
+        """Rename it to its final name: it never changes again."""
+        rename(self._path, self._directory / f"{self.name}{CLOSED}")
+
+
+def rename(path: Path, to: Path) -> None:
+    """Rename a file within its directory, synced. Raises OutputError."""
+    try:
+        rename_synced(path, to)
+    except OSError as error:
+        raise _failed(to, error) from error
+
+
+def _failed(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot write {path}: {error.strerror}")

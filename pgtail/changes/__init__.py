@@ -1,0 +1,1 @@
+"""Messages to change events: relations, the assembler, streamed transactions, filters and redaction."""

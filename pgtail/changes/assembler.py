@@ -1,0 +1,396 @@
+"""Messages to transactions: which message may follow which.
+
+The rules are in the table STEPS at the end: (state, message) -> method. A message without an entry is out of place:
+a Note and a best effort, or an AssemblyError if `strict`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Final, TypeAlias
+
+from pgtail.changes.events import (
+    Change,
+    ChangeMessage,
+    Ended,
+    Event,
+    LogicalMessage,
+    Note,
+    SchemaChange,
+    Started,
+    Transaction,
+    logical_message,
+    row_change,
+    table_truncate,
+    tuple_mismatch,
+    unknown_flags,
+)
+from pgtail.changes.prepared import PreparedTransactions
+from pgtail.changes.relations import Relations
+from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.changes.streaming import Show, Streams, TakeKept
+from pgtail.errors import AssemblyError
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import AnyFrame, Continued, Unknown
+from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.schema import Relation as RelationMessage
+from pgtail.pgoutput.schema import Type as TypeMessage
+from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
+from pgtail.pgoutput.transaction import Begin, Commit, Message, Origin
+from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
+from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
+from pgtail.values import Types
+
+
+class State(enum.StrEnum):
+    """The position in the stream of messages."""
+
+    OUTSIDE = "outside a transaction"
+    BEGUN = "at the start of a transaction"
+    INSIDE = "inside a transaction"
+    SEGMENT = "inside a stream segment"
+
+
+Events: TypeAlias = Iterable[Event]
+_NOTHING: Final[tuple[Event, ...]] = ()
+
+
+class Assembler:
+    """Turns the messages of one stream into events, in bounded memory.
+
+    `tables` are the current tables outside stream segments, `streams` the open streamed transactions. `whole` is the
+    current transaction that is not streamed, once its Started was sent; `commits_at` is its commit LSN. `types` gets
+    the types that the stream declares.
+
+    Raises AssemblyError if `strict` and a message is out of place, OutputError if a streamed transaction cannot be
+    written to disk.
+    """
+
+    def __init__(
+        self, types: Types, *, strict: bool = False, buffer: StreamBuffer | None = None, show: Show | None = None
+    ) -> None:
+        self.relations = Relations(types)
+        self.tables = self.relations.current
+        self._strict = strict
+        self.streams = Streams(self.relations, buffer or StreamBuffer(), show or Show())
+        self._prepared = PreparedTransactions()
+        self._noted: set[int] = set()
+        self._transaction = Transaction(None, begun=False)
+        self._stream = 0
+        self.take_kept: TakeKept | None = None
+        self._offset: int | None = None
+        self._enter(State.OUTSIDE)
+
+    def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Events:
+        """The events of one message. Consume them before the next call."""
+        self._offset = offset
+        step = self._steps.get(type(message))
+        if step is None:
+            return self._out_of_place(message, lsn)
+        return step(self, message, lsn)
+
+    def lost(self) -> Events:
+        """Messages are missing here: end the open transaction as incomplete, keep the tables."""
+        events = self._break_off()
+        self.streams.gap()
+        return events
+
+    def restart(self) -> Transaction | None:
+        """The stream restarts, and the server repeats unfinished transactions: forget them, keep the tables.
+
+        Returns the transaction of which events were already sent, or None.
+        """
+        interrupted = self._transaction if self._state is State.INSIDE else None
+        self.streams.clear()
+        self._enter(State.OUTSIDE)
+        return interrupted
+
+    def finish(self) -> Events:
+        """The source ended: report what is still open. Raises AssemblyError if `strict`."""
+        open_, xid, self._offset = self.open_transaction, self._transaction.xid, None
+        events = self._break_off()
+        if open_:
+            which = "of unknown xid" if xid is None else xid
+            events += self._warn_or_raise(f"the input ends inside transaction {which}")
+        if self.streams.open:
+            xids = ", ".join(map(str, self.streams.open))
+            events += self._warn_or_raise(f"the input ends inside streamed transaction {xids}: it is not shown")
+        return events
+
+    def close(self) -> None:
+        """Delete the temporary file."""
+        self.streams.close()
+
+    @property
+    def outside(self) -> bool:
+        """Whether the stream is outside any transaction and stream segment."""
+        return self._state is State.OUTSIDE
+
+    def resume_inside(self, transaction: Transaction | None) -> None:
+        """The fast path processed messages: the stream is now inside this transaction, or outside any if None."""
+        self._transaction = transaction or self._transaction
+        self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
+
+    def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """A RowTaker for stream segments: buffers rows undecoded until the end of their transaction."""
+        return self.streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
+
+    @property
+    def open_transaction(self) -> bool:
+        """Whether the stream is inside a transaction that is not streamed."""
+        return self._state in (State.BEGUN, State.INSIDE)
+
+    # -- messages out of place ---------------------------------------------------------------------------------
+
+    def _out_of_place(self, message: AnyFrame, lsn: int | None) -> Events:
+        kind = type(message).__name__
+        if isinstance(message, Unknown):
+            text = f"a message of unknown kind {chr(message.tag_byte)!r}, {len(message.body)} bytes: not shown"
+            return [Note(text, self._offset, damage=True)]
+        if self._state is not State.OUTSIDE:
+            where = self._state
+            text = f"{kind} {where}, which ends incomplete; a reader may have restarted here"
+            return [*self._break_off(), *self._warn_or_raise(text), *self.feed(message, lsn, self._offset)]
+        step = HEADLESS.get(type(message))
+        if step is None:
+            return self._warn_or_raise(f"{kind} outside a transaction: its beginning is missing")
+        self._transaction = Transaction(None, begun=False)
+        self._enter(State.BEGUN)
+        text = f"no Begin before this {kind}: its transaction is unknown, its changes have no seq"
+        return [*self._warn_or_raise(text), *self.feed(message, lsn, self._offset)]
+
+    def _break_off(self) -> list[Event]:
+        """Leave the current transaction or segment; a transaction ends incomplete."""
+        events: list[Event] = []
+        if self._state is State.BEGUN:
+            events.append(Started(self._transaction))
+        if self.open_transaction:
+            events.append(Ended(self._transaction, complete=False))
+        if self._state is State.SEGMENT:
+            self.streams.open[self._stream].begun = False
+            events += self.streams.stop(complete=False)
+        self._enter(State.OUTSIDE)
+        return events
+
+    def _warn_or_raise(self, text: str) -> list[Event]:
+        if self._strict:
+            raise AssemblyError(f"{text} (--strict stops here)", offset=self._offset)
+        return [Note(text, self._offset)]
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self._steps = STEPS[state]
+        self.whole = self._transaction if state is State.INSIDE and self._transaction.begun else None
+        self.commits_at = self._transaction.commit_lsn if self.open_transaction else None
+
+    # -- tables and types --------------------------------------------------------------------------------------
+
+    def _relation(self, message: RelationMessage, lsn: int | None) -> Events:
+        before, now = self.relations.see(message, self._stream if self._state is State.SEGMENT else None)
+        return _NOTHING if now is before else (SchemaChange(before, now),)
+
+    def _type(self, message: TypeMessage, lsn: int | None) -> Events:
+        self.relations.see_type(message)
+        return _NOTHING
+
+    def _unknown_frame(self, message: UnknownFrame, lsn: int | None) -> Events:
+        return [Note(f"a frame of unknown kind {chr(message.tag_byte)!r}, {len(message.body)} bytes", self._offset)]
+
+    # -- transactions that are not streamed --------------------------------------------------------------------
+
+    def _begin(self, message: Begin, lsn: int | None) -> Events:
+        self._transaction = Transaction(message.xid, commit_lsn=message.final_lsn, commit_ts=message.commit_time)
+        self._enter(State.BEGUN)
+        return _NOTHING
+
+    def _begin_prepare(self, message: BeginPrepare, lsn: int | None) -> Events:
+        self._transaction = Transaction(
+            message.xid,
+            prepare_lsn=message.prepare_lsn,
+            prepare_ts=message.prepare_time,
+            gid=message.gid,
+            state="prepared",
+        )
+        self._enter(State.BEGUN)
+        return _NOTHING
+
+    def _origin(self, message: Origin, lsn: int | None) -> Events:
+        self._transaction.origin = message.name
+        return _NOTHING
+
+    def _late_origin(self, message: Origin, lsn: int | None) -> Events:
+        """Servers send Origin before the first change; worker.c, apply_handle_origin, rejects it here too."""
+        return self._warn_or_raise(f"Origin {message.name!r} {self._state}, after its first change: ignored")
+
+    def _continued(self, message: Continued, lsn: int | None) -> Events:
+        self._transaction.changes, self._transaction.messages = message
+        return _NOTHING
+
+    def _first(self, message: AnyFrame, lsn: int | None) -> Events:
+        """The first message after Begin and Origin."""
+        self._enter(State.INSIDE)
+        return [Started(self._transaction), *self.feed(message, lsn, self._offset)]
+
+    def _commit(self, message: Commit, lsn: int | None) -> Events:
+        transaction = self._transaction
+        if transaction.begun and transaction.commit_lsn != message.commit_lsn:
+            return self._out_of_place(message, lsn)
+        transaction.commit_lsn, transaction.commit_ts = message.commit_lsn, message.commit_time
+        transaction.end_lsn = message.end_lsn
+        self._enter(State.OUTSIDE)
+        return [*unknown_flags(message, self._offset), Ended(transaction)]
+
+    def _prepare(self, message: Prepare, lsn: int | None) -> Events:
+        if self._transaction.begun and self._transaction.prepare_lsn != message.prepare_lsn:
+            return self._out_of_place(message, lsn)
+        self._prepared.prepare(self._transaction, message)
+        self._enter(State.OUTSIDE)
+        return [*unknown_flags(message, self._offset), Ended(self._transaction)]
+
+    def _insert(self, message: Insert, lsn: int | None) -> Events:
+        relation = self.relations.get(message.relation)
+        change = row_change("insert", self._transaction, lsn, relation, "", None, message.new)
+        return (change,) if len(message.new) == len(relation.columns) else self._odd(change)
+
+    def _update(self, message: Update, lsn: int | None) -> Events:
+        relation = self.relations.get(message.relation)
+        change = row_change("update", self._transaction, lsn, relation, message.old_kind, message.old, message.new)
+        if len(message.new) != len(relation.columns) or len(message.old or message.new) != len(relation.columns):
+            return self._odd(change)
+        return (change,)
+
+    def _delete(self, message: Delete, lsn: int | None) -> Events:
+        relation = self.relations.get(message.relation)
+        change = row_change("delete", self._transaction, lsn, relation, message.old_kind, message.old, None)
+        return (change,) if len(message.old) == len(relation.columns) else self._odd(change)
+
+    def _truncate(self, message: Truncate, lsn: int | None) -> Events:
+        for oid in message.relations:
+            yield from self._odd(table_truncate(self._transaction, lsn, self.relations.get(oid), message.options))
+
+    def _message(self, message: Message, lsn: int | None) -> Events:
+        return (logical_message(self._transaction if message.transactional else None, message, lsn),)
+
+    def _outside_message(self, message: Message, lsn: int | None) -> Events:
+        return self._out_of_place(message, lsn) if message.transactional else self._message(message, lsn)
+
+    def _odd(self, change: Change) -> Iterator[Event]:
+        """The change, after a warning if it does not fit its table: one for each version of a table."""
+        text = tuple_mismatch(change)
+        if text is not None and not isinstance(change, LogicalMessage) and change.relation.version not in self._noted:
+            self._noted.add(change.relation.version)
+            yield from self._warn_or_raise(text)
+        yield change
+
+    # -- streamed transactions ---------------------------------------------------------------------------------
+
+    def _stream_start(self, message: StreamStart, lsn: int | None) -> Events:
+        known = self.streams.start(message)
+        self._stream = message.xid
+        self._enter(State.SEGMENT)
+        missing = f"the first segments of streamed transaction {message.xid} are missing"
+        return _NOTHING if known else self._warn_or_raise(missing)
+
+    def _stream_stop(self, message: StreamStop, lsn: int | None) -> Events:
+        self._enter(State.OUTSIDE)
+        return self.streams.stop()
+
+    def _stream_origin(self, message: Origin, lsn: int | None) -> Events:
+        self.streams.origin(self._stream, message.name)
+        return _NOTHING
+
+    def _keep(self, message: ChangeMessage, lsn: int | None) -> Events:
+        """Buffer a change inside a segment until its transaction ends; non-transactional messages are sent at once."""
+        if isinstance(message, Message) and not message.transactional:
+            return self._message(message, lsn)
+        return self.streams.keep(self._stream, message, lsn)
+
+    def _stream_abort(self, message: StreamAbort, lsn: int | None) -> Events:
+        events = self.streams.abort(message)
+        if events is not None:
+            return events
+        return [Note(f"Stream Abort of unknown transaction {message.xid}: ignored", self._offset)]
+
+    def _stream_commit(self, message: StreamCommit, lsn: int | None) -> Iterator[Event]:
+        yield from unknown_flags(message, self._offset)
+        transaction = yield from self._stream_of(message.xid)
+        transaction.commit_lsn, transaction.commit_ts = message.commit_lsn, message.commit_time
+        transaction.end_lsn = message.end_lsn
+        yield from self._replay(transaction)
+
+    def _stream_prepare(self, message: StreamPrepare, lsn: int | None) -> Iterator[Event]:
+        yield from unknown_flags(message, self._offset)
+        transaction = yield from self._stream_of(message.xid)
+        self._prepared.prepare(transaction, message)
+        yield from self._replay(transaction)
+
+    def _stream_of(self, xid: int) -> Generator[Event, None, Transaction]:
+        transaction = self.streams.end(xid)
+        if transaction is None:
+            yield from self._warn_or_raise(f"the end of streamed transaction {xid}, which has no changes in this input")
+            transaction = Transaction(xid, streamed=True, begun=False)
+        return transaction
+
+    def _replay(self, transaction: Transaction) -> Iterator[Event]:
+        yield Started(transaction)
+        for change in self.streams.changes(transaction, self.take_kept):
+            yield from self._odd(change)
+        yield Ended(transaction)
+
+    # -- outcomes of prepared transactions ---------------------------------------------------------------------
+
+    def _outcome(self, message: CommitPrepared | RollbackPrepared, lsn: int | None) -> Events:
+        return [*unknown_flags(message, self._offset), *self._prepared.outcome(message, self._offset)]
+
+
+Step: TypeAlias = Callable[[Assembler, Any, int | None], Events]
+
+_ALWAYS: dict[type, Step] = {
+    RelationMessage: Assembler._relation,
+    TypeMessage: Assembler._type,
+    **dict.fromkeys((Keepalive, StandbyStatusUpdate), lambda self, message, lsn: _NOTHING),
+    UnknownFrame: Assembler._unknown_frame,
+}
+HEADLESS: Final[dict[type, Step]] = {
+    Insert: Assembler._insert,
+    Update: Assembler._update,
+    Delete: Assembler._delete,
+    Truncate: Assembler._truncate,
+    Message: Assembler._message,
+}
+"""Messages that are part of a transaction even if its Begin is missing."""
+
+STEPS: Final[dict[State, dict[type, Step]]] = {
+    State.OUTSIDE: {
+        **_ALWAYS,
+        Begin: Assembler._begin,
+        BeginPrepare: Assembler._begin_prepare,
+        Message: Assembler._outside_message,
+        StreamStart: Assembler._stream_start,
+        StreamCommit: Assembler._stream_commit,
+        StreamPrepare: Assembler._stream_prepare,
+        StreamAbort: Assembler._stream_abort,
+        CommitPrepared: Assembler._outcome,
+        RollbackPrepared: Assembler._outcome,
+    },
+    State.BEGUN: {
+        **_ALWAYS,
+        **dict.fromkeys((*HEADLESS, Commit, Prepare), Assembler._first),
+        Origin: Assembler._origin,
+        Continued: Assembler._continued,
+    },
+    State.INSIDE: {
+        **_ALWAYS,
+        **HEADLESS,
+        Origin: Assembler._late_origin,
+        Commit: Assembler._commit,
+        Prepare: Assembler._prepare,
+    },
+    State.SEGMENT: {
+        **_ALWAYS,
+        **dict.fromkeys(HEADLESS, Assembler._keep),
+        Origin: Assembler._stream_origin,
+        StreamStop: Assembler._stream_stop,
+    },
+}

@@ -1,0 +1,265 @@
+"""The events that the assembler sends to outputs: a transaction's start, its changes in order, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeAlias
+
+from pgtail.changes.relations import Relation
+from pgtail.pgoutput.cells import TupleData
+from pgtail.pgoutput.kinds import Role, messages
+from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.streaming import StreamCommit
+from pgtail.pgoutput.transaction import Commit, Message
+from pgtail.pgoutput.two_phase import CommitPrepared, Prepare, RollbackPrepared
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One top-level transaction. LSNs and times are None until they are known.
+
+    `state` is "prepared" until the outcome is known, "open" for a part shown before the end is known, otherwise None.
+    `aborted` says that the whole transaction was rolled back. `begun` is False if its Begin is missing: its changes
+    then have no `seq`. `changes` is the last `seq` assigned, `messages` the number of logical messages.
+    """
+
+    xid: int | None
+    commit_lsn: int | None = None
+    commit_ts: int | None = None
+    end_lsn: int | None = None
+    prepare_lsn: int | None = None
+    prepare_ts: int | None = None
+    origin: str | None = None
+    gid: str | None = None
+    state: str | None = None
+    begun: bool = True
+    streamed: bool = False
+    aborted: bool = False
+    changes: int = 0
+    messages: int = 0
+
+    def take_over(self, other: Transaction) -> None:
+        """Copy everything from `other`, the same transaction received again from its start."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is committed or prepared, not rolled back and not still open."""
+        return not self.aborted and self.state != "open"
+
+    @property
+    def lsn(self) -> int | None:
+        """The LSN that identifies it: of its commit, or else of its prepare."""
+        return self.prepare_lsn if self.commit_lsn is None else self.commit_lsn
+
+    @property
+    def time(self) -> int | None:
+        """The time of its commit, or else of its prepare."""
+        return self.prepare_ts if self.commit_ts is None else self.commit_ts
+
+
+@dataclass(slots=True)
+class Started:
+    """A transaction starts. Everything known before its first change is filled in."""
+
+    transaction: Transaction
+
+
+@dataclass(slots=True)
+class RowChange:
+    """One row inserted, updated or deleted. `old_kind` is K, O or empty, as in the Update message.
+
+    In all changes `aborted` marks those that were rolled back; they have no `seq`.
+    """
+
+    op: str
+    transaction: Transaction
+    seq: int | None
+    lsn: int | None
+    relation: Relation
+    old_kind: str
+    old: TupleData | None
+    new: TupleData | None
+    aborted: bool = False
+
+
+@dataclass(slots=True)
+class TableTruncate:
+    """One table of a Truncate message."""
+
+    transaction: Transaction
+    seq: int | None
+    lsn: int | None
+    relation: Relation
+    cascade: bool
+    restart_identity: bool
+    aborted: bool = False
+
+    op: ClassVar[str] = "truncate"
+
+
+@dataclass(slots=True)
+class LogicalMessage:
+    """A message of pg_logical_emit_message; `transaction` is None if it is not transactional."""
+
+    transaction: Transaction | None
+    lsn: int | None
+    prefix: str
+    content: bytes
+    transactional: bool
+    aborted: bool = False
+
+    op: ClassVar[str] = "message"
+
+
+@dataclass(slots=True)
+class Ended:
+    """A transaction ends. `complete` is False if the source broke off inside it: whether it committed is unknown."""
+
+    transaction: Transaction
+    complete: bool = True
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A prepared transaction was committed or rolled back; `op` is commit_prepared or rollback_prepared.
+
+    For a commit `lsn` and `time` are the commit's; for a rollback `lsn` is the end of the prepare.
+    """
+
+    op: str
+    xid: int
+    gid: str
+    lsn: int
+    end_lsn: int
+    time: int
+    prepare_ts: int | None = None
+
+
+@dataclass(slots=True)
+class SchemaChange:
+    """A table was described, for the first time (`before` is None) or again."""
+
+    before: Relation | None
+    now: Relation
+
+
+@dataclass(slots=True)
+class Note:
+    """A warning for people; `damage` says that the input is incomplete."""
+
+    text: str
+    offset: int | None = None
+    damage: bool = False
+
+
+Change: TypeAlias = RowChange | TableTruncate | LogicalMessage
+Event: TypeAlias = Started | Change | Ended | Outcome | SchemaChange | Note
+
+
+ChangeMessage: TypeAlias = Insert | Update | Delete | Truncate | Message
+CHANGES: Final = messages(Role.ROW, Role.TRUNCATE, Role.MESSAGE, Role.OUTCOME)
+"""Messages for a change or for the outcome of a prepared transaction."""
+
+
+def row_change(
+    op: str,
+    transaction: Transaction,
+    lsn: int | None,
+    relation: Relation,
+    old_kind: str,
+    old: TupleData | None,
+    new: TupleData | None,
+) -> RowChange:
+    """A row change with the next `seq` of its transaction."""
+    transaction.changes = seq = transaction.changes + 1
+    return RowChange(op, transaction, seq if transaction.begun else None, lsn, relation, old_kind, old, new)
+
+
+def table_truncate(transaction: Transaction, lsn: int | None, relation: Relation, options: int) -> TableTruncate:
+    """One truncated table with the next `seq` of its transaction."""
+    transaction.changes = seq = transaction.changes + 1
+    shown = seq if transaction.begun else None
+    return TableTruncate(transaction, shown, lsn, relation, bool(options & 1), bool(options & 2))
+
+
+def logical_message(transaction: Transaction | None, message: Message, lsn: int | None) -> LogicalMessage:
+    """A logical decoding message. It has no `seq`, so the numbers of rows do not depend on the messages option."""
+    if transaction is not None:
+        transaction.messages += 1
+    return LogicalMessage(transaction, lsn, message.prefix, message.content, message.transactional)
+
+
+def changes_of(
+    transaction: Transaction, message: ChangeMessage, lsn: int | None, relations: Sequence[Relation]
+) -> Iterator[Change]:
+    """The changes of a message; `relations` are its tables in the order of tables_of()."""
+    if isinstance(message, Message):
+        yield logical_message(transaction, message, lsn)
+    elif isinstance(message, Truncate):
+        for relation in relations:
+            yield table_truncate(transaction, lsn, relation, message.options)
+    elif isinstance(message, Insert):
+        yield row_change("insert", transaction, lsn, relations[0], "", None, message.new)
+    elif isinstance(message, Update):
+        yield row_change("update", transaction, lsn, relations[0], message.old_kind, message.old, message.new)
+    else:
+        yield row_change("delete", transaction, lsn, relations[0], message.old_kind, message.old, None)
+
+
+def unnumbered(transaction: Transaction, found: Iterable[Change], *, aborted: bool = False) -> Iterator[Change]:
+    """Changes without a `seq`, because they are not committed, or not yet. They do not advance the counters."""
+    before = transaction.changes, transaction.messages
+    for change in found:
+        transaction.changes, transaction.messages = before
+        change.aborted = aborted
+        if not isinstance(change, LogicalMessage):
+            change.seq = None
+        yield change
+
+
+def tables_of(message: ChangeMessage) -> tuple[int, ...]:
+    """The OIDs of the tables that a message changes."""
+    if isinstance(message, Message):
+        return ()
+    return message.relations if isinstance(message, Truncate) else (message.relation,)
+
+
+def unknown_flags(
+    message: Commit | Prepare | CommitPrepared | RollbackPrepared | StreamCommit, offset: int | None
+) -> list[Note]:
+    """A warning if `flags`, which must be 0, is not."""
+    if not message.flags:
+        return []
+    return [Note(f"{type(message).__name__} has unknown flags 0x{message.flags:02x}", offset)]
+
+
+def tuple_mismatch(change: Change) -> str | None:
+    """A warning if a change does not fit its Relation, otherwise None."""
+    if isinstance(change, LogicalMessage):
+        return None
+    relation = change.relation
+    if not relation.seen:
+        return f"relation {relation.oid} was never described: its columns are shown as ?1, ?2, ..."
+    if isinstance(change, TableTruncate):
+        return None
+    columns = len(relation.columns)
+    for row in (change.new, change.old):
+        if row is not None and len(row) > columns:
+            return f"a row of {relation.qualified} has {len(row)} columns, its Relation {columns}"
+        if row is not None and len(row) < columns:
+            return f"a row of {relation.qualified} has only {len(row)} of {columns} columns"
+    return None
+
+
+def not_in_identity(change: RowChange) -> list[int]:
+    """The indexes of the old tuple that carry no information: in a key tuple, the columns outside the identity.
+
+    They are NULL. For a table that was not described this applies to every NULL.
+    """
+    if change.old is None or (change.old_kind == "O" and change.relation.seen):
+        return []
+    keys = [column.key for column in change.relation.columns]
+    return [i for i, cell in enumerate(change.old) if cell is None and not (i < len(keys) and keys[i])]

@@ -1,0 +1,221 @@
+"""Masks the values of columns before they reach an output.
+
+If in doubt it masks: a row whose table was not described, or that does not fit its table, is masked completely. A
+masked column stays masked when it or its table is renamed in the stream.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from pgtail.changes.events import Event, RowChange, SchemaChange
+from pgtail.changes.relations import Column, Relation
+from pgtail.errors import OptionError
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
+from pgtail.values import UNKNOWN, Codec, Undecoded
+from pgtail.values.oids import OIDS
+
+MASK: Final = "(redacted)"
+"""Shown instead of a value."""
+HASHED: Final = "hmac:"
+"""The prefix of a keyed hash."""
+SHORTEST_KEY: Final = 16
+"""The minimum length of a key in bytes; a shorter one could be guessed."""
+
+_DIGEST: Final = 16
+"""The bytes of a hash that are shown: with 128 bits, no two values share one."""
+_PART = r'\s*(?:"((?:[^"]|"")+)"|([^".,\s]+))\s*'
+_RULE: Final = re.compile(rf"{_PART}(?:\.{_PART})?(?:\.{_PART})?(?:,|$)")
+_QUOTED: Final = re.compile(
+    r"""^(?:'.*'|".*"|byte\ 0x\w\w)(?=\ where\ |\ is\ no\ |\ does\ not\ begin\ )|(?<=starts\ with\ )byte\ 0x\w\w
+        |-?\b\d+(?=\ (?:more\ )?bytes?\b|\ columns|\ relations)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class _Rule(NamedTuple):
+    """The columns that a glob matches; None for `table` or `schema` matches any."""
+
+    text: str
+    schema: re.Pattern[str] | None
+    table: re.Pattern[str] | None
+    column: re.Pattern[str]
+
+    def matches(self, relation: Relation, column: str) -> bool:
+        parts = ((self.schema, relation.schema), (self.table, relation.name), (self.column, column))
+        return all(pattern is None or pattern.fullmatch(name) for pattern, name in parts)
+
+
+def _rules(text: str) -> list[_Rule]:
+    """`COLUMN,TABLE.COLUMN,SCHEMA.TABLE.COLUMN`. Raises OptionError."""
+    found, pos = [], 0
+    while pos < len(text):
+        match = _RULE.match(text, pos)
+        if match is None:
+            raise OptionError(
+                f"--redact {text}: expected COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, several with commas;"
+                ' put a name with a dot, a comma or a blank in double quotes: users."e-mail, old"'
+            )
+        quoted, plain = match.groups()[0::2], match.groups()[1::2]
+        parts = [_pattern(*part) for part in zip(quoted, plain, strict=True) if part != (None, None)]
+        table, schema = [*reversed(parts[:-1]), None, None][:2]
+        found.append(_Rule(match[0].strip(" ,"), schema, table, parts[-1]))
+        pos = match.end()
+    return found
+
+
+def _pattern(quoted: str | None, plain: str | None) -> re.Pattern[str]:
+    """A quoted name, or a glob. Case is ignored: masking too much is better than too little."""
+    glob = re.escape(quoted.replace('""', '"')) if quoted is not None else fnmatch.translate(plain or "")
+    return re.compile(glob, re.IGNORECASE | re.DOTALL)
+
+
+class _Mask(bytes):
+    """A masked value. It is equal only to itself, because outputs compare old and new values."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = bytes.__hash__
+
+
+class Redaction:
+    """Masks the columns of one stream; with a `key`, by a keyed hash of their text (HMAC-SHA-256).
+
+    The same text has the same hash in every table, in text and binary form, so joins still work. NULL and unchanged
+    TOAST values are not masked. Raises OptionError if a rule is invalid or the key is too short.
+    """
+
+    def __init__(self, columns: Iterable[str], key: bytes | None = None) -> None:
+        self._rules = [rule for text in columns for rule in _rules(text)]
+        if not self._rules:
+            raise OptionError("--redact names no column")
+        if key is not None and len(key) < SHORTEST_KEY:
+            raise OptionError(f"the key of --redact-key-file has {len(key)} bytes, fewer than {SHORTEST_KEY}")
+        self._key = key
+        self._masked: dict[int, frozenset[int]] = {}
+        self._lost: set[int] = set()
+        """The versions of tables that have lost a masked column, in this version or an earlier one."""
+        self._shown: dict[tuple[int, bool], Relation] = {}
+        self._used: set[str] = set()
+
+    @property
+    def unused(self) -> list[str]:
+        """The rules that matched no column; none if no table was seen."""
+        return [rule.text for rule in self._rules if rule.text not in self._used] if self._masked else []
+
+    def may_hide(self, column: str) -> bool:
+        """Whether a column of this name is masked in any table."""
+        return any(rule.column.fullmatch(column) for rule in self._rules)
+
+    def learn(self, before: Relation | None, now: Relation) -> None:
+        """A table is described again: masked columns stay masked under a new name.
+
+        If a masked column disappears, any column added then or later may be the same column renamed: a publication's
+        column list may have omitted it in between. All of them are masked.
+        """
+        masked = set(self.columns(now))
+        if before is not None and before.seen:
+            hidden = {before.columns[index].name for index in self.columns(before)}
+            names, known = {column.name for column in now.columns}, {column.name for column in before.columns}
+            if before.version in self._lost or hidden - names:
+                self._lost.add(now.version)
+            for index, column in enumerate(now.columns):
+                if column.name in hidden or (now.version in self._lost and column.name not in known):
+                    masked.add(index)
+        self._masked[now.version] = frozenset(masked)
+
+    def columns(self, relation: Relation) -> frozenset[int]:
+        """The indexes of a table's masked columns."""
+        masked = self._masked.get(relation.version)
+        if masked is None:
+            masked = self._masked[relation.version] = frozenset(
+                [index for index, column in enumerate(relation.columns) if self._ruled(relation, column)]
+            )
+        return masked
+
+    def hides(self, relation: Relation, index: int, cells: int) -> bool:
+        """Whether the cell at `index` of a row with this many cells is masked."""
+        return not relation.seen or cells != len(relation.columns) or index in self.columns(relation)
+
+    def cell(self, codec: Codec, cell: Cell) -> Cell:
+        """The text cell shown instead of a cell."""
+        if cell is None or cell is UNCHANGED:
+            return cell
+        if self._key is None:
+            return _Mask(MASK.encode())
+        import hmac  # slow to import and rarely used
+
+        digest = hmac.digest(self._key, _hashed(codec, cell), "sha256")
+        return (HASHED + digest[:_DIGEST].hex()).encode()
+
+    def event(self, event: Event) -> Event:
+        """The event with masked values."""
+        if isinstance(event, RowChange):
+            return self._change(event)
+        if isinstance(event, SchemaChange):
+            self.learn(event.before, event.now)
+        return event
+
+    def _ruled(self, relation: Relation, column: Column) -> bool:
+        rules = [rule.text for rule in self._rules if rule.matches(relation, column.name)]
+        self._used.update(rules)
+        return bool(rules)
+
+    def _change(self, change: RowChange) -> RowChange:
+        relation, columns = change.relation, len(change.relation.columns)
+        rows = [row for row in (change.old, change.new) if row is not None]
+        whole = not relation.seen or any(len(row) != columns for row in rows)
+        if not whole and not self.columns(relation):
+            return change
+        old, new = [None if row is None else self._row(relation, row, whole) for row in (change.old, change.new)]
+        if old is not None and new is not None:
+            same = [before == now for before, now in zip(change.old or (), change.new or (), strict=False)]
+            known = [before if one else now for one, before, now in zip(same, old, new, strict=False)]
+            new = (*known, *new[len(same) :])
+        return replace(change, relation=self._as_shown(relation, whole), old=old, new=new)
+
+    def _row(self, relation: Relation, row: TupleData, whole: bool) -> TupleData:
+        codecs = [column.codec for column in relation.columns]
+        codecs += [relation.beyond] * (len(row) - len(codecs))
+        masked = range(len(row)) if whole else self.columns(relation)
+        return tuple([self.cell(codecs[i], cell) if i in masked else cell for i, cell in enumerate(row)])
+
+    def _as_shown(self, relation: Relation, whole: bool) -> Relation:
+        """The table with masked columns as text; the names of their types stay."""
+        shown = self._shown.get((relation.version, whole))
+        if shown is None:
+            masked = range(len(relation.columns)) if whole else self.columns(relation)
+            columns = [
+                replace(column, type_oid=OIDS["text"], typmod=-1, codec=UNKNOWN) if index in masked else column
+                for index, column in enumerate(relation.columns)
+            ]
+            shown = replace(relation, columns=tuple(columns), beyond=UNKNOWN)
+            self._shown[relation.version, whole] = shown
+        return shown
+
+
+def _hashed(codec: Codec, cell: bytes) -> bytes:
+    """The input of a cell's hash: its text or, if it has none, its bytes after a NUL, which no text contains."""
+    try:
+        return (codec.text_binary(cell) if isinstance(cell, Binary) else codec.text_text(cell)).encode()
+    except (Undecoded, UnicodeEncodeError):
+        return b"\0" + cell
+
+
+WITHHELD: Final = "a value could not be processed; the server's message may quote it and is not shown (--redact)"
+"""Shown instead of a server's error about a value."""
+
+
+def without_quotes(reason: str) -> str:
+    """An error message without its quotes from the input, which may be part of a value."""
+    return _QUOTED.sub(MASK, reason)

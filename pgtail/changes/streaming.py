@@ -1,0 +1,216 @@
+"""The open streamed transactions: buffers their changes until they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from pgtail.changes.events import (
+    Change,
+    ChangeMessage,
+    Ended,
+    Event,
+    Started,
+    Transaction,
+    changes_of,
+    tables_of,
+    unnumbered,
+)
+from pgtail.changes.kept_rows import KeptRows, rows_of_one
+from pgtail.changes.relations import Relation, Relations
+from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.frames import bounds
+from pgtail.pgoutput.rows import Delete, Insert, Update
+from pgtail.pgoutput.streaming import StreamAbort, StreamStart
+from pgtail.pgoutput.transaction import Message
+
+_OVERHEAD = 200
+"""The approximate memory overhead of a buffered change in bytes."""
+
+TakeKept: TypeAlias = Callable[[Transaction, KeptRows, dict[int, Relation], int], int]
+"""A fast path for buffered rows: (transaction, rows, their tables, pos) -> where the first row starts that must be
+decoded."""
+
+
+class Streams:
+    """The open streamed transactions, with their changes so far and the versions of the tables at each change."""
+
+    def __init__(self, relations: Relations, buffer: StreamBuffer, show: Show) -> None:
+        self._relations = relations
+        self._buffer = buffer
+        self._show_aborted = show.aborted
+        self._uncommitted = Uncommitted() if show.uncommitted else None
+        self.open: dict[int, Transaction] = {}
+
+    def start(self, message: StreamStart) -> bool:
+        """A segment starts; returns False if earlier segments of its transaction are missing."""
+        xid = message.xid
+        known = xid in self.open
+        if message.first_segment or not known:
+            self.open[xid] = Transaction(xid, streamed=True, begun=bool(message.first_segment))
+            self._buffer.start(xid)
+        if self._uncommitted is not None:
+            self._uncommitted.start(self.open[xid])
+        return known or bool(message.first_segment)
+
+    def stop(self, *, complete: bool = True) -> list[Event]:
+        """A segment ends, or breaks off; returns the events if uncommitted changes are shown."""
+        return [] if self._uncommitted is None else self._uncommitted.stop(complete=complete)
+
+    def origin(self, stream: int, name: str) -> None:
+        """Transaction `stream` has this replication origin."""
+        self.open[stream].origin = name
+        if self._uncommitted is not None:
+            self._uncommitted.origin(name)
+
+    def keep(self, stream: int, message: ChangeMessage, lsn: int | None) -> Iterable[Event]:
+        """Buffer a change of transaction `stream`; returns the events to show at once.
+
+        Raises OutputError if it cannot be written to disk.
+        """
+        relations = [self._relations.get(oid, stream) for oid in tables_of(message)]
+        versions = [relation.version for relation in relations]
+        subxid = stream if message.xid is None else message.xid
+        self._buffer.add(stream, subxid, (message, lsn, versions), _OVERHEAD + _weight(message))
+        return () if self._uncommitted is None else self._uncommitted.change(message, lsn, relations)
+
+    def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """Buffer row messages of transaction `stream` undecoded; returns where the first other message starts.
+
+        If uncommitted changes are shown, none are buffered.
+        """
+        while self._uncommitted is None:
+            after, frames, subxid, oids = rows_of_one(buf, pos, end, framing)
+            if after == pos:
+                return pos
+            tables = tuple([(oid, self._relations.get(oid, stream).version) for oid in oids])
+            self._buffer.add(stream, subxid, KeptRows(frames, tables), _OVERHEAD + len(frames))
+            pos = after
+        return pos
+
+    def abort(self, message: StreamAbort) -> Iterable[Event] | None:
+        """A (sub)transaction is rolled back; returns its events, or None if the transaction is unknown."""
+        if message.xid not in self.open:
+            return None
+        if message.subxid != message.xid:
+            self._buffer.abort(message.xid, message.subxid)
+            return ()
+        transaction = self.open.pop(message.xid)
+        self._relations.drop(message.xid)
+        if self._show_aborted:
+            transaction.aborted = True
+            return self._rolled_back(transaction)
+        self._buffer.drop(message.xid)
+        return ()
+
+    def _rolled_back(self, transaction: Transaction) -> Iterator[Event]:
+        yield Started(transaction)
+        yield from self.changes(transaction, None)
+        yield Ended(transaction)
+
+    def end(self, xid: int) -> Transaction | None:
+        """A transaction is committed or prepared: its tables now apply to all. Returns None if it is unknown."""
+        self._relations.keep(xid)
+        return self.open.pop(xid, None)
+
+    def changes(self, transaction: Transaction, take: TakeKept | None) -> Iterator[Change]:
+        """The buffered changes of a transaction, which are removed. `take` may process runs of rows instead."""
+        if transaction.xid is None or transaction.xid not in self._buffer:
+            return
+        for entry, aborted in self._buffer.take_all(transaction.xid):
+            if not (aborted or transaction.aborted):
+                yield from self._changes(transaction, entry, take)
+            elif self._show_aborted:
+                yield from unnumbered(transaction, self._changes(transaction, entry, None), aborted=True)
+
+    def _changes(self, transaction: Transaction, entry: Any, take: TakeKept | None) -> Iterator[Change]:
+        """The changes of one buffered entry."""
+        if isinstance(entry, KeptRows):
+            yield from self._rows(transaction, entry, take)
+            return
+        message, lsn, versions = entry
+        relations = [self._relations.versions[version] for version in versions]
+        yield from changes_of(transaction, message, lsn, relations)
+
+    def _rows(self, transaction: Transaction, rows: KeptRows, take: TakeKept | None) -> Iterator[Change]:
+        tables = {oid: self._relations.versions[version] for oid, version in rows.tables}
+        decoder, buf, pos = Decoder(), rows.frames, 0
+        decoder.in_stream = True
+        while True:
+            if take is not None:
+                pos = take(transaction, rows, tables, pos)
+            if pos >= len(buf):
+                return
+            start, pos = bounds(buf, pos)
+            message, lsn, _ = decoder.frame(buf, start, pos)
+            assert isinstance(message, Insert | Update | Delete)
+            yield from changes_of(transaction, message, lsn, [tables[message.relation]])
+
+    def gap(self) -> None:
+        """Messages are missing: the open transactions no longer have valid `seq` numbers."""
+        for transaction in self.open.values():
+            transaction.begun = False
+
+    def clear(self) -> None:
+        """Forget all open transactions. Call stop() first if a segment is open."""
+        for xid in self.open:
+            self._buffer.drop(xid)
+            self._relations.drop(xid)
+        self.open.clear()
+
+    def close(self) -> None:
+        """Delete the temporary file."""
+        self._buffer.close()
+
+
+def _weight(message: ChangeMessage) -> int:
+    """The approximate memory of a message's values in bytes."""
+    if isinstance(message, Message):
+        return len(message.content)
+    if not isinstance(message, Insert | Update | Delete):
+        return 0
+    old = None if isinstance(message, Insert) else message.old
+    new = None if isinstance(message, Delete) else message.new
+    cells = [*(old or ()), *(new or ())]
+    return 40 * len(cells) + sum([len(cell) for cell in cells if isinstance(cell, bytes)])
+
+
+class Show(NamedTuple):
+    """What is shown of streamed transactions besides committed and prepared ones."""
+
+    aborted: bool = False
+    """Rolled back changes."""
+    uncommitted: bool = False
+    """Every change as soon as it is received."""
+
+
+class Uncommitted:
+    """Shows each segment at once, as a part of its transaction with the `state` "open"."""
+
+    def __init__(self) -> None:
+        self._part = Transaction(None)
+        self._started = False
+
+    def start(self, transaction: Transaction) -> None:
+        """A segment of this transaction starts."""
+        self._part = Transaction(
+            transaction.xid, origin=transaction.origin, state="open", begun=transaction.begun, streamed=True
+        )
+        self._started = False
+
+    def origin(self, name: str) -> None:
+        self._part.origin = name
+
+    def change(self, message: ChangeMessage, lsn: int | None, relations: Sequence[Relation]) -> Iterator[Event]:
+        """The events of a message; the first one also starts the part."""
+        if not self._started:
+            self._started = True
+            yield Started(self._part)
+        yield from unnumbered(self._part, changes_of(self._part, message, lsn, relations))
+
+    def stop(self, *, complete: bool) -> list[Event]:
+        """The segment ends, or breaks off."""
+        started, self._started = self._started, False
+        return [Ended(self._part, complete=complete)] if started else []

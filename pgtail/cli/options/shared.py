@@ -1,0 +1,281 @@
+"""Groups of options that commands share, each as one decorator. Imports click and nothing heavier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import click
+
+from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
+from pgtail.outputs import OUTPUTS
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+configured: Final = partial(click.option, cls=Configured)
+"""An option whose default may come from a variable or the config file, under its long name."""
+
+
+def options_from(cls: type[T], parameters: Mapping[str, Any]) -> T:
+    """The options object (a class of pgtail.commands.options) of the running command, from its parameters."""
+    from pgtail.commands.options import from_parameters
+
+    more: dict[str, Any] = {"settings": settings_in_use(), "always_redacted": always_redacted()}
+    if parameters.get("format_string") is not None and not given("output"):
+        more["output"] = None  # the configuration's does not contradict --format-string
+    return from_parameters(cls, {**parameters, **more})
+
+
+def in_order(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+    """One decorator for several options, which --help shows in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    """A number; 0, for no limit, becomes None. Raises BadParameter."""
+    if not value.isdecimal() or len(value) > MOST_DIGITS:
+        raise click.BadParameter(f"{value!r} is not a number; 0 means no limit", ctx, param)
+    return int(value) or None
+
+
+def color_options(function: F) -> F:
+    """`color` (auto, always or never) and `colors` (the styles)."""
+    return in_order(
+        [
+            configured(
+                "--color",
+                type=click.Choice(["auto", "always", "never"]),
+                default="auto",
+                show_default=True,
+                help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+            ),
+            configured(
+                "--colors",
+                metavar="THING=STYLE:...",
+                help="Styles, such as insert=bold green:old=01;31; see pgtail(1).",
+            ),
+        ]
+    )(function)
+
+
+def output_options(function: F) -> F:
+    """What is written and where: the fields of commands.options.FormatOptions."""
+    return in_order(
+        [
+            configured(
+                "-o",
+                "--output",
+                type=click.Choice(list(OUTPUTS)),
+                help="Format; the default is table on a terminal, and json elsewhere.",
+            ),
+            click.option(
+                "--format-string",
+                metavar="FORMAT",
+                help="Instead of -o: a line per change, such as '%o %t %k %{total}'; see pgtail(1).",
+            ),
+            click.option(
+                "-f",
+                "--file",
+                type=click.Path(),
+                metavar="FILE",
+                help="Write to FILE instead of standard output; decode overwrites it, stream appends. csv: DIR/ for a"
+                " file per table.",
+            ),
+            click.option(
+                "--wal2json",
+                multiple=True,
+                metavar="NAME[=on|off]",
+                help="wal2json, wal2json-v1: an option of that plugin, such as include-xids. Repeatable.",
+            ),
+            click.option(
+                "--source-name",
+                metavar="NAME[/DATABASE]",
+                help="debezium: source.name and source.db; stream knows the database.",
+            ),
+            click.option(
+                "--schema/--no-schema",
+                "kafka_schema",
+                default=False,
+                help="debezium: include the schema in each event.",
+            ),
+            click.option(
+                "--undo", is_flag=True, help="sql: statements that undo the changes, newest first, written at the end."
+            ),
+            configured(
+                "--numbers",
+                type=click.Choice(["exact", "string"]),
+                default="exact",
+                show_default=True,
+                help="JSON: int8 and numeric as numbers with all digits, or quoted, for readers with 53-bit numbers."
+                " debezium: numeric and money as with decimal.handling.mode precise, or string.",
+            ),
+            click.option(
+                "--fill-unchanged",
+                is_flag=True,
+                help="Take unchanged TOAST values from the old row, if it was sent.",
+            ),
+            click.option(
+                "--transactions",
+                is_flag=True,
+                help="json, debezium: also a line at the begin and end of a transaction.",
+            ),
+            click.option(
+                "--schema-changes",
+                is_flag=True,
+                help="Also show when the description of a table first comes or changes.",
+            ),
+            click.option(
+                "--show-aborted",
+                is_flag=True,
+                help="Also show rolled-back parts of streamed transactions. Tables and JSON.",
+            ),
+            click.option(
+                "--show-uncommitted",
+                is_flag=True,
+                help="Show streamed transactions as they arrive, before they commit. Tables and JSON.",
+            ),
+            configured(
+                "--max-width",
+                metavar="N",
+                callback=count,
+                default="60",
+                show_default=True,
+                help="table: width of a value before it is cut; 0 for no limit.",
+            ),
+            configured(
+                "--max-rows",
+                metavar="N",
+                callback=count,
+                default="20",
+                show_default=True,
+                help="table: changes of a transaction to show, the rest is counted; 0 for no limit.",
+            ),
+            color_options,
+            configured(
+                "--highlight",
+                multiple=True,
+                metavar="PATTERN",
+                help="table: mark matches of this regular expression in colour. Repeatable.",
+            ),
+        ]
+    )(function)
+
+
+def filter_options(function: F) -> F:
+    """Which changes are shown and what is masked: the fields of commands.options.FilterOptions."""
+    return in_order([*_filters(Configured), *_redaction()])(function)
+
+
+def own_filter_options(function: F) -> F:
+    """The same without filters from the config file, for a command that shows more than changes."""
+    return in_order([*_filters(click.Option), *_redaction()])(function)
+
+
+def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
+    option = partial(click.option, cls=cls)
+    return [
+        option(
+            "-t",
+            "--table",
+            "tables",
+            multiple=True,
+            metavar="GLOB",
+            help="Only these tables: a glob on schema.table, or, without a dot, on the table name. Repeatable.",
+        ),
+        option(
+            "--exclude", multiple=True, metavar="GLOB", help="Not these tables, even if --table matches. Repeatable."
+        ),
+        option(
+            "--op",
+            "ops",
+            multiple=True,
+            metavar="OP",
+            help="Only these operations: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
+            " Repeatable, or separated by commas.",
+        ),
+        click.option("--xid", "xids", type=int, multiple=True, help="Only this transaction. Repeatable."),
+        option(
+            "--where",
+            multiple=True,
+            metavar="'COLUMN OP VALUE'",
+            help="Only rows for which it is true, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on"
+            " the new row, for a delete on the old one. Repeatable: all must be true.",
+        ),
+    ]
+
+
+def _redaction() -> list[Callable[[F], F]]:
+    return [
+        configured(
+            "--redact",
+            multiple=True,
+            metavar="COLUMN,...",
+            help="Mask the values of these columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs."
+            " Repeatable; adds to the columns in the config file.",
+        ),
+        configured(
+            "--redact-hash",
+            is_flag=True,
+            help="Mask with a keyed hash: equal values stay equal. Needs --redact-key-file.",
+        ),
+        configured(
+            "--redact-key-file",
+            type=click.Path(),
+            metavar="FILE",
+            help="The key of --redact-hash: at least 16 bytes, for example from `head -c 32 /dev/urandom`.",
+        ),
+    ]
+
+
+def limit_option(function: F) -> F:
+    """`limit`, a number of transactions."""
+    return click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after N transactions were shown.")(
+        function
+    )
+
+
+def dump_options(function: F) -> F:
+    """How dumps are read: the fields of commands.options.DumpOptions."""
+    return in_order(
+        [
+            click.option(
+                "--input-format",
+                type=click.Choice(
+                    [
+                        *("recvlogical", "raw", "copydata", "lengths", "pgcap"),
+                        *("psql", "csv", "hex", "copytext", "pgcopy", "pcap"),
+                    ]
+                ),
+                help="The form of the files, if pgtail does not detect it.",
+            ),
+            click.option(
+                "--encoding", default="utf-8", show_default=True, help="The encoding of names and text in the dump."
+            ),
+            click.option(
+                "--assume",
+                type=click.Choice(["streaming=on", "streaming=parallel"]),
+                callback=lambda ctx, param, value: value and value.partition("=")[2],
+                help="The streaming option of the dump: with parallel, a Stream Abort has an LSN and a time.",
+            ),
+            click.option(
+                "--type",
+                "types",
+                multiple=True,
+                metavar="NAME=enum",
+                help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
+            ),
+        ]
+    )(function)
+
+
+def verbose_option(function: F) -> F:
+    """`verbose`, a count."""
+    return click.option("-v", "--verbose", count=True, help="Print details on standard error; -vv: a trace.")(function)

@@ -1,0 +1,37 @@
+"""The connection options to a Connector, and a password asked on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import termios
+
+from pgtail.commands.options import ConnectionOptions
+from pgtail.postgres.connection import Connector, parameters
+from pgtail.terminal.restore import restored
+
+
+def connector_of(options: ConnectionOptions) -> Connector:
+    """Makes connections as the options say. Raises OptionError."""
+    found = parameters(options.dsn, host=options.host, port=options.port, user=options.username, dbname=options.dbname)
+    return Connector(found, ask=_ask_for_password, ask_first=options.password)
+
+
+def _ask_for_password(prompt: str) -> str | None:
+    """Ask on the terminal, even if standard input is redirected; None without a terminal."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        before = termios.tcgetattr(terminal)
+
+        def restore() -> None:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(terminal, termios.TCSANOW, before)
+
+        with restored(restore):
+            return getpass.getpass(prompt)
+    finally:
+        os.close(terminal)

@@ -1,0 +1,68 @@
+"""Converts dumps of any form to a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pgtail.capture.convert import DumpConverter
+from pgtail.capture.format import DUMPS
+from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.errors import InputError
+from pgtail.inputs import Source, open_input
+from pgtail.pgoutput.cursor import Cursor
+from pgtail.pgoutput.decoder import AnyMessage, Assume, Decoder
+
+
+class RawDecoder(Decoder):
+    """A decoder that keeps the bytes of the last message in `raw`."""
+
+    raw = b""
+
+    def _read(self, cur: Cursor) -> AnyMessage:
+        start = cur.pos
+        message = super()._read(cur)
+        self.raw = bytes(cur.buf[start : cur.pos])
+        return message
+
+
+def record_dumps(
+    files: Sequence[str],
+    directory: Path,
+    *,
+    format: str | None,  # noqa: A002 - the option's name
+    assume: Assume,
+    encoding: str,
+    rotation: Rotation,
+    compress: bool,
+    tell: Callable[[str], None],
+) -> bool:
+    """Record files, one after another, as one stream. Returns whether the capture lacks something of them.
+
+    Raises InputError if one is damaged (the capture then has the complete transactions before the damage), OutputError.
+    """
+    decoder = RawDecoder(assume=assume, encoding=encoding)
+    head = {"client_encoding": encoding, DUMPS: "dumps, streamed transactions as whole ones"}
+    converter = DumpConverter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
+    left = list(files)
+    try:
+        while left:
+            with Source(left[0]) as source:
+                _record(source, decoder, converter, format)
+            del left[0]
+    finally:
+        converter.finish()
+        if left[1:]:
+            tell(f"not in the capture: {', '.join(left[1:])}, after {left[0]}")
+    return converter.left_out > 0
+
+
+def _record(source: Source, decoder: RawDecoder, converter: DumpConverter, form: str | None) -> None:
+    try:
+        for message, lsn, _, clock in open_input(source, decoder, format=form).messages():
+            converter.feed(message, decoder.raw, lsn, clock)
+            decoder.raw = b""
+    except InputError as error:
+        if error.source is None:
+            error.source = source.name
+        raise

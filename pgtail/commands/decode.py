@@ -1,0 +1,172 @@
+"""`pgtail decode`: dumps of any form to one output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from pgtail.capture.format import CLOSED, OPEN
+from pgtail.capture.verify import CaptureVerifier
+from pgtail.changes.assembler import Assembler
+from pgtail.changes.events import CHANGES, Note
+from pgtail.changes.filters import Filter
+from pgtail.commands.options import DecodeOptions
+from pgtail.commands.output import build_output, open_target, show_of
+from pgtail.commands.progress import progress, wants_progress
+from pgtail.commands.selection import (
+    build_redaction,
+    build_types,
+    filter_arguments,
+    no_quotes,
+    tell_filter,
+    tell_note,
+    without_change,
+)
+from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
+from pgtail.commands.stderr import say
+from pgtail.errors import AssemblyError, InputError
+from pgtail.files.stopping import Stoppable
+from pgtail.inputs import Input, open_input
+from pgtail.inputs.source.file import Source
+from pgtail.native import compiled
+from pgtail.outputs.base import Output
+from pgtail.pgoutput.decoder import Decoder
+from pgtail.pipeline.pipeline import Pipeline
+from pgtail.terminal.escape import escape
+
+
+class Decode:
+    """One run over several files: one stream, one output (`output`, else the one that the options ask for)."""
+
+    def __init__(self, options: DecodeOptions, output: Output | None = None) -> None:
+        self._options = options
+        self._redaction = build_redaction(options.filter)
+        self._given_output = output
+        self._source: str | None = None
+        self._damaged = False
+        self._fed, self._changed = 0, False
+
+    def run(self, files: tuple[str, ...]) -> bool:
+        """Decode all files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
+        fast = compiled()
+        if fast is not None:
+            fast.keep_memory()
+        options, dump = self._options, self._options.dump
+        if options.verbose and options.settings:
+            _tell(f"settings: {options.settings}")
+        types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
+        filter_ = Filter(**filter_arguments(options.filter, self._redaction))
+        decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
+        assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
+        check_not_read(options.format.file, files)
+        with open_target(options.format.file) as sink:
+            output = self._given_output or build_output(options.format, sink, self._redaction)
+            pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
+            pipeline.attach_fast_path(decoder)
+            try:
+                self._files(files, decoder, pipeline, sink)
+            finally:
+                sink.flush()
+                assembler.close()
+        tell_filter(filter_, options.filter)
+        if filter_.no_table_passed:
+            _tell(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}")
+        return self._damaged or pipeline.damaged
+
+    def _files(
+        self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: FileSink | DirectorySink
+    ) -> None:
+        try:
+            with Stoppable():
+                every = all(self._file(file, decoder, pipeline, sink) for file in self._expanded(files))
+            if every:
+                pipeline.finish()
+            else:
+                pipeline.break_off()
+        except InputError as error:
+            pipeline.break_off()
+            if error.source is None:
+                error.source = self._source
+            raise
+        except KeyboardInterrupt:
+            pipeline.break_off()
+
+    def _expanded(self, names: tuple[str, ...]) -> Iterator[str]:
+        """The files; a directory is replaced by the segments of the capture in it."""
+        for name in names:
+            if not (name.endswith(CLOSED) or os.path.isdir(name)):
+                yield name
+                continue
+            verifier = CaptureVerifier(_tell)
+            yield from verifier.capture(name) if os.path.isdir(name) else verifier.segment(name)
+            self._damaged = self._damaged or verifier.damaged
+
+    def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink | DirectorySink) -> bool:
+        """Decode one file; returns whether to read the next one."""
+        with Source(name, on_wait=sink.flush) as source:
+            self._source = source.name
+            input_ = open_input(source, decoder, format=self._options.dump.input_format)
+            if self._options.verbose:
+                _tell(f"{source.name}: {input_.name}")
+            with (
+                contextlib.closing(input_),
+                progress(source, pipeline) if wants_progress(self._options.format.file) else contextlib.nullcontext(),
+            ):
+                before = pipeline.rows, pipeline.kept
+                self._fed, self._changed = -pipeline.messages, False
+                goes_on = self._read(input_, pipeline)
+                changed = self._changed or before != (pipeline.rows, pipeline.kept)
+                if not changed and not source.name.endswith((CLOSED, OPEN)):
+                    _tell(f"note: {without_change(input_, self._fed + pipeline.messages)}")
+                return goes_on
+
+    def _read(self, input_: Input, pipeline: Pipeline) -> bool:
+        """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
+        while True:
+            try:
+                return self._messages(input_, pipeline)
+            except AssemblyError:
+                raise
+            except InputError as error:
+                if input_.source.name.endswith(OPEN):
+                    _tell(f"note: {error}")
+                    return True
+                if not self._options.resync:
+                    raise
+                if not self._skip(input_, pipeline, error):
+                    return True
+
+    def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
+        feed, limit, changes = pipeline.feed, self._options.limit, CHANGES
+        with no_quotes(self._redaction):
+            for message, lsn, offset, _ in input_.messages():
+                self._fed += 1
+                self._changed = self._changed or type(message) in changes
+                feed(message, lsn, offset)
+                if limit is not None and pipeline.shown >= limit:
+                    return False
+        return True
+
+    def _skip(self, input_: Input, pipeline: Pipeline, error: InputError) -> bool:
+        """Skip damage; returns whether a message decodes after it."""
+        self._damaged = True
+        pipeline.lost()
+        before = input_.position
+        found = input_.resync()
+        skipped = input_.position - before if found is None else found
+        goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
+        _tell(f"damage: {error}; skipped {skipped} bytes, {goes_on}")
+        return found is not None
+
+    def _note(self, note: Note) -> None:
+        tell_note(note, self._source)
+
+
+def _tell(text: str) -> None:
+    say(escape(text))
+
+
+def _some(names: list[str]) -> str:
+    """The first ten names, and how many more there are."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,0 +1,104 @@
+"""`pgtail demo`: an embedded server, a workload on it, and pgtail's own commands run as a user would."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pgtail.commands.sinks import put
+from pgtail.demo.installation import embedded_installations
+from pgtail.demo.server import EmbeddedServer
+from pgtail.demo.workload import DATABASE, SLOT, create_shop, endless_workload, workload
+from pgtail.files.stopping import Stoppable
+
+_PAUSE: Final = 0.35
+"""Seconds between two transactions, so that they can be seen to arrive one by one."""
+
+
+def run(*, serve: bool, environment: Mapping[str, str]) -> None:
+    """Run the demo, or with `serve` keep its server running until Ctrl-C. Raises PgtailError.
+
+    `environment` is that of the commands; settings of the user's are about other servers, so it should have none.
+    """
+    installation = embedded_installations()[0]
+    _tell(f"starting PostgreSQL {installation.major} ...")
+    with Stoppable(), EmbeddedServer(installation) as server:
+        create_shop(server.conninfo)
+        _tell(f"database {DATABASE}, publication shop, slot {SLOT}")
+        try:
+            _serve(server) if serve else _show(server, environment)
+        except KeyboardInterrupt:
+            _tell("interrupted")
+        _tell("stopping the server")
+
+
+def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
+    """Stream the workload as tables while it runs, then once more as JSON, since reading consumed nothing."""
+    conninfo = server.conninfo(DATABASE)
+    stream = ["stream", conninfo, "--slot", SLOT]
+    stop = threading.Event()
+    thread = _in_background(workload(conninfo), stop)
+    try:
+        _pgtail([*stream, "--idle-exit", "3", "--output", "table", "--max-rows", "4"], environment)
+    finally:
+        stop.set()
+        thread.join()
+    _tell("the same transactions once more, for programs: reading them has consumed nothing")
+    _pgtail([*stream, "--until", "now", "--output", "json", "--exclude", "sessions"], environment)
+
+
+def _serve(server: EmbeddedServer) -> None:
+    """Keep the server running, with a workload."""
+    conninfo = shlex.quote(server.conninfo(DATABASE))
+    pgtail = "pgtail" if shutil.which("pgtail") else f"{shlex.quote(sys.executable)} -m pgtail"
+    put(
+        f"""
+The server runs until Ctrl-C. In another terminal, try:
+
+  {pgtail} stream {conninfo} --slot {SLOT}
+  {pgtail} stream {conninfo} --slot {SLOT} -o json | jq -c '[.op, .table, .new]'
+  {pgtail} stream {conninfo} -t orders --op update --where "status=paid"
+  {shlex.quote(str(server.installation.program("psql")))} {conninfo}
+"""
+    )
+    stop = threading.Event()
+    thread = _in_background(endless_workload(server.conninfo(DATABASE)), stop, pause=1.0)
+    try:
+        thread.join()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _in_background(steps: Iterator[None], stop: threading.Event, pause: float = _PAUSE) -> threading.Thread:
+    """Run the steps one after another in a thread, with pauses in seconds, until the last one or until `stop`."""
+
+    def run_steps() -> None:
+        while not stop.wait(pause):
+            if next(steps, steps) is steps:
+                return
+
+    thread = threading.Thread(target=run_steps, daemon=True)
+    thread.start()
+    return thread
+
+
+def _pgtail(arguments: list[str], environment: Mapping[str, str]) -> None:
+    """Show and run one of pgtail's commands."""
+    _tell(f"$ pgtail {shlex.join(arguments)}")
+    status = subprocess.run([sys.executable, "-m", "pgtail", *arguments], check=False, env=environment).returncode
+    if status:
+        raise SystemExit(status)
+
+
+def _tell(text: str) -> None:
+    """A line of the demo itself on standard error, in cyan on a terminal."""
+    color = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    sys.stderr.write(f"\x1b[36m{text}\x1b[m\n" if color else f"{text}\n")
+    sys.stderr.flush()

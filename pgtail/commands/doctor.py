@@ -1,0 +1,133 @@
+"""`pgtail doctor`: the findings as a report for people, grouped by family, or as lines of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pgtail._orjson import orjson
+from pgtail.commands.connect import connector_of
+from pgtail.commands.options import ConnectionOptions, ReportOptions
+from pgtail.commands.output import report_palette
+from pgtail.commands.sinks import open_sink
+from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
+from pgtail.files.stopping import Stoppable
+from pgtail.humanize import counted
+from pgtail.terminal.escape import escape, escape_json
+from pgtail.terminal.layout import SPACE, Item, padding, sentence, width_of, wrap
+from pgtail.terminal.style import Fragment, Painter, Palette
+
+_STYLES: Final = {Severity.OK: "good", Severity.WARNING: "warning", Severity.PROBLEM: "bad"}
+_SEVERITY_WIDTH: Final = 9
+_MARGIN: Final = 2 + _SEVERITY_WIDTH
+_MAX_SUBJECTS: Final = 5
+_MAX_CURE_LINES: Final = 8
+_SQL_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
+"""A part of a statement that must not be broken."""
+
+
+def run(connection: ConnectionOptions, options: ReportOptions) -> int:
+    """Examine a server, write the report, and return the exit status. Raises PgtailError and ClosedPipe."""
+    palette = report_palette(options)
+    with Stoppable():
+        report = examine(connector_of(connection))
+    if palette is None:
+        text = _json(report)
+    else:
+        text = render(report, palette, width=shutil.get_terminal_size((100, 24)).columns)
+    with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
+        sink.write(text.encode("utf-8", "backslashreplace"))
+        sink.flush()
+    return int(report.severity)
+
+
+def _json(report: Report) -> str:
+    lines = [
+        {
+            "family": family,
+            "check": finding.check,
+            "severity": finding.severity.word,
+            "text": finding.text,
+            "subjects": finding.subjects,
+            "cure": finding.cure,
+        }
+        for family, finding in report.all()
+    ]
+    return "".join([escape_json(orjson.dumps(line).decode()) + "\n" for line in lines])
+
+
+def render(report: Report, palette: Palette, *, width: int) -> str:
+    """The report as text of at most `width` cells a line, as far as names allow."""
+    painter = Painter(palette)
+    return "".join([painter.line(line) + "\n" for line in _lines(report, max(width, 40))])
+
+
+def _lines(report: Report, width: int) -> Iterator[list[Fragment]]:
+    server = report.server
+    title = f"PostgreSQL {server.version_text} at {server.address}, database {server.database}, role {server.role}"
+    if report.provider is not None:
+        title += f", {report.provider.name}"
+    yield from wrap([sentence(escape(title), "value", width)], width)
+    for family, findings in report.findings.items():
+        yield []
+        yield [(family, "table")]
+        for finding in findings:
+            yield from _finding(finding, width)
+    yield []
+    counts = {severity: sum(one.severity is severity for _, one in report.all()) for severity in Severity}
+    yield [
+        (f"{counts[Severity.OK]} ok, ", "plain"),
+        (counted(counts[Severity.WARNING], "warning"), "warning" if counts[Severity.WARNING] else "plain"),
+        (", ", "plain"),
+        (counted(counts[Severity.PROBLEM], "problem"), "bad" if counts[Severity.PROBLEM] else "plain"),
+    ]
+
+
+def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
+    style = _STYLES[finding.severity]
+    text_style = "dim" if finding.severity is Severity.OK else "value"
+    head: list[Fragment] = [("● ", style), (finding.severity.word.ljust(_SEVERITY_WIDTH), style)]
+    for line in _wrapped(finding.text, text_style, width):
+        yield [*head, *line]
+        head = [padding(_MARGIN)]
+    if finding.severity is Severity.OK:
+        return
+    if len(finding.subjects) > 1 or any(name not in finding.text for name in finding.subjects):
+        for line in _wrapped(_subjects(finding.subjects), "table", width):
+            yield [padding(_MARGIN), *line]
+    for cure in finding.cure[:_MAX_CURE_LINES]:
+        for line in _cure(escape(cure), width - _MARGIN):
+            yield [padding(_MARGIN), *line]
+    if len(finding.cure) > _MAX_CURE_LINES:
+        more = f"… and {len(finding.cure) - _MAX_CURE_LINES} more (-o json has them all)"
+        yield [padding(_MARGIN), (more, "note")]
+
+
+def _cure(text: str, width: int) -> Iterator[list[Fragment]]:
+    """A line of a cure, wrapped so that it can be pasted: comments are repeated, SQL is broken outside of quotes."""
+    if not text.startswith(COMMENT):
+        yield from wrap([_sql(text, "cure", width)], width)
+        return
+    room = width - len(COMMENT)
+    for line in wrap([_sql(text.removeprefix(COMMENT), "value", room)], room):
+        yield [(COMMENT, "value"), *line]
+
+
+def _wrapped(text: str, style: str, width: int) -> Iterator[list[Fragment]]:
+    room = width - _MARGIN
+    yield from wrap([sentence(escape(text), style, room)], room)
+
+
+def _sql(text: str, style: str, width: int) -> Item:
+    """Text that is broken between words outside of quotes, if it is longer than a line."""
+    words = [text] if width_of(text) <= width else _SQL_WORD.findall(text)
+    return tuple([fragment for word in words for fragment in (SPACE, (word, style))][1:])
+
+
+def _subjects(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:_MAX_SUBJECTS])
+    return shown if len(names) <= _MAX_SUBJECTS else f"{shown} … and {len(names) - _MAX_SUBJECTS} more"

@@ -1,0 +1,96 @@
+"""`pgtail expect`: wait for changes that pass a filter."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import Final
+
+from pgtail.changes.events import Change
+from pgtail.changes.expectation import Expectation
+from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
+from pgtail.commands.options import EndOptions, ExpectOptions, StreamOptions
+from pgtail.commands.selection import filter_arguments, tell_filter
+from pgtail.commands.stderr import StderrThread
+from pgtail.commands.stream import Stream
+from pgtail.humanize import counted
+from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.ndjson import Json
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pipeline.pipeline import Pipeline
+from pgtail.replication.tail import Tail
+
+_LINE_LIMIT: Final = 1000
+"""Characters of a line that shows an unexpected change."""
+
+
+class Expect(Stream):
+    """One run of the command; `expectation` says whether it was met."""
+
+    def __init__(self, options: ExpectOptions) -> None:
+        super().__init__(
+            StreamOptions(
+                connection=options.connection,
+                publication=options.publication,
+                end=EndOptions(seconds=options.within),
+                format=options.format,
+                filter=options.filter,
+                slot=options.slot,
+                ack="none",
+                verbose=options.verbose,
+                settings=options.settings,
+            )
+        )
+        self.expectation = Expectation(options.count, **filter_arguments(options.filter, self._redaction))
+        self._since = time.monotonic()
+
+    def _filter(self) -> Filter:
+        return self.expectation
+
+    def _ready(self, position: int, stderr: StderrThread) -> None:
+        self._since = time.monotonic()
+        stderr.tell(f"ready: every commit from {lsn_text(position)} on will be seen")
+
+    def _enough(self, pipeline: Pipeline) -> bool:
+        return self.expectation.met
+
+    def _summarize(
+        self, tail: Tail, pipeline: Pipeline, filter_: Filter, stderr: StderrThread, *, written: bool = True
+    ) -> None:
+        expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
+        if expectation.met:
+            stderr.tell(f"as expected, {after}: {counted(expectation.came, 'change')}")
+            return
+        tell_filter(filter_, self._options.filter, stderr.tell)
+        came = f"{expectation.came} came" if expectation.came else "none came"
+        expected = counted(expectation.count, "change")
+        stderr.tell(f"not as expected, {after}: {came} of {expected} ({self._conditions()})")
+        stderr.tell(_what_came_instead(expectation))
+
+    def _conditions(self) -> str:
+        """The filters, as they were given."""
+        options = self._options.filter
+        given = [("-t", options.tables), ("--exclude", options.exclude), ("--op", options.ops)]
+        given += [("--xid", tuple(map(str, options.xids)))]
+        given += [("--where", tuple(f"'{where.shown}'" for where in self.expectation.where))]
+        return " ".join([f"{name} {value}" for name, values in given for value in values]) or "any change"
+
+
+def _what_came_instead(expectation: Expectation) -> str:
+    """The number of other changes by kind, and the last of them as lines of JSON."""
+    if not expectation.instead:
+        return "nothing else came either"
+    kinds = [f"{count} {op} {table}".strip() for (op, table), count in expectation.instead.most_common(10)]
+    more = len(expectation.instead) - len(kinds)
+    words = ", ".join(kinds) + (f", and {more} other kinds" if more else "")
+    lines = [_line(change, expectation.redaction) for change in expectation.last_instead]
+    return "\n".join([f"instead came {words}; the last ones:", *lines])
+
+
+def _line(change: Change, redaction: Redaction | None) -> str:
+    """A change as JSON, cut if it is very long."""
+    line = io.BytesIO()
+    Json(line, OutputOptions()).event(change if redaction is None else redaction.event(change))
+    text = line.getvalue().decode("utf-8", "backslashreplace").rstrip("\n")
+    return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "..."

@@ -1,0 +1,217 @@
+"""`pgtail inspect`: the bytes and fields of a dump."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from typing import Final
+
+from pgtail.changes.filters import Filter
+from pgtail.commands.options import InspectOptions
+from pgtail.commands.output import to_terminal, wants_color
+from pgtail.commands.selection import (
+    build_redaction,
+    build_types,
+    filter_arguments,
+    no_quotes,
+    tell_filter,
+    without_change,
+)
+from pgtail.commands.sinks import FileSink, check_not_read, open_sink
+from pgtail.commands.stderr import say
+from pgtail.errors import DecodeError, InputError, OptionError
+from pgtail.files.stopping import Stoppable
+from pgtail.hexview.fields import Fields
+from pgtail.hexview.scope import Scope
+from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
+from pgtail.hexview.views import JsonView, MessageLocation, TextView, View, locate_damage
+from pgtail.inputs import Input, open_input
+from pgtail.inputs.source.file import Source
+from pgtail.pgoutput.cursor import Buffer, Span, TracedCursor
+from pgtail.pgoutput.decoder import AnyFrame, Decoder
+from pgtail.terminal.escape import escape
+from pgtail.terminal.values import ValueStyle
+
+_TEXT_FORMS: Final = frozenset(("psql", "csv", "hex", "copytext"))
+"""The input forms in which the bytes of a message are not the bytes of the file."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A decoded message that waits for the offset of the next one, which may decide whether it is shown."""
+
+    message: AnyFrame
+    place: MessageLocation
+    buf: Buffer
+    spans: list[Span]
+
+
+class Inspect:
+    """One run over several files, read as one stream."""
+
+    def __init__(self, options: InspectOptions) -> None:
+        """Raises OptionError."""
+        self._options = options
+        self._redaction = build_redaction(options.filter)
+        self._filter = Filter(**filter_arguments(options.filter, self._redaction))
+        self._pick = MessageSelection(
+            numbers=numbers(options.numbers) if options.numbers else (),
+            kinds=kinds(options.kinds) if options.kinds else (),
+            lsns=lsns(options.lsns),
+            xids=options.filter.xids,
+            filter_=self._filter,
+            about_tables=bool(options.filter.tables),
+            about_changes=bool(options.filter.ops or options.filter.where),
+        )
+        self._offsets = [_byte(text) for text in options.offsets]
+        dump = options.dump
+        types = build_types(encoding=dump.encoding, enums=dump.types)
+        self._scope = Scope(types, self._redaction)
+        limit = options.max_bytes if options.report.output == "table" else None
+        self._fields = Fields(self._scope, ValueStyle(limit), encoding=dump.encoding)
+        self._cursor = TracedCursor()
+        self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
+        self._view: View
+        self._waiting: _Candidate | None = None
+        self._number = self._shown = 0
+        self._seen: list[Span] = []
+        self._damaged = False
+
+    def run(self, files: tuple[str, ...]) -> bool:
+        """Show the files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
+        check_not_read(self._options.report.file, files)
+        with open_sink(self._options.report.file) as sink:
+            self._view = self._open_view(sink)
+            try:
+                with contextlib.suppress(KeyboardInterrupt), Stoppable():
+                    for file in files:
+                        if not self._file(file, sink):
+                            break
+            finally:
+                sink.flush()
+        tell_filter(self._filter, self._options.filter)
+        return self._damaged
+
+    def _open_view(self, sink: FileSink) -> View:
+        options = self._options.report
+        if options.output == "json":
+            return JsonView(sink)
+        return TextView(
+            sink,
+            width=shutil.get_terminal_size((120, 24)).columns,
+            color=wants_color(options.color, terminal=to_terminal(options.file)),
+            max_bytes=self._options.max_bytes,
+            colors=options.colors or "",
+        )
+
+    def _file(self, name: str, sink: FileSink) -> bool:
+        """Show one file; returns whether to read the next one."""
+        with Source(name, on_wait=sink.flush) as source:
+            input_ = open_input(source, self._decoder, format=self._options.dump.input_format)
+            with contextlib.closing(input_):
+                before = self._number
+                goes_on = self._read(input_)
+                if goes_on and self._number == before:
+                    say(escape(f"note: {without_change(input_, 0)}"))
+                return goes_on
+
+    def _read(self, input_: Input) -> bool:
+        """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
+        while True:
+            try:
+                with no_quotes(self._redaction):
+                    return self._messages(input_)
+            except InputError as error:
+                self._damage(input_, error)
+                if not self._options.resync:
+                    raise
+                if not self._skip(input_, error):
+                    return True
+
+    def _messages(self, input_: Input) -> bool:
+        """Show the remaining messages; returns False once everything that was asked for has been shown."""
+        for message, lsn, offset, _ in input_.messages():
+            self._show_waiting(offset)
+            if self._done():
+                return False
+            if self._offsets and offset > max(self._offsets):
+                break
+            self._number += 1
+            self._scope.enter(message)
+            self._waiting = self._candidate(input_, message, lsn, offset)
+            if not self._offsets:
+                self._show_waiting(None)
+        self._show_waiting(None)
+        return not self._done()
+
+    def _done(self) -> bool:
+        limit = self._options.limit
+        return self._pick.done(self._number + 1) or (limit is not None and self._shown >= limit)
+
+    def _candidate(self, input_: Input, message: AnyFrame, lsn: int | None, offset: int) -> _Candidate:
+        cursor, spans = self._cursor, self._cursor.spans
+        self._seen = spans
+        base = None if input_.name in _TEXT_FORMS else offset
+        place = MessageLocation(self._number, type(message).__name__, offset, spans[0].start, cursor.pos, base, lsn)
+        return _Candidate(message, place, cursor.buf, spans)
+
+    def _show_waiting(self, following: int | None) -> None:
+        """Show the waiting message if it is selected; `following` is the next one's offset, None at the end."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        place, message = waiting.place, waiting.message
+        if self._at_offset(place.offset, following) and self._pick.wants(
+            place.number, message, place.lsn, waiting.buf, waiting.spans, self._scope
+        ):
+            fields = list(self._fields.describe(waiting.buf, waiting.spans))
+            place.relation = self._fields.relation
+            self._view.message(place, waiting.buf, fields)
+            self._shown += 1
+        self._scope.leave(message)
+
+    def _at_offset(self, offset: int | None, following: int | None) -> bool:
+        if not self._offsets:
+            return True
+        return any((offset or 0) <= at and (following is None or at < following) for at in self._offsets)
+
+    # -- damage ------------------------------------------------------------------------------------------------
+
+    def _damage(self, input_: Input, error: InputError) -> None:
+        """Show the fields of a damaged message up to the damage, and the bytes that do not decode."""
+        cursor = self._cursor
+        buf, spans = cursor.buf, cursor.spans
+        if not spans or spans is self._seen:
+            self._show_waiting(error.offset)
+            return  # no field of the message was read
+        base = input_.offset_of(buf, spans[0].start)
+        self._show_waiting(error.offset if base is None else base)
+        if not isinstance(error, DecodeError):
+            return
+        self._number += 1
+        bad = None if base is None else error.offset - base + spans[0].start
+        good, damage = locate_damage(error, list(self._fields.describe(buf, spans)), cursor.pos, bad)
+        damage.field = self._fields.named(damage.field)
+        damage.masked = self._redaction is not None
+        at = error.offset if base is None else base
+        place = MessageLocation(self._number, error.message or "?", at, spans[0].start, damage.end, base)
+        place.relation = self._fields.relation
+        self._view.message(place, buf, good, damage)
+
+    def _skip(self, input_: Input, error: InputError) -> bool:
+        """Skip damage; returns whether a message decodes after it."""
+        self._damaged = True
+        self._scope.lost()
+        found = input_.resync()
+        goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
+        say(escape(f"damage: {error}; skipped {input_.skipped} bytes, {goes_on}"))
+        return found is not None
+
+
+def _byte(text: str) -> int:
+    """A byte offset, decimal or 0x.... Raises OptionError."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise OptionError(f"--offset {text}: expected a byte offset such as 1043 or 0x413") from None

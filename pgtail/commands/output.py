@@ -1,0 +1,188 @@
+"""Where the changes of a command go: the target, the format and its colours, from the output options."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from pgtail.changes.redaction import Redaction
+from pgtail.changes.streaming import Show
+from pgtail.commands.options import FormatOptions, ReportOptions
+from pgtail.commands.sinks import DirectorySink, FileSink, open_sink
+from pgtail.commands.stderr import say
+from pgtail.errors import OptionError
+from pgtail.files.sink import Sink
+from pgtail.outputs import OUTPUTS, open_output
+from pgtail.outputs.base import Output, OutputOptions
+from pgtail.outputs.redacted import RedactedOutput
+from pgtail.outputs.wal2json.options import enabled
+from pgtail.terminal.escape import escape
+from pgtail.terminal.escaping_sink import EscapingSink
+
+if TYPE_CHECKING:
+    from pgtail.replication.plan import Plan
+    from pgtail.terminal.style import Palette
+
+TEMPLATE: Final = "--format-string"
+SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
+"""The formats that mark what was not committed."""
+
+_FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "undo": ("sql",),
+    "wal2json": ("wal2json", "wal2json-v1"),
+    "source_name": ("debezium",),
+    "kafka_schema": ("debezium",),
+}
+"""Option -> the formats that it belongs to."""
+
+
+@contextlib.contextmanager
+def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink | DirectorySink]:
+    """Standard output, a file, or a directory (an existing one, or any name that ends with /). Raises OutputError."""
+    if file is not None and (file.endswith("/") or os.path.isdir(file)):
+        yield DirectorySink(file, append=append)
+        return
+    with open_sink(file, append=append) as sink:
+        yield sink
+
+
+def to_terminal(file: str | None = None) -> bool:
+    """Whether output goes to a terminal; `file` is the one of -f."""
+    return file is None and sys.stdout is not None and sys.stdout.isatty()
+
+
+def wants_color(choice: str, *, terminal: bool) -> bool:
+    """Whether to write colours for a --color of always, never or auto: then on a terminal without NO_COLOR."""
+    if choice != "auto":
+        return choice == "always"
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def report_palette(options: ReportOptions) -> Palette | None:
+    """The colours of a report for people; None if it is to be JSON. Raises OptionError."""
+    from pgtail.terminal.style import palette  # imports rich
+
+    terminal = to_terminal(options.file)
+    found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors or "")
+    return found if _format(options, terminal) == "table" else None
+
+
+def build_output(
+    options: FormatOptions,
+    sink: Sink,
+    redaction: Redaction | None,
+    *,
+    tell: Callable[[str], None] = say,
+    database: str = "",
+) -> Output:
+    """The output that the options ask for, to `sink`; it masks what `redaction` covers. Raises OptionError.
+
+    `tell` gets the output's messages for people; `database` is the name of the one being read, if known.
+    """
+    terminal = to_terminal(options.file)
+    name = _format(options, terminal) if options.format_string is None else TEMPLATE
+    _check_shows(options, name)
+    _check_format_options(options, name, sink)
+    made = _output_options(options, terminal, sink, lambda text: tell(escape(text)), database)
+    output: Output
+    if name == TEMPLATE:
+        from pgtail.outputs.template import Template  # imports rich
+
+        output = Template(sink, made)
+    else:
+        output = open_output(name, _escaping(sink, name, tell), made)
+    if redaction is None:
+        return output
+    if name == "sql":
+        raise OptionError("-o sql cannot be used with --redact: the statements would write the masks into a database")
+    return RedactedOutput(output, redaction)
+
+
+def show_of(options: FormatOptions) -> Show:
+    """What is shown of streamed transactions."""
+    return Show(options.show_aborted, options.show_uncommitted)
+
+
+def check_acknowledged(options: FormatOptions, plan: Plan) -> None:
+    """Check that nothing is acknowledged before it is written. Raises OptionError.
+
+    A temporary slot is exempt: it does not outlive this run.
+    """
+    if plan.temporary or plan.ack == "none":
+        return
+    if options.undo and plan.ack == "commit":
+        raise OptionError(
+            "--undo writes at the end: with --ack commit, changes not yet written would be acknowledged; use"
+            " --ack exit or --ack none"
+        )
+    two_phase = plan.two_phase or (plan.slot is not None and plan.slot.two_phase)
+    buffers = options.output is not None and OUTPUTS[options.output].buffers_prepared
+    if two_phase and (buffers or options.undo):
+        raise OptionError(
+            f"-o {options.output} shows a prepared transaction when it is committed, but --ack {plan.ack} acknowledges"
+            " it when it is prepared; use --ack none, or a slot created without two_phase"
+        )
+
+
+def _format(options: ReportOptions, terminal: bool) -> str:
+    return options.output or ("table" if terminal else "json")
+
+
+def _escaping(sink: Sink, name: str, tell: Callable[[str], None]) -> Sink:
+    """The sink of a format; on a terminal, values cannot control it."""
+    hidden = OUTPUTS[name].hidden
+    if hidden == "spelled out" or not (isinstance(sink, FileSink) and os.isatty(sink.fd)):
+        return sink
+    return EscapingSink(sink, tell, json=hidden == "as they are in JSON")
+
+
+def _check_shows(options: FormatOptions, name: str) -> None:
+    """Formats of other programs cannot mark what was not committed. Raises OptionError."""
+    asked = "--show-aborted" if options.show_aborted else "--show-uncommitted" if options.show_uncommitted else None
+    if options.format_string is not None:
+        if options.output is not None:
+            raise OptionError(f"{TEMPLATE} replaces --output: give one of them")
+        if asked and "%a" not in options.format_string:
+            raise OptionError(f"{TEMPLATE} needs %a with {asked}, to mark what was not committed")
+    elif asked and name not in SHOW_UNSETTLED:
+        raise OptionError(f"{asked}: only with -o {', '.join(SHOW_UNSETTLED)}; this is {name}")
+
+
+def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None:
+    """Options that belong to another format. Raises OptionError."""
+    for option, formats in _FORMATS_OF.items():
+        if getattr(options, option) and name not in formats:
+            shown = "--schema" if option == "kafka_schema" else "--" + option.replace("_", "-")
+            raise OptionError(f"{shown} belongs to -o {' and '.join(formats)}, not to {name}")
+    if isinstance(sink, DirectorySink) and name != "csv":
+        raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
+
+
+def _output_options(
+    options: FormatOptions, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
+) -> OutputOptions:
+    source, _, named = (options.source_name or "pgtail").partition("/")
+    return OutputOptions(
+        fill_unchanged=options.fill_unchanged,
+        transactions=options.transactions,
+        schema_changes=options.schema_changes,
+        color=wants_color(options.color, terminal=terminal),
+        width=shutil.get_terminal_size((100, 24)).columns,
+        max_width=options.max_width,
+        max_rows=options.max_rows,
+        numbers=options.numbers,
+        undo=options.undo,
+        wal2json=enabled(options.wal2json),
+        source_name=source,
+        database=named or database,
+        kafka_schema=options.kafka_schema,
+        tell=tell,
+        open_file=sink.open if isinstance(sink, DirectorySink) else None,
+        colors=options.colors or "",
+        highlight=options.highlight,
+        format=options.format_string or "",
+    )

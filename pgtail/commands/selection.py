@@ -1,0 +1,128 @@
+"""What a command reads and shows: types, filter and masks from its options, and notes about them for people."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from pgtail.changes.events import Note
+from pgtail.changes.filters import OPS, Filter
+from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
+from pgtail.commands.options import FilterOptions
+from pgtail.commands.stderr import say
+from pgtail.errors import InputError, OptionError, ServerError
+from pgtail.inputs.base import Input
+from pgtail.terminal.escape import escape
+from pgtail.values import Types
+
+
+def filter_arguments(options: FilterOptions, redaction: Redaction | None) -> dict[str, Any]:
+    """The keyword arguments of a Filter. Raises OptionError."""
+    ops = [op.strip() for text in options.ops for op in text.split(",") if op.strip()]
+    for op in ops:
+        if op not in OPS:
+            raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
+    return {
+        "tables": options.tables,
+        "exclude": options.exclude,
+        "ops": ops,
+        "xids": options.xids,
+        "where": options.where,
+        "redaction": redaction,
+    }
+
+
+def build_redaction(options: FilterOptions) -> Redaction | None:
+    """What masks values, or None if nothing does. Build it once for a run. Raises OptionError."""
+    if not options.redact:
+        if options.redact_hash:
+            raise OptionError("--redact-hash needs --redact, which names the columns to mask")
+        return None
+    if not options.redact_hash:
+        return Redaction(options.redact, None)
+    if options.redact_key_file is None:
+        raise OptionError(
+            "--redact-hash needs --redact-key-file FILE: without a key values could be guessed from their hashes;"
+            " `head -c 32 /dev/urandom > FILE` makes one"
+        )
+    return Redaction(options.redact, _key(options.redact_key_file))
+
+
+def _key(file: str) -> bytes:
+    try:
+        with open(os.path.expanduser(file), "rb") as key:
+            return key.read()
+    except OSError as error:
+        raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def no_quotes(redaction: Redaction | None) -> Iterator[None]:
+    """Remove parts of values from error messages where values are masked."""
+    try:
+        yield
+    except ServerError as error:
+        if error.quotes and redaction is not None:
+            error.reason = WITHHELD
+        raise
+    except InputError as error:
+        if redaction is not None:
+            error.reason = without_quotes(error.reason)
+        raise
+
+
+def build_types(
+    *, encoding: str = "utf-8", numbers: Literal["exact", "string"] = "exact", enums: tuple[str, ...] = ()
+) -> Types:
+    """The types of one stream; `enums` are the NAME=enum of --type. Raises OptionError."""
+    if not _is_ascii_superset(encoding):
+        raise OptionError(f"--encoding {encoding}: PostgreSQL has no such encoding; examples are utf-8, latin1, cp1252")
+    names = []
+    for text in enums:
+        name, _, kind = text.rpartition("=")
+        if not name or kind != "enum":
+            raise OptionError(f"--type {text}: expected NAME=enum")
+        names.append(name)
+    return Types(encoding=encoding, numbers=numbers, enums=names)
+
+
+def _is_ascii_superset(encoding: str) -> bool:
+    """Whether ASCII bytes mean ASCII, as in every encoding of PostgreSQL: not in UTF-16, UTF-7, escapes and others."""
+    probe = bytes(range(0x80)) + b"\\ud800+2AA-~{\x1b$B!!"
+    try:
+        same = probe.decode(encoding) == probe.decode("ascii") and b"xn--p1ai".decode(encoding) == "xn--p1ai"
+    except (LookupError, ValueError):
+        return False
+    return same and codecs.lookup(encoding).name != "utf-8-sig"
+
+
+def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None] = say) -> None:
+    """Print a note with its source and byte offset."""
+    offset = None if note.offset is None else f"byte {note.offset}"
+    tell(escape(": ".join(["note", *[part for part in (source, offset) if part], note.text])))
+
+
+def without_change(input_: Input, messages: int) -> str:
+    """A sentence about a source without a change; the caller escapes it."""
+    if messages:
+        what = f"it holds {messages} message{'s'[: messages != 1]}, but no change, read as {input_.name}"
+    else:
+        what = f"it holds no message, read as {input_.name}" if input_.position else "it is empty"
+    return f"{input_.source.name}: {what}"
+
+
+def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], None] = say) -> None:
+    """At the end: conditions that could not be tested, and columns that did not occur."""
+    if filter_.not_sent:
+        rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
+        tell(f"note: --where could not be tested on {rows}: the server did not send the value")
+    for condition in filter_.where:
+        if filter_.a_table_came and not condition.column_seen and not filter_.no_table_passed:
+            tell(escape(f"note: no table had a column {condition.column} (--where {condition.shown})"))
+    if filter_.redaction is not None:
+        for text in filter_.redaction.unused:
+            if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps
+                tell(escape(f"note: no table had a column {text} (--redact)"))

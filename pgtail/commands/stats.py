@@ -1,0 +1,113 @@
+"""`pgtail stats`: count the changes of dumps or of a slot, and report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pgtail.commands.decode import Decode
+from pgtail.commands.options import (
+    DecodeOptions,
+    EndOptions,
+    FormatOptions,
+    StatsOptions,
+    StreamOptions,
+)
+from pgtail.commands.output import report_palette
+from pgtail.commands.selection import build_redaction
+from pgtail.commands.sinks import FileSink, check_not_read, open_sink
+from pgtail.errors import InputError, OptionError, ServerError
+from pgtail.stats.collect import Statistics
+from pgtail.stats.report_json import stats_json
+
+if TYPE_CHECKING:
+    from pgtail.terminal.style import Palette
+
+_NO_OUTPUT = FormatOptions(file=os.devnull, output="table")
+"""The report is the only output, and comes at the end."""
+
+
+def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
+    """Count and report; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
+    file = options.report.file
+    check_not_read(file, sources)
+    stats = Statistics(build_redaction(options.filter))
+    palette = report_palette(options.report)
+    count = _reader(sources, options, stats)
+    # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.
+    with open_sink(file, append=True) as sink:
+        try:
+            damaged = count()
+        except (InputError, ServerError):
+            if stats.tables or stats.transactions.count:
+                _write(stats, file, sink, palette)
+            raise
+        _write(stats, file, sink, palette)
+    return damaged
+
+
+def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> Callable[[], bool]:
+    """What reads the files or the slot. Raises OptionError."""
+    if options.slot is None and options.seconds is None:
+        if not sources:
+            raise OptionError(
+                "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME watches a temporary one"
+            )
+        return lambda: Decode(_decode_options(options), stats).run(sources)
+    if len(sources) > 1:
+        raise OptionError("a slot is read from one database: give one DSN")
+    for name, value in (
+        ("input-format", options.dump.input_format),
+        ("assume", options.dump.assume),
+        ("type", options.dump.types),
+    ):
+        if value:
+            raise OptionError(f"--{name} is for dumps, not for a slot")
+    from pgtail.commands.stats_slot import StatsSlot  # imports psycopg
+
+    return StatsSlot(_stream_options(sources, options), stats).run
+
+
+def _decode_options(options: StatsOptions) -> DecodeOptions:
+    return DecodeOptions(
+        format=_NO_OUTPUT,
+        filter=options.filter,
+        dump=options.dump,
+        limit=options.limit,
+        resync=options.resync,
+        verbose=options.verbose,
+        settings=options.settings,
+    )
+
+
+def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOptions:
+    return StreamOptions(
+        connection=replace(options.connection, dsn=sources[0] if sources else None),
+        publication=options.publication,
+        end=EndOptions(until=options.until or ("now" if options.seconds is None else None), seconds=options.seconds),
+        format=_NO_OUTPUT,
+        filter=options.filter,
+        slot=options.slot,
+        ack="none",
+        limit=options.limit,
+        verbose=options.verbose,
+        settings=options.settings,
+    )
+
+
+def _write(stats: Statistics, file: str | None, sink: FileSink, palette: Palette | None) -> None:
+    """Write the report in these colours, or as JSON without; it replaces what the file contained."""
+    if file not in (None, "-"):
+        with contextlib.suppress(OSError):  # a device or a pipe
+            os.ftruncate(sink.fd, 0)
+    if palette is None:
+        sink.write(stats_json(stats))
+    else:
+        from pgtail.stats.report_table import stats_table  # imports rich
+
+        sink.write(stats_table(stats, palette, width=shutil.get_terminal_size((100, 24)).columns))
+    sink.flush()

@@ -1,0 +1,146 @@
+"""Standard error: messages, exit statuses, and a thread that writes lines and a status line while a stream runs.
+
+The thread is needed because a stopped terminal (Ctrl-S) blocks writes, while the main loop must keep answering the
+server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.errors import ClosedPipe, PgtailError
+from pgtail.terminal.escape import escape
+
+_QUEUE_LIMIT: Final = 10_000
+"""Lines that wait at most; then the oldest are dropped."""
+_ERASE: Final = "\r\x1b[K"
+
+
+def say(text: str) -> None:
+    """Print a message on standard error; the caller has escaped text from elsewhere."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"pgtail: {text}\n")
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def exit_statuses() -> Iterator[None]:
+    """Turn PgtailError into a message on standard error and its exit status, and ClosedPipe into status 0."""
+    try:
+        yield
+    except ClosedPipe:
+        raise SystemExit(0) from None
+    except PgtailError as error:
+        say("error: " + "\n        ".join(escape(line.rstrip().lstrip("\t")) for line in str(error).split("\n")))
+        raise SystemExit(error.exit_status) from None
+
+
+class StderrThread:
+    """Writes messages; from `verbosity` 1 also details, from 2 also the trace. Escapes what it writes."""
+
+    def __init__(self, verbosity: int) -> None:
+        # Without sys.stderr the descriptor was closed, and its number may belong to a socket by now.
+        self._fd = -1 if sys.stderr is None else sys.stderr.fileno()
+        terminal = self._fd >= 0 and os.isatty(self._fd)
+        self.wants_status = terminal
+        self.wants_trace = verbosity >= 2
+        self._wants_detail = terminal or verbosity >= 1
+        self._width = 80
+        if terminal:
+            with contextlib.suppress(OSError):
+                self._width = os.get_terminal_size(self._fd).columns or 80
+        self._lines: deque[str] = deque()
+        self._status: str | None = None
+        self._dropped = 0
+        self._drawn = False
+        self._closed = False
+        self._changed = threading.Condition()
+        self._terminal = threading.Lock()
+        self._thread = threading.Thread(target=self._write_all, name="stderr", daemon=True)
+        self._thread.start()
+
+    def tell(self, text: str) -> None:
+        """Write a message; further lines of it are indented."""
+        first, *rest = [escape(line.strip()) for line in text.split("\n")]
+        self._put("\n".join([f"pgtail: {first}", *[f"        {line}" for line in rest]]))
+
+    def detail(self, text: str) -> None:
+        """Write a message on a terminal, or with -v."""
+        if self._wants_detail:
+            self.tell(text)
+
+    def trace(self, text: str) -> None:
+        """Write a line of the trace, with -vv."""
+        if self.wants_trace:
+            self._put(escape(text))
+
+    def status(self, text: str) -> None:
+        """Replace the status line."""
+        with self._changed:
+            self._status = escape(text)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write what is queued, waiting at most a second."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(1)
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Erase the status line, and write nothing while the body uses the terminal."""
+        if not self.wants_status:
+            yield
+            return
+        with self._terminal:
+            if self._drawn:
+                self._write(_ERASE)
+                self._drawn = False
+            yield
+
+    def _put(self, line: str) -> None:
+        with self._changed:
+            if len(self._lines) >= _QUEUE_LIMIT:
+                self._lines.popleft()
+                self._dropped += 1
+            self._lines.append(line)
+            self._changed.notify()
+
+    def _write_all(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._lines or self._status is not None or self._closed):
+                    self._changed.wait()
+                lines, status, dropped = list(self._lines), self._status, self._dropped
+                closed = self._closed
+                self._lines.clear()
+                self._status, self._dropped = None, 0
+            if dropped:
+                lines.insert(0, f"pgtail: {dropped} lines were dropped here: standard error was blocked")
+            with self._terminal:
+                self._draw(lines, None if closed else status)
+            if closed:
+                return
+
+    def _draw(self, lines: list[str], status: str | None) -> None:
+        text = _ERASE if self._drawn else ""
+        self._drawn = False
+        text += "".join([f"{line}\n" for line in lines])
+        if status is not None:
+            text += status[: self._width - 1]
+            self._drawn = True
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        view = memoryview(text.encode("utf-8", "backslashreplace"))
+        with contextlib.suppress(OSError):
+            while view:
+                view = view[os.write(self._fd, view) :]

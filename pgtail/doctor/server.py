@@ -1,0 +1,172 @@
+"""Checks of the server itself: release, WAL level, free slots and walsenders, timeouts and other settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok, problem, warning
+from pgtail.doctor.bugs import BUGS, Bug
+from pgtail.postgres.connection import application_name
+from pgtail.postgres.slots import PLUGIN
+from pgtail.replication.plan import counts_as_standby
+
+_SHORT: Final = 10_000
+"""Milliseconds; a busy consumer may miss a shorter walsender timeout."""
+_ENTRY: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
+_EFFECTIVE_SINCE: Final = 19
+_STANDBY_SINCE: Final = 16
+_FREE: Final = {
+    "free_slots": destructive(
+        "Or drop an unused one (its consumer loses what the slot has, and then needs a fresh copy of the tables)",
+        "SELECT slot_name, active, database FROM pg_replication_slots;",
+        "SELECT pg_drop_replication_slot('...');",
+    ),
+    "free_senders": destructive(
+        "Or end an unneeded one (its consumer or standby loses its connection, and may reconnect at once)",
+        "SELECT pid, usename, application_name, client_addr FROM pg_stat_replication;",
+        "SELECT pg_terminate_backend(...);",
+    ),
+}
+"""How to free a slot or walsender without a restart."""
+
+
+def bugs(context: Context) -> Iterator[Finding]:
+    """Known bugs of the release, if the server has what they need to occur."""
+    version = context.server.version_text
+    there = [(bug, cured) for bug in BUGS if (cured := bug.fixed_in(context.server.version)) is not None]
+    shown = [(bug, cured) for bug, cured in there if _shows(bug, context)]
+    for bug, cured in shown:
+        say = problem if bug.loses else warning
+        yield say("bugs", f"PostgreSQL {version}: {bug.text}", comment(f"Update to {cured} or later."))
+    if not there:
+        yield ok("bugs", f"PostgreSQL {version} has none of the {len(BUGS)} known bugs in logical decoding")
+    elif not shown:
+        needs = ", ".join([bug.needs for bug, _ in there])
+        yield ok("bugs", f"PostgreSQL {version} has bugs in logical decoding, but they need what is not here: {needs}")
+
+
+def _shows(bug: Bug, context: Context) -> bool:
+    """Whether the server has what the bug needs to occur."""
+    return bug.query is None or context.only("what the release's bugs need", bug.query).boolean("shows")
+
+
+def wal_level(context: Context) -> Iterator[Finding]:
+    """Whether the WAL has what decoding needs. Since PostgreSQL 19 the level depends on the slots."""
+    level = context.server.wal_level
+    effective = context.settings.get("effective_wal_level", level)
+    if effective == "logical":
+        yield ok("wal_level", "wal_level is logical" if level == effective else "effective_wal_level is logical")
+    elif level == "replica" and context.server.major >= _EFFECTIVE_SINCE:
+        yield ok("wal_level", "wal_level is replica: the first logical slot turns logical decoding on")
+    else:
+        text = f"wal_level is {level}: the WAL lacks what logical decoding needs"
+        yield problem("wal_level", text, *context.change("wal_level", "logical"))
+
+
+def standby(context: Context) -> Iterator[Finding]:
+    """What a standby needs for decoding."""
+    if not context.server.in_recovery:
+        return
+    major = context.server.major
+    if major < _STANDBY_SINCE:
+        text = f"the server is a standby, and PostgreSQL {major} decodes only on a primary (up to {_STANDBY_SINCE - 1})"
+        yield problem("standby", text, comment("Connect to the primary."))
+    elif context.settings.get("hot_standby_feedback") == "off":
+        text = "the server is a standby without hot_standby_feedback: vacuum on the primary invalidates its slots"
+        yield warning("standby", text, *context.change("hot_standby_feedback", "on"))
+    else:
+        yield ok("standby", "the server is a standby; it can decode as long as wal_level on its primary is logical")
+
+
+def free(context: Context) -> Iterator[Finding]:
+    """Whether a slot and a walsender are free for pgtail."""
+    used = context.only("the slots", "SELECT count(*) AS used FROM pg_replication_slots").integer("used")
+    yield _usage("free_slots", "replication slots", used, "max_replication_slots", context)
+    senders = "SELECT count(*) AS used FROM pg_stat_get_wal_senders() WHERE pid IS NOT NULL"
+    used = context.only("the walsenders", senders).integer("used")
+    yield _usage("free_senders", "walsenders", used, "max_wal_senders", context)
+
+
+def _usage(check: str, what: str, used: int, name: str, context: Context) -> Finding:
+    limit = context.only(name, "SELECT current_setting(%s) AS max", name).integer("max")
+    if used < limit:
+        return ok(check, f"{used} of {limit} {what} are in use")
+    text = f"all {limit} {what} are in use" if limit else f"{name} is 0: there are no {what}"
+    more = context.change(name, str(limit + 10))
+    return problem(check, text, *more, *(_FREE[check] if limit else ()))
+
+
+def timeouts(context: Context) -> Iterator[Finding]:
+    """Timeouts that end sessions or invalidate slots."""
+    timeout = context.number("wal_sender_timeout") or 0
+    cure = context.change("wal_sender_timeout", "'1min'")
+    if timeout == 0:
+        text = "wal_sender_timeout is 0: the server never notices a lost consumer, and its slot stays active"
+        yield warning("timeouts", text, *cure)
+    elif timeout < _SHORT:
+        text = f"wal_sender_timeout is {timeout / 1000:g} s: a consumer that is busy for longer loses its connection"
+        yield warning("timeouts", text, *cure)
+    else:
+        yield ok("timeouts", f"wal_sender_timeout is {timeout / 1000:g} s")
+    idle = context.number("idle_replication_slot_timeout")
+    if idle:
+        yield ok("timeouts", f"idle_replication_slot_timeout invalidates slots that are not read for {idle} s")
+
+
+def output_plugins(context: Context) -> Iterator[Finding]:
+    """Whether pgoutput may be loaded, if the server has a list of plugins (minor releases since August 2026)."""
+    listed = context.settings.get("output_plugin_libraries")
+    if listed is None:
+        return
+    names = allowed(listed)
+    found = context.rows("the slots' plugins", "SELECT DISTINCT plugin FROM pg_replication_slots")
+    plugins = [row.optional_text("plugin") for row in found]
+    missing = [name for name in dict.fromkeys([PLUGIN, *filter(None, plugins)]) if name not in names]
+    if missing:
+        # As with shared_preload_libraries, each library is a string of its own.
+        value = ", ".join([_quoted(name) for name in [*names, *missing]])
+        may = comment("If all roles with the REPLICATION right may load it:")
+        cure = (may, *context.change("output_plugin_libraries", value))
+        text = f"output_plugin_libraries ({listed}) lacks {' and '.join(missing)}: its slots cannot be created or read"
+        yield problem("output_plugins", text, *cure)
+    if not missing:
+        yield ok("output_plugins", f"output_plugin_libraries includes {PLUGIN}")
+
+
+def allowed(listed: str) -> list[str]:
+    """The libraries in the value of output_plugin_libraries."""
+    return [match[2] or match[1].replace('""', '"') for match in _ENTRY.finditer(listed)]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def synchronous(context: Context) -> Iterator[Finding]:
+    """Whether pgtail, if it acknowledges, would count as a synchronous standby."""
+    names = context.server.synchronous_standby_names
+    own = application_name(context.connection)
+    if not context.server.in_recovery and counts_as_standby(names, own):
+        another = not counts_as_standby(names, "")  # * matches every name
+        yield warning(
+            "synchronous_standby_names",
+            f"synchronous_standby_names ({names}) matches {own}: if it acknowledges, it counts as a synchronous standby"
+            " and commits wait for it. pgtail therefore refuses to acknowledge",
+            comment("Read with --ack none" + (", or under another name: PGAPPNAME=..." if another else ".")),
+            comment("Or list the standbys by name in synchronous_standby_names."),
+        )
+    else:
+        yield ok("synchronous_standby_names", f"synchronous_standby_names does not match {own}")
+
+
+CHECKS: Final[dict[str, Check]] = {
+    "bugs": bugs,
+    "wal_level": wal_level,
+    "standby": standby,
+    "free": free,
+    "timeouts": timeouts,
+    "output_plugins": output_plugins,
+    "synchronous_standby_names": synchronous,
+}

@@ -1,0 +1,178 @@
+"""Checks of the server's slots: invalidated ones, what they retain, and the transactions they wait for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok, problem, warning
+from pgtail.doctor.publication_age import publication_age
+from pgtail.humanize import seconds_text, size_text
+from pgtail.postgres.rows import Row
+from pgtail.postgres.slot_report import SlotReport, reports
+
+MUCH_WAL: Final = 1 << 30
+"""Retained bytes of WAL that cause a warning."""
+LONG: Final = 3600
+"""Seconds after which an open transaction causes a warning."""
+_SAFE_SHARE: Final = 4
+"""Warn if less than 1/4 of max_slot_wal_keep_size is left."""
+_OLD_SHARE: Final = 10
+"""Warn if a slot holds back 1/10 of autovacuum_freeze_max_age."""
+
+_SESSIONS: Final = """
+SELECT 'pid ' || pid || coalesce(', user ' || usename, '') || coalesce(', ' || nullif(application_name, ''), '') AS who,
+    extract(epoch FROM now() - xact_start)::bigint AS age, pid
+FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start < now() - make_interval(secs => %s)
+ORDER BY 2 DESC
+"""
+_PREPARED: Final = """
+SELECT 'prepared transaction ' || quote_literal(gid) || ', user ' || owner AS who,
+    extract(epoch FROM now() - prepared)::bigint AS age, quote_literal(gid) AS gid, database::text
+FROM pg_prepared_xacts WHERE prepared < now() - make_interval(secs => %s)
+ORDER BY 2 DESC
+"""
+
+
+def slots(context: Context) -> Iterator[Finding]:
+    """Each slot: whether it is valid, and how much WAL and vacuum it holds back."""
+    found = reports(context.connection, context.server.major)
+    if not found:
+        yield ok("slots", "the server has no replication slots")
+    for report in found:
+        findings = [*_broken(report), *_wal(report, context), *_vacuum(report, context)]
+        yield from findings or [ok("slots", _described(report), report.slot.name)]
+
+
+def _described(report: SlotReport) -> str:
+    state = "is in use" if report.slot.active_pid is not None else "is not in use"
+    return f"slot {report.slot.name} {state} and retains {size_text(report.retained)} of WAL"
+
+
+def _drop(report: SlotReport) -> str:
+    return f"SELECT pg_drop_replication_slot('{report.slot.name}');"
+
+
+def _broken(report: SlotReport) -> Iterator[Finding]:
+    slot, invalid = report.slot, report.slot.invalid
+    if invalid is None:
+        return
+    text = f"slot {slot.name} is invalidated ({invalid}): its changes are lost"
+    cure = [comment("Its changes are already lost; dropping it loses nothing more:"), _drop(report)]
+    if invalid == "wal_level_insufficient":
+        cure.insert(0, comment("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it."))
+    again = (
+        "its standby may need a new base backup" if slot.physical else "its consumer needs a fresh copy of the tables"
+    )
+    cure.append(comment(f"Then create it again; {again}."))
+    yield problem("slot_invalid", text, *cure, subjects=[slot.name])
+
+
+def _wal(report: SlotReport, context: Context) -> Iterator[Finding]:
+    """A slot that retains much WAL, or is about to lose it."""
+    name, status = report.slot.name, report.facts.get("wal_status")
+    if report.slot.invalid is not None:
+        return
+    held = f"slot {name} retains {size_text(report.retained)} of WAL"
+    limit, safe = context.number("max_slot_wal_keep_size"), report.facts.get("safe_wal_size")
+    if status == "unreserved":
+        text, say, more = f"{held} and loses it at the next checkpoint", problem, _more(report, context)
+    elif safe is not None and limit is not None and safe < (limit << 20) / _SAFE_SHARE:
+        text = f"{held} and will be invalidated after {size_text(max(0, safe))} more (max_slot_wal_keep_size)"
+        say, more = warning, _more(report, context)
+    elif report.retained >= MUCH_WAL:
+        text, say, more = f"{held}{_reader(report)}", warning, _limit(context)
+    else:
+        return
+    yield say("slot_wal", text, *_why(report), *more, *_given_up(report), subjects=[name])
+
+
+def _reader(report: SlotReport) -> str:
+    if report.slot.active_pid is not None:
+        return f", in use by pid {report.slot.active_pid}"
+    seconds = report.facts.get("inactive_seconds")
+    return ", not in use" if seconds is None else f", not in use for {seconds_text(seconds)}"
+
+
+def _why(report: SlotReport) -> list[str]:
+    """Why it retains so much: it is not in use, its reader lags, or an open transaction needs the WAL."""
+    slot, lag = report.slot, max(0, report.facts["lag_bytes"] or 0)
+    if slot.active_pid is None:
+        return [comment(f"Let its {'standby' if slot.physical else 'consumer'} read it.")]
+    if slot.physical:
+        return [comment("Its standby lags, or holds it back itself: check there.")]
+    if lag < report.retained / 2:
+        return [
+            comment("Its reader has confirmed most of it: an old open transaction retains the rest (see transactions).")
+        ]
+    fork = f"pgtail stream -d {shlex.quote(slot.database or '')} --fork {slot.name}"
+    return [comment(f"Its reader lags by {size_text(lag)}; to see what it gets: {fork}")]
+
+
+def _given_up(report: SlotReport) -> tuple[str, ...]:
+    """The cure if the slot is no longer needed."""
+    slot = report.slot
+    if slot.active_pid is not None:
+        return ()
+    again = (
+        "its standby may need a new base backup" if slot.physical else "its consumer needs a fresh copy of the tables"
+    )
+    return destructive(f"Or, if it is no longer needed (all its changes are lost, and {again})", _drop(report))
+
+
+def _limit(context: Context) -> tuple[str, ...]:
+    if context.number("max_slot_wal_keep_size") != -1:
+        return ()
+    change = context.change("max_slot_wal_keep_size", "'100GB'")
+    return destructive("Or set a limit before the disk is full (slots that retain more are invalidated)", *change)
+
+
+def _more(report: SlotReport, context: Context) -> tuple[str, ...]:
+    """Double the limit, or what the slot retains now."""
+    megabytes = 2 * max(1, context.number("max_slot_wal_keep_size") or 0, report.retained >> 20)
+    change = context.change("max_slot_wal_keep_size", f"'{megabytes}MB'")
+    return (comment("Raise the limit, if the disk has space:"), *change)
+
+
+def _vacuum(report: SlotReport, context: Context) -> Iterator[Finding]:
+    """A slot whose xmin prevents vacuum from removing dead rows."""
+    limit = context.number("autovacuum_freeze_max_age") or 200_000_000
+    for column, what in (("catalog_xmin", "the system catalogs"), ("xmin", "all tables")):
+        age = report.facts[f"{column}_age"]
+        if age is None or age < limit / _OLD_SHARE:
+            continue
+        say = problem if age >= limit else warning
+        text = f"slot {report.slot.name} prevents vacuum from cleaning {what}: its {column} is {age} transactions old"
+        yield say("slot_vacuum", text, *_why(report), *_given_up(report), subjects=[report.slot.name])
+
+
+def transactions(context: Context) -> Iterator[Finding]:
+    """Open transactions: a new slot waits for their end; they hold back restart_lsn and catalog_xmin of others."""
+    sessions = context.rows("the open transactions", _SESSIONS, LONG)
+    prepared = context.rows("the prepared transactions", _PREPARED, LONG)
+    for row in sessions:
+        end = f"SELECT pg_terminate_backend({row.integer('pid')});"
+        undone = destructive("Or, if it is abandoned (its changes are rolled back)", end)
+        yield _open(row, comment("Commit it in its session."), *undone)
+    for row in prepared:
+        gid, database = row.text("gid"), row.text("database")
+        there = "" if database == context.server.database else f", in database {database}"
+        yield _open(
+            row,
+            comment(f"Its owner can COMMIT PREPARED {gid}{there}."),
+            *destructive(f"Or, if it is abandoned (its changes are rolled back){there}", f"ROLLBACK PREPARED {gid};"),
+        )
+    if not sessions and not prepared:
+        yield ok("transactions", f"no writing transaction has been open for more than {seconds_text(LONG)}")
+
+
+def _open(row: Row, *cure: str) -> Finding:
+    who, seconds = row.text("who"), row.integer("age")
+    text = (
+        f"a transaction has been open for {seconds_text(seconds)} ({who}): new slots wait for it, others retain its WAL"
+    )
+    return warning("transactions", text, *cure)
+
+
+CHECKS: Final[dict[str, Check]] = {"slots": slots, "publication_age": publication_age, "transactions": transactions}

@@ -1,0 +1,1 @@
+"""Temporary files, atomic replacement, decompression, signals, and the Sink protocol."""

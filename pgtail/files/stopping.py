@@ -1,0 +1,118 @@
+"""Requests to stop: which signals they are, and what they do before, during and after work that can be stopped.
+
+Signals ignored at start stay ignored: SIGHUP under nohup, SIGINT in a script's background jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final, Self
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SAME: Final = 1.0
+"""Seconds in which a second signal is the same request: kernel and shell both report a closed terminal."""
+_LEFT: Final = 1.0
+"""Seconds for work to end on its own once it no longer handles signals."""
+
+
+class _Requests:
+    last = -_SAME
+    """Time of the last one."""
+    begun = False
+    """Whether work has begun that must end cleanly."""
+
+
+def handled_signals() -> list[signal.Signals]:
+    """The signals that are requests to stop: those not ignored and without a handler in C."""
+    return [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+
+
+def is_new() -> bool:
+    """Whether the current signal is a new request. Call it once per signal."""
+    now = time.monotonic()
+    new = now - _Requests.last >= _SAME
+    if new:
+        _Requests.last = now
+    return new
+
+
+def status_after(stopped: KeyboardInterrupt) -> int:
+    """The exit status for a signal, as in shells, where no work had to end cleanly."""
+    return 128 + (stopped.args[0] if stopped.args else signal.SIGINT)
+
+
+def take_over(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
+    """Work begins: set a handler for requests to stop. Returns the previous handlers, for signal.signal()."""
+    _Requests.begun = True
+    return {number: signal.signal(number, handler) for number in handled_signals()}
+
+
+def exit_on_stop_request() -> None:
+    """From now on a request to stop ends the process, until take_over().
+
+    An exception cannot do that while modules are imported: it leaves some half loaded, and others catch it.
+    """
+    for number in handled_signals():
+        signal.signal(number, _end)
+    sys.unraisablehook = _unraisable
+
+
+def ignore_stop_requests() -> None:
+    """From now on ignore requests to stop: Python removes its handlers before it exits, and the status is known."""
+    for number in handled_signals():
+        signal.signal(number, signal.SIG_IGN)
+    # After a KeyboardInterrupt inside exec() of a string (as dataclasses use it), Python exits by SIGINT even if it was
+    # caught, unless it evaluates another string.
+    eval("0")
+
+
+class Stoppable:
+    """A context in which a request to stop raises KeyboardInterrupt(number). Enter it in the main thread.
+
+    Calls `first` before. `asked` says whether there was a request: libraries may raise another exception instead.
+    """
+
+    def __init__(self, first: Callable[[], None] = lambda: None) -> None:
+        self.asked = False
+        self._first = first
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = take_over(self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if is_new():
+            self.asked = True
+            self._first()
+            raise KeyboardInterrupt(number)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    if not is_new():
+        return
+    if not _Requests.begun:
+        os._exit(128 + number)
+    late = threading.Timer(_LEFT, os._exit, (128 + number,))
+    late.daemon = True
+    late.start()
+
+
+def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Repeat a signal whose exception Python could only print (in a weak reference's callback or __del__)."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    _Requests.last = -_SAME
+    number = status_after(unraisable.exc_value) - 128
+    threading.Timer(0.001, os.kill, (os.getpid(), number)).start()

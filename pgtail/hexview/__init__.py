@@ -1,0 +1,1 @@
+"""`pgtail inspect`: messages field by field, beside their bytes."""

@@ -1,0 +1,192 @@
+"""Describe the fields of a message: the decoder's spans become names, values and explanations."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pgtail.changes.redaction import MASK
+from pgtail.changes.relations import IDENTITIES, Relation, unnamed
+from pgtail.hexview.scope import Scope
+from pgtail.pgoutput.cells import Binary
+from pgtail.pgoutput.cursor import Buffer, Span
+from pgtail.pgoutput.kinds import FRAMES, MESSAGES
+from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.terminal.layout import Item, breakable
+from pgtail.terminal.values import BARE, ValueStyle, name
+from pgtail.values import UNKNOWN
+
+_PART = re.compile(r"(old|new|column|relation)\[(\d+)\](?: (.+))?")
+_TUPLES = {"K": "the old row's identity", "O": "the whole old row", "N": "the new row"}
+_KINDS = {"n": "NULL", "u": "unchanged TOAST, not sent", "t": "text", "b": "binary"}
+_BYTES: Final[dict[str, dict[str, str]]] = {
+    "frame": {chr(tag): class_.__name__ for tag, class_ in FRAMES.items()},
+    "tag": {chr(tag): class_.__name__ for tag, class_ in MESSAGES.items()},
+    "replica identity": IDENTITIES,
+    "tuple kind": _TUPLES,
+    "new tuple": _TUPLES,
+}
+_BITS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("Truncate", "options"): ("cascade", "restart identity"),
+    ("Message", "flags"): ("transactional",),
+    ("StreamStart", "first segment"): ("the first segment",),
+    ("Keepalive", "reply requested"): ("the server wants an answer at once",),
+    ("StandbyStatusUpdate", "reply requested"): ("the client wants an answer at once",),
+    ("Relation", "flags"): ("part of the identity",),
+}
+_NOT_SET: Final = {("Message", "flags"): "not transactional"}
+
+_I32 = struct.Struct(">i").unpack
+_I64 = struct.Struct(">q").unpack
+
+
+class Field(NamedTuple):
+    """One field: its span in the buffer, its name, its value and explanations of it.
+
+    `depth` is 1 inside a list. The bytes of a `masked` field must not be shown.
+    """
+
+    span: Span
+    name: str
+    type: str
+    value: Item
+    words: tuple[str, ...] = ()
+    depth: int = 0
+    masked: bool = False
+
+
+class Fields:
+    """Describes the fields of messages; `values` shows their values, `encoding` is that of names and prefixes."""
+
+    def __init__(self, scope: Scope, values: ValueStyle, *, encoding: str) -> None:
+        self._scope = scope
+        self._values = values
+        self._encoding = encoding
+        self._kind = ""
+        self._relation: Relation | None = None
+        self._tuple = ""
+        self._cells = 0
+        self._redaction = scope.redaction
+        self._read: dict[str, Callable[[Span, bytes], tuple[str, str]]] = {
+            "Byte1": self._byte,
+            "Int8": self._bits,
+            "Int32": self._signed,
+            "Int32 (Oid)": self._oid,
+            "Int64 (XLogRecPtr)": lambda _, data: (lsn_text(int.from_bytes(data)), ""),
+            "Int64 (TimestampTz)": lambda _, data: (time_text(_I64(data)[0]).replace("T", " "), ""),
+        }
+
+    def describe(self, buf: Buffer, spans: Sequence[Span]) -> Iterator[Field]:
+        """The fields of a message, as far as it could be decoded."""
+        self._kind, self._relation, self._tuple, self._cells = "", None, "", 0
+        for span in spans:
+            data = buf[span.start : span.end]
+            part = _PART.fullmatch(span.field)
+            if part is None:
+                yield self._field(span, data, span.field)
+            elif part[1] == "relation":
+                yield self._field(span, data, span.field, depth=1)
+            elif part[1] == "column":
+                yield self._column(span, data, int(part[2]), part[3])
+            else:
+                yield self._cell(span, data, int(part[2]), part[3])
+
+    @property
+    def relation(self) -> Relation | None:
+        """The table of the last message, if it has one."""
+        return self._relation
+
+    def named(self, field: str) -> str:
+        """The name to show for a field of the last message, decoded or not: that of the column for new[1]."""
+        part = _PART.fullmatch(field)
+        if part is None or part[1] not in ("old", "new"):
+            return field
+        return " ".join([self._column_name(int(part[2])), *filter(None, [part[3]])])
+
+    def _column_name(self, index: int) -> str:
+        columns = self._relation.columns if self._relation is not None else ()
+        return name(columns[index].name) if index < len(columns) else unnamed(index)
+
+    def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> Field:
+        if span.type == "String":
+            value, word = self._values.string(data[:-1].decode(self._encoding, "backslashreplace")), ""
+        elif span.type.startswith("Byte") and span.type != "Byte1":
+            if self._redaction is not None and span.field == "body":  # of an unknown message
+                return Field(span, label, span.type, ((MASK, "note"),), (), depth, masked=True)
+            value, word = self._values.cell(UNKNOWN, data, mark=()), ""
+        else:
+            text, word = self._read.get(span.type, self._number)(span, data)
+            value = breakable(text, "value")
+        return Field(span, label, span.type, value, (word,) if word else (), depth)
+
+    def _number(self, span: Span, data: bytes) -> tuple[str, str]:
+        if span.field.endswith("number of columns"):
+            self._cells = int.from_bytes(data)
+        return str(int.from_bytes(data)), ""
+
+    def _signed(self, span: Span, data: bytes) -> tuple[str, str]:
+        signed = span.field.endswith(("length", "atttypmod"))
+        return str(_I32(data)[0] if signed else int.from_bytes(data)), ""
+
+    def _byte(self, span: Span, data: bytes) -> tuple[str, str]:
+        char = chr(data[0])
+        word = _BYTES.get(span.field, {}).get(char, "")
+        if span.field in ("frame", "tag"):
+            self._kind = word
+        elif span.field in ("tuple kind", "new tuple"):
+            self._tuple = char
+        return (repr(char) if 0x20 <= data[0] < 0x7F else f"0x{data[0]:02x}"), word
+
+    def _bits(self, span: Span, data: bytes) -> tuple[str, str]:
+        what = (self._kind, span.field.rpartition(" ")[2] if span.field.startswith("column") else span.field)
+        bits = _BITS.get(what, ())
+        words = [word for bit, word in enumerate(bits) if data[0] >> bit & 1]
+        if data[0] >> len(bits):
+            words.append(f"unknown bits 0x{data[0] >> len(bits) << len(bits):02x}")
+        return str(data[0]), ", ".join(words) or _NOT_SET.get(what, "")
+
+    def _oid(self, span: Span, data: bytes) -> tuple[str, str]:
+        oid = int.from_bytes(data)
+        about = span.field.startswith("relation") or (self._kind == "Relation" and span.field == "oid")
+        if not about:
+            return str(oid), ""
+        self._relation = self._scope.relation(oid)
+        if not self._relation.seen:
+            return str(oid), "never described" if self._kind != "Relation" else ""
+        return str(oid), name(self._relation.qualified)
+
+    def _column(self, span: Span, data: bytes, index: int, part: str) -> Field:
+        field = self._field(span, data, span.field, depth=1)
+        if part == "type" and self._relation is not None and index < len(self._relation.columns):
+            return field._replace(words=(name(self._relation.columns[index].type_name),))
+        return field
+
+    def _cell(self, span: Span, data: bytes, index: int, part: str | None) -> Field:
+        columns = self._relation.columns if self._relation is not None else ()
+        column = columns[index] if index < len(columns) else None
+        label = self._column_name(index)
+        if part == "kind":
+            kind = chr(data[0])
+            word = _KINDS.get(kind, "")
+            if kind == "n" and self._tuple == "K" and column is not None and not column.key:
+                word = "not part of the identity"
+            return Field(span, f"{label} kind", span.type, ((repr(kind), "value"),), (word,), 1)
+        if part == "length":
+            return self._field(span, data, f"{label} length", depth=1)
+        codec = UNKNOWN if column is None else column.codec
+        cell = Binary(data) if span.type == "binary" else data
+        words = () if column is None else (name(column.type_name),)
+        if self._is_masked(index):
+            shown = self._redaction.cell(codec, cell) if self._redaction is not None else None
+            value = self._values.cell(UNKNOWN, shown, "note", bare=True)
+            return Field(span, label, f"Byten ({span.type})", value, words, 1, masked=True)
+        value = self._values.cell(codec, cell, bare=column is not None and column.type_oid in BARE)
+        return Field(span, label, f"Byten ({span.type})", value, words, 1)
+
+    def _is_masked(self, index: int) -> bool:
+        """Whether the value of a cell must not be shown."""
+        if self._redaction is None:
+            return False
+        return self._relation is None or self._redaction.hides(self._relation, index, self._cells)

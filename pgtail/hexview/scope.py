@@ -1,0 +1,66 @@
+"""Track the context of each message: the current tables and the transaction.
+
+The assembler tracks them too, but it buffers streamed changes until their commit; `inspect` shows messages in their
+order in the input.
+"""
+
+from __future__ import annotations
+
+from pgtail.changes.redaction import Redaction
+from pgtail.changes.relations import Relation, Relations
+from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.schema import Relation as RelationMessage
+from pgtail.pgoutput.schema import Type as TypeMessage
+from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
+from pgtail.pgoutput.transaction import Begin, Commit, Message
+from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
+from pgtail.values import Types
+
+
+class Scope:
+    """Follows the messages of one stream: call enter() before a message is shown and leave() after it."""
+
+    def __init__(self, types: Types, redaction: Redaction | None = None) -> None:
+        self._relations = Relations(types)
+        self.redaction = redaction
+        """Masks cells, if not None."""
+        self._stream: int | None = None
+        self._ends = False
+        self.xid: int | None = None
+        """The top-level transaction of the message, if known."""
+
+    def relation(self, oid: int) -> Relation:
+        """The current version of a table; one with `seen` False if no Relation described it."""
+        return self._relations.get(oid, self._stream)
+
+    def enter(self, message: AnyFrame) -> None:
+        if isinstance(message, Begin | BeginPrepare):
+            self.xid = message.xid
+        elif isinstance(message, StreamStart):
+            self.xid = self._stream = message.xid
+        elif isinstance(message, StreamCommit | StreamAbort | CommitPrepared | RollbackPrepared | StreamPrepare):
+            self.xid = message.xid
+            self._ends = True
+        elif isinstance(message, RelationMessage):
+            before, now = self._relations.see(message, self._stream)
+            if self.redaction is not None and now is not before:
+                self.redaction.learn(before, now)
+        elif isinstance(message, TypeMessage):
+            self._relations.see_type(message)
+
+    def leave(self, message: AnyFrame) -> None:
+        if isinstance(message, StreamCommit | StreamPrepare):
+            self._relations.keep(message.xid)
+        elif isinstance(message, StreamAbort) and message.subxid == message.xid:
+            self._relations.drop(message.xid)
+        if self._ends or isinstance(message, Commit | Prepare | StreamStop):
+            self.lost()
+
+    def belongs(self, message: AnyFrame) -> int | None:
+        """The top-level transaction of a message; a non-transactional logical message has none."""
+        return None if isinstance(message, Message) and not message.transactional else self.xid
+
+    def lost(self) -> None:
+        """No transaction is open: one ended, or messages were skipped."""
+        self._stream = self.xid = None
+        self._ends = False

@@ -1,0 +1,159 @@
+"""Select the messages that `inspect` shows, by number, LSN, kind and content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pgtail.changes.events import LogicalMessage, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.changes.filters import Filter
+from pgtail.changes.relations import Relation
+from pgtail.errors import OptionError
+from pgtail.hexview.scope import Scope
+from pgtail.pgoutput.cursor import Buffer, Span
+from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.kinds import FRAMES, MESSAGES
+from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.scalars import parse_lsn
+from pgtail.pgoutput.schema import Relation as RelationMessage
+from pgtail.pgoutput.transaction import Message
+from pgtail.pgoutput.two_phase import CommitPrepared, RollbackPrepared
+
+_KINDS: Final = {
+    **{class_.__name__.lower(): class_.__name__ for class_ in [*MESSAGES.values(), *FRAMES.values()]},
+    **{chr(tag): class_.__name__ for tag, class_ in MESSAGES.items()},
+    "unknown": "Unknown",
+    "unknownframe": "UnknownFrame",
+}
+"""The arguments of --kind, without spaces and hyphens: names in any case, and the first bytes of messages."""
+
+_POINTER: Final = "Int64 (XLogRecPtr)"
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A range from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, value: int) -> bool:
+        return self.first <= value <= self.last
+
+
+def numbers(texts: Iterable[str]) -> list[Between]:
+    """Parse message numbers: `N` or `N-M`, several separated by commas. Raises OptionError."""
+    found = []
+    for text in ",".join(texts).split(","):
+        match = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", text)
+        if match is None:
+            raise OptionError(f"--message {text}: expected a number such as 7 or a range such as 7-9")
+        found.append(Between(int(match[1]), int(match[2] or match[1])))
+    return found
+
+
+def lsns(texts: Iterable[str]) -> list[Between]:
+    """Parse log positions: `LSN` or `LSN-LSN` each. Raises OptionError."""
+    found = []
+    for text in texts:
+        first, dash, last = text.partition("-")
+        try:
+            found.append(Between(parse_lsn(first), parse_lsn(last if dash else first)))
+        except ValueError:
+            raise OptionError(
+                f"--lsn {text}: expected an LSN such as 0/1949A30 or a range such as 0/1949A30-0/1949B00"
+            ) from None
+    return found
+
+
+def kinds(texts: Iterable[str]) -> set[str]:
+    """Parse names of messages and frames, or first bytes of messages. Raises OptionError."""
+    found = set()
+    for text in ",".join(texts).split(","):
+        name = re.sub(r"[ _-]", "", text)
+        kind = _KINDS.get(name) or _KINDS.get(name.lower())
+        if kind is None:
+            known = ", ".join(sorted(set(_KINDS.values())))
+            raise OptionError(f"--kind {text}: expected one of {known}, or the first byte of a message")
+        found.add(kind)
+    return found
+
+
+class MessageSelection:
+    """Decides for each message whether it is shown.
+
+    A filter on operations or values passes changes only; a filter on tables also passes their Relation messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        numbers: Sequence[Between] = (),
+        kinds: Iterable[str] = (),
+        lsns: Sequence[Between] = (),
+        xids: Iterable[int] = (),
+        filter_: Filter | None = None,
+        about_tables: bool = False,
+        about_changes: bool = False,
+    ) -> None:
+        self._numbers = numbers
+        self._kinds = frozenset(kinds)
+        self._lsns = lsns
+        self._xids = frozenset(xids)
+        self._filter = filter_ if filter_ is not None and filter_.active else None
+        self._about_tables = about_tables
+        self._about_changes = about_changes
+
+    def done(self, number: int) -> bool:
+        """Whether no message from this number on can be selected."""
+        return bool(self._numbers) and all(number > wanted.last for wanted in self._numbers)
+
+    def wants(
+        self, number: int, message: AnyFrame, lsn: int | None, buf: Buffer, spans: Sequence[Span], scope: Scope
+    ) -> bool:
+        """Whether to show a message. Raises OptionError if a condition on values does not fit its column."""
+        if self._numbers and not any(number in wanted for wanted in self._numbers):
+            return False
+        if self._kinds and type(message).__name__ not in self._kinds:
+            return False
+        if self._lsns and not self._names_lsn(lsn, buf, spans):
+            return False
+        return self._filter is None or self._passes(self._filter, message, lsn, scope)
+
+    def _names_lsn(self, lsn: int | None, buf: Buffer, spans: Sequence[Span]) -> bool:
+        """Whether the LSN of the message or of one of its fields is selected."""
+        named = [int.from_bytes(buf[span.start : span.end]) for span in spans if span.type == _POINTER]
+        if lsn is not None:
+            named.append(lsn)
+        return any(value in wanted for value in named for wanted in self._lsns)
+
+    def _passes(self, filter_: Filter, message: AnyFrame, lsn: int | None, scope: Scope) -> bool:
+        transaction = Transaction(scope.xid)
+        if isinstance(message, Insert | Update | Delete):
+            return filter_.passes(_row_change(message, lsn, transaction, scope.relation(message.relation)))
+        if isinstance(message, Truncate):
+            tables = [scope.relation(oid) for oid in message.relations]
+            return any(filter_.passes(TableTruncate(transaction, None, lsn, table, False, False)) for table in tables)
+        if isinstance(message, Message):
+            own = transaction if message.transactional else None
+            return filter_.passes(LogicalMessage(own, lsn, message.prefix, message.content, message.transactional))
+        if isinstance(message, CommitPrepared | RollbackPrepared):
+            op = "commit_prepared" if isinstance(message, CommitPrepared) else "rollback_prepared"
+            return filter_.outcome_passes(Outcome(op, message.xid, message.gid, 0, 0, 0))
+        if isinstance(message, RelationMessage):
+            if self._about_changes or not filter_.table_passes(scope.relation(message.oid)):
+                return False
+        elif self._about_changes or self._about_tables:
+            return False
+        return not self._xids or scope.xid in self._xids
+
+
+def _row_change(
+    message: Insert | Update | Delete, lsn: int | None, transaction: Transaction, relation: Relation
+) -> RowChange:
+    op = type(message).__name__.lower()
+    kind, old = ("", None) if isinstance(message, Insert) else (message.old_kind, message.old)
+    new = None if isinstance(message, Delete) else message.new
+    return RowChange(op, transaction, None, lsn, relation, kind, old, new)

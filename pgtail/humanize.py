@@ -1,0 +1,48 @@
+"""Counts, sizes and durations as text for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_UNITS: Final = ((31_557_600, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def size_text(size: int) -> str:
+    """A number of bytes in its largest unit (of 1024): 512 bytes, 1.5 kB, 2.0 GB."""
+    value, units = float(size), ["bytes", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{size} bytes" if units[0] == "bytes" else f"{value:.1f} {units[0]}"
+
+
+def grouped(number: int) -> str:
+    """A number with its digits in groups of three: 500 002."""
+    return f"{number:,}".replace(",", " ")
+
+
+def plural(number: int, noun: str) -> str:
+    """The noun in the singular for 1, else in the plural."""
+    return noun if number == 1 else f"{noun}s"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: 1 change, 500 002 changes."""
+    return f"{grouped(number)} {plural(number, noun)}"
+
+
+def span_text(micros: int) -> str:
+    """A duration, given in microseconds: 12 ms, 1.5 s, 42 s, 3 min."""
+    if micros < 1_000_000:
+        return f"{micros // 1000} ms"
+    if micros < 10_000_000:
+        return f"{micros / 1_000_000:.1f} s"
+    return seconds_text(micros // 1_000_000)
+
+
+def seconds_text(seconds: int) -> str:
+    """A duration, given in seconds, rounded down to its largest unit: 42 s, 3 min, 2 d."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

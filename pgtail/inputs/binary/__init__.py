@@ -1,0 +1,1 @@
+"""Binary dumps: messages in frames, separated by newlines, or without anything between them."""

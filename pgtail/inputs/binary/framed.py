@@ -1,0 +1,237 @@
+"""Base class of copydata, lengths and pgcopy: messages preceded by their length."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Final, TypeAlias
+
+from pgtail.errors import DecodeError, Malformed, Truncated
+from pgtail.humanize import plural
+from pgtail.inputs.base import Input
+from pgtail.inputs.binary.detect import ENOUGH, Run, best_run
+from pgtail.inputs.source.lookahead import lookahead, release_buffer, skim_decoder
+from pgtail.inputs.source.window import LARGE, Window
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder, Unknown
+from pgtail.pgoutput.walsender import UnknownFrame
+
+_HORIZON: Final = 4 << 20
+"""Bytes to have ahead in the search after damage."""
+
+_SEARCHED: Final = 256 * 1024
+"""Bytes at the beginning of an unknown source to search for messages."""
+
+_START_SIZE: Final = 32
+"""More bytes than a match of _start has."""
+
+
+NOTHING: Final = -1
+"""The payload's start if a frame has nothing to decode."""
+
+FrameBounds: TypeAlias = tuple[int, int, int | None]
+"""Start of the payload (NOTHING: skip the frame), end of the frame, and the LSN if the framing has one."""
+
+Decode: TypeAlias = Callable[[Buffer, int, int], tuple[AnyFrame, int | None, int | None]]
+
+
+class Framed(Input):
+    """Frames one after another."""
+
+    _start: ClassVar[re.Pattern[bytes]]
+    """How a frame may begin: a lookahead that matches no bytes."""
+
+    framing: ClassVar[int | None] = None
+    """The name of the framing for Decoder.take_rows(), if it knows it."""
+
+    def __init__(self, window: Window, decoder: Decoder) -> None:
+        super().__init__(window, decoder)
+        decoder.separator = None
+
+    @classmethod
+    @abstractmethod
+    def _bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
+        """Bounds of the frame at `pos`. The frame's end is beyond `end` if bytes are missing. Raises Malformed."""
+
+    @classmethod
+    def _decode(cls, decoder: Decoder) -> Decode:
+        """The function that decodes a payload."""
+        return decoder.frame
+
+    def _decode_from_here(self) -> Decode:
+        """As _decode(), for the remaining payloads of this source; may know more about them."""
+        return self._decode(self._decoder)
+
+    def _after_rows(self, buf: bytes, pos: int, end: int) -> int:
+        """Position after the rows that the decoder's fast path takes."""
+        return pos if self.framing is None else self._decoder.take_rows(buf, pos, end, self.framing)
+
+    def _passed(self, buf: bytes, pos: int) -> None:
+        """Called for a frame with nothing to decode."""
+
+    @classmethod
+    def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
+        found, _ = cls._best_run(head, decoder, 0)
+        if found.weight:
+            return found.ended or found.short or found.messages > 1
+        if found.messages >= ENOUGH or (found.messages and found.ended and final):
+            return True  # their lengths are right as well
+        return None if found.ended or found.short else False
+
+    @classmethod
+    def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
+        candidates = cls._start.finditer(head, 0, _SEARCHED)
+        return any(cls._best_run(head, decoder, match.start())[0].credible(final=final) for match in candidates)
+
+    def messages(self) -> Iterator[Decoded]:
+        window, place = self._window, self._bounds
+        self._find_stream_state()
+        decode = self._decode_from_here()
+        while True:
+            buf, pos, base = window.buf, window.pos, window.base
+            end, stop = len(buf), pos
+            try:
+                while (pos := self._after_rows(buf, pos, end)) < end:
+                    start, stop, lsn = place(buf, pos, end)
+                    if stop > end:
+                        break
+                    if start >= 0:
+                        message, frame_lsn, clock = decode(buf, start, stop)
+                        yield message, frame_lsn or lsn, base + start, clock
+                    else:
+                        self._passed(buf, pos)
+                    pos = stop
+            except DecodeError as error:
+                raise self._located(error, base) from None
+            finally:
+                window.pos = pos
+            if stop > end:
+                large = self._complete(start, stop)
+                if large is not None:
+                    yield large
+            elif window.final:
+                self._check_end()
+                return
+            else:
+                window.more()
+
+    def _find_stream_state(self) -> None:
+        """Find out whether the source continues inside a stream segment, if the next message can be read both ways."""
+        window, decoder = self._window, self._decoder
+        while True:
+            if window.pos < len(window.buf):
+                found, inside = self._best_run(window.buf, decoder, window.pos)
+                if found.messages:
+                    decoder.in_stream = inside
+                if found.messages or not found.short or len(window.buf) - window.pos > LARGE:
+                    return
+            if window.final or not window.more():
+                return
+
+    def _complete(self, start: int, stop: int) -> Decoded | None:
+        """Handle a frame that ends beyond `buf`: read it, or decode it if it is large. Raises Truncated."""
+        window = self._window
+        missing = stop - len(window.buf)
+        left = self.source.left()
+        if window.final or (left is not None and missing > left):
+            raise self._cut(start, missing)
+        if start == NOTHING or stop - window.pos <= LARGE:
+            window.more(missing)
+            return None
+        return self._large(start - window.pos, stop - window.pos)
+
+    def _cut(self, start: int, missing: int) -> Exception:
+        """The error for a source that ends inside a frame: that of the message if it is cut off too."""
+        window = self._window
+        try:
+            if NOTHING < start < len(window.buf):
+                cursor = self._decoder.cursor
+                scratch = Decoder(assume=self._decoder.assume, encoding=cursor.encoding, cursor=cursor)
+                scratch.in_stream = self._decoder.in_stream
+                self._decode(scratch)(window.buf, start, len(window.buf))
+        except Truncated as error:
+            return self._located(error, window.base)
+        except Malformed:
+            pass
+        reason = f"{missing} more {plural(missing, 'byte')} needed by the length of the frame"
+        return self._located(Truncated(reason, offset=window.pos), window.base)
+
+    def _large(self, start: int, stop: int) -> Decoded:
+        """Decode a message longer than LARGE, after checking all its lengths."""
+        window, source = self._window, self.source
+        lsn = self._bounds(window.buf, window.pos, len(window.buf))[2]
+        window.give_back()
+        base = source.position
+        try:
+            message = self._decode(skim_decoder(self._decoder))(lookahead(source), start, stop)[0]
+            if isinstance(message, Unknown | UnknownFrame):
+                raise Malformed(f"a message of {stop - start} bytes of an unknown kind", offset=start)
+            payload = source.read_all(stop)
+            window.restart()
+            message, frame_lsn, clock = self._decode(self._decoder)(payload, start, stop)
+        except DecodeError as error:
+            if isinstance(error, Truncated) and source.damage is not None:
+                raise source.damage from None
+            raise error.located(source.name, base + error.offset) from None
+        release_buffer(self._decoder.cursor)
+        return message, frame_lsn or lsn, base + start, clock
+
+    def _seek(self) -> bool:
+        window = self._window
+        window.hold(2 * _HORIZON)
+        if window.pos < len(window.buf) and self._next_frame():
+            return True
+        step = 1
+        while True:
+            limit = len(window.buf) if window.final else len(window.buf) - _HORIZON
+            for match in self._start.finditer(window.buf, window.pos + step, limit):
+                found, inside = self._best_run(window.buf, self._decoder, match.start())
+                if found.credible(final=window.final):
+                    window.pos, self._decoder.in_stream = match.start(), inside
+                    return True
+            step = 1
+            if window.final:
+                window.pos = len(window.buf)
+                if not self.source.skip_damage():
+                    return False
+                window.restart()
+                step = 0
+            else:
+                window.pos = max(limit - _START_SIZE, window.pos)
+            window.hold(2 * _HORIZON)
+
+    def _next_frame(self) -> bool:
+        """Go to the end of the damaged frame by its own length, if another frame starts there."""
+        window = self._window
+        try:
+            _, stop, _ = self._bounds(window.buf, window.pos, len(window.buf))
+        except DecodeError:
+            return False
+        if stop >= len(window.buf):
+            return False
+        found, inside = self._best_run(window.buf, self._decoder, stop)
+        if found.messages or found.short:
+            window.pos, self._decoder.in_stream = stop, inside if found.messages else None
+            return True
+        return False
+
+    @classmethod
+    def _best_run(cls, buf: bytes, decoder: Decoder, pos: int) -> tuple[Run, bool]:
+        end = len(buf)
+
+        def unit(scratch: Decoder, pos: int) -> tuple[AnyFrame, int]:
+            while True:
+                start, stop, _ = cls._bounds(buf, pos, end)
+                if start != NOTHING and start < end:
+                    message = cls._decode(scratch)(buf, start, min(stop, end))[0]
+                    if stop > end:
+                        raise Malformed("the frame is longer than its message", offset=pos)
+                    return message, stop
+                if stop >= end:
+                    raise Truncated("the frame is incomplete", offset=pos)
+                pos = stop
+
+        model = Decoder(assume=decoder.assume)
+        model.in_stream = decoder.in_stream
+        return best_run(unit, model, pos, end)

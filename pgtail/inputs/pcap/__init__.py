@@ -1,0 +1,1 @@
+"""Packet captures: packets, TCP streams, connections to PostgreSQL."""

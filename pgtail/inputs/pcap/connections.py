@@ -1,0 +1,210 @@
+"""Recognises replication among the connections of a packet capture, and buffers what servers sent on them.
+
+Reads the protocol up to CopyBothResponse (manual: Message Flow); copydata.py reads the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.errors import DecodeError, InputError
+from pgtail.files.spool import SpoolFile
+from pgtail.inputs.binary.copydata import COPY_BOTH, CopyDataFrames
+from pgtail.inputs.pcap.tcp import Flow, Missing, Piece
+from pgtail.inputs.source.base import ByteStream
+from pgtail.inputs.source.window import LARGE
+from pgtail.pgoutput.decoder import Decoder
+
+_SEARCHED: Final = 512 * 1024
+"""Bytes to search for messages if the beginning of a connection was not captured."""
+_IN_MEMORY: Final = 4 << 20
+"""Bytes of a waiting stream that stay in memory."""
+
+_OF_A_LENGTH: Final = 0
+"""The first byte of every message length."""
+
+TLS, OTHER_PLUGIN, NO_SERVER = "TLS", "another plugin", "no server"
+"""Why a direction of a connection is not read."""
+
+
+class ServerStream(ByteStream):
+    """What a server sent on one connection, from some message on. `pull` reads a packet; False if there are no more."""
+
+    def __init__(self, name: str, pull: Callable[[], bool], *, whole: bool) -> None:
+        super().__init__(name, live=True)
+        self.whole = whole
+        """Whether the capture has its first message."""
+        self.over = False
+        """Whether it has ended."""
+        self.broken: InputError | None = None
+        """The damage of the capture, if that ended it."""
+        self._pull = pull
+        self._waiting = SpoolFile("keep waiting packets", memory=_IN_MEMORY, error=self._no_room)
+        self._closed = False
+        self._read = 0
+        self._gaps: deque[tuple[int, int]] = deque()
+        self._gap: int | None = None
+
+    def put(self, piece: Piece) -> None:
+        """Add a piece. Raises InputError if it cannot be stored."""
+        if self._closed:
+            return
+        if isinstance(piece, Missing):
+            self._gaps.append((self._waiting.size, piece.size))
+        else:
+            self._waiting.write(piece)
+
+    def close(self) -> None:
+        super().close()
+        self._closed = True
+        self._waiting.close()
+
+    @property
+    def damage(self) -> InputError | None:
+        if self._gap is None:
+            return self.broken if self.over and self._read == self._waiting.size else None
+        return InputError(f"{self._gap} bytes are missing in the capture", source=self.name, offset=self.position)
+
+    def skip_damage(self) -> bool:
+        found, self._gap = self._gap is not None, None
+        return found
+
+    def _fetch(self, limit: int) -> bytes:
+        while self._gap is None:
+            up_to = self._gaps[0][0] if self._gaps else self._waiting.size
+            if up_to > self._read:
+                return self._next(min(limit, up_to - self._read))
+            if self._gaps:
+                self._gap = self._gaps.popleft()[1]
+            elif self.over:
+                break
+            elif not self._pull():
+                self.over = True  # pull() has added what waited for other packets
+        return b""
+
+    def _next(self, size: int) -> bytes:
+        data = self._waiting.read(self._read, size)
+        self._read += len(data)
+        if self._read == self._waiting.size and not self._gaps:
+            self._read = 0
+            self._waiting.truncate()
+        return data
+
+
+class Direction:
+    """One direction of a connection, reassembled and examined until it is recognised.
+
+    `stream` is the replication stream in it, `other` says why there is none; both are None before.
+    """
+
+    def __init__(self, first: int, make: Callable[[bool], ServerStream], decoder: Decoder, *, whole: bool) -> None:
+        self.first = first
+        self.flow = Flow(first)
+        self.over = False
+        self.stream: ServerStream | None = None
+        self.other: str | None = None
+        self._make = make
+        self._decoder = decoder
+        self._whole = whole
+        self._head = b""
+        self._skip = 0
+        self._at = 0
+        self._search_at = 1
+        self._step = self._greeting if whole else self._middle
+
+    def take(self, piece: Piece) -> None:
+        """Add a piece."""
+        if self.stream is not None:
+            self.stream.put(piece)
+        elif isinstance(piece, Missing):
+            self._head, self._whole, self._step, self._search_at = b"", False, self._middle, 1
+        elif self.other is None:
+            self._head += piece
+            self._step()
+
+    def end(self) -> None:
+        """End it."""
+        self.over = True
+        for piece in self.flow.end():
+            self.take(piece)
+        if self.stream is None and self.other is None and self._step == self._middle:
+            self._search(final=True)
+        if self.stream is None and self.other is None and self._step == self._probe and self._at == len(self._head):
+            self._reads_from(0)  # only keepalives came after replication began
+        if self.stream is not None:
+            self.stream.over = True
+
+    def _is(self, other: str) -> None:
+        self.other, self._head = other, b""
+
+    def _reads_from(self, place: int) -> None:
+        self.stream = self._make(self._whole)
+        self.stream.put(self._head[place:])
+        self._head = b""
+
+    def _greeting(self) -> None:
+        """The first bytes. A server answers a request for encryption with a single byte."""
+        while len(self._head) > 1:
+            first, second = self._head[0], self._head[1]
+            if _is_tls(self._head) or (first in b"SG" and second != _OF_A_LENGTH):
+                self._is(TLS)
+                return
+            if first != ord("N") or second == _OF_A_LENGTH:
+                self._step = self._walk
+                self._walk()
+                return
+            self._head = self._head[1:]
+
+    def _walk(self) -> None:
+        """Messages before the switch to replication."""
+        pos = 0
+        while True:
+            if self._skip:
+                step = min(self._skip, len(self._head) - pos)
+                pos, self._skip = pos + step, self._skip - step
+            if pos + 5 > len(self._head):
+                break
+            kind = self._head[pos]
+            try:
+                _, stop, _ = CopyDataFrames.bounds(self._head, pos, len(self._head))
+            except DecodeError:
+                self._is(NO_SERVER)
+                return
+            if kind == COPY_BOTH and stop > len(self._head):
+                break
+            self._skip = stop - pos
+            if kind == COPY_BOTH:
+                self._head, self._skip, self._step = self._head[stop:], 0, self._probe
+                self._probe()
+                return
+        self._head = self._head[pos:]
+
+    def _probe(self) -> None:
+        """The beginning of replication: the first data shows whether it is pgoutput."""
+        verdict, self._at = CopyDataFrames.is_pgoutput(self._head, self._at, self._decoder)
+        if verdict or len(self._head) > LARGE:
+            self._reads_from(0)
+        elif verdict is False:
+            self._is(OTHER_PLUGIN)
+
+    def _middle(self) -> None:
+        """Bytes of a connection whose beginning was not captured."""
+        if _is_tls(self._head):
+            self._is(TLS)
+        elif len(self._head) >= self._search_at:
+            self._search_at = 2 * len(self._head)
+            self._search(final=False)
+
+    def _search(self, *, final: bool) -> None:
+        place = CopyDataFrames.first_data(self._head, self._decoder, final=final)
+        if place is not None:
+            self._reads_from(place)
+        elif len(self._head) > _SEARCHED:
+            self._is(NO_SERVER)
+
+
+def _is_tls(head: bytes) -> bool:
+    """Whether bytes are a TLS record (RFC 8446, section 5.1)."""
+    return len(head) > 2 and 20 <= head[0] <= 23 and head[1] == 3 and head[2] <= 4

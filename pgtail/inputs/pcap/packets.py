@@ -1,0 +1,226 @@
+"""Reads the TCP segments in a pcap or pcapng file.
+
+Reads the file format itself, to check every length and to support pipes (draft-ietf-opsawg-pcap,
+draft-ietf-opsawg-pcapng). The optional library dpkt parses the packets.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pgtail.errors import InputError, OptionError
+from pgtail.inputs.source.window import Window
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_LARGEST: Final = 64 << 20
+"""Maximum size of a packet or block."""
+
+_CLASSIC: Final = {
+    b"\xa1\xb2\xc3\xd4": ">",
+    b"\xd4\xc3\xb2\xa1": "<",
+    b"\xa1\xb2\x3c\x4d": ">",
+    b"\x4d\x3c\xb2\xa1": "<",
+}
+"""How a pcap file begins, with microseconds or nanoseconds, and its byte order."""
+
+_SECTION: Final = b"\x0a\x0d\x0d\x0a"
+_ORDERS: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
+_INTERFACE, _PACKET, _SIMPLE, _ENHANCED = 1, 2, 3, 6
+"""Types of pcapng blocks."""
+_HEADS: Final = {_INTERFACE: 16, _PACKET: 28, _SIMPLE: 12, _ENHANCED: 28}
+"""Size of a block's fixed fields."""
+
+_ETHERNET, _COOKED, _COOKED2 = 1, 113, 276
+_FAMILY: Final = frozenset((0, 108))
+"""Link types with an address family before the IP packet (BSD loopback)."""
+_BARE: Final = frozenset((12, 14, 101, 228, 229))
+"""Link types without a header before the IP packet."""
+_LAYERS: Final = 8
+"""Maximum number of headers around an IP packet, such as VLAN tags."""
+_FRAGMENT: Final = 44
+"""IPv6's fragment header."""
+
+FIN, SYN, RST = 1, 2, 4
+
+
+class TcpSegment(NamedTuple):
+    """One TCP segment. `number` is its sequence number. `cut`: not all of its bytes were captured."""
+
+    source: tuple[bytes, int]
+    target: tuple[bytes, int]
+    number: int
+    flags: int
+    data: bytes
+    cut: bool
+
+
+def is_capture(head: bytes, *, final: bool) -> bool | None:
+    """Whether a file that begins with `head` is a packet capture; None if more bytes are needed."""
+    if any(known.startswith(head[:4]) for known in (*_CLASSIC, _SECTION)):
+        if len(head) < 12:
+            return False if final else None
+        return head[:4] != _SECTION or head[8:12] in _ORDERS
+    return False
+
+
+def address_text(address: tuple[bytes, int]) -> str:
+    """ADDRESS:PORT or [IPV6]:PORT."""
+    host = ipaddress.ip_address(address[0])
+    return f"[{host}]:{address[1]}" if host.version == 6 else f"{host}:{address[1]}"
+
+
+class Packets:
+    """The packets of a capture. `damage` says why they ended before the end of the file."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._dpkt = _library()
+        self.damage: InputError | None = None
+        self.count = self.cut = self.fragments = 0
+
+    def segments(self) -> Iterator[TcpSegment | None]:
+        """Yield the TCP segments, and None for every other packet."""
+        try:
+            for link, packet in self._packets():
+                self.count += 1
+                segment = self._segment(link, packet)
+                if segment is not None:
+                    self.cut += segment.cut
+                yield segment
+        except InputError as error:
+            self.damage = error
+
+    # -- the file ----------------------------------------------------------------------------------------------
+
+    def _packets(self) -> Iterator[tuple[int, bytes]]:
+        """Yield link type and bytes of each packet. Raises InputError."""
+        magic = self._take(4)
+        if magic == _SECTION:
+            yield from self._blocks()
+            return
+        order = _CLASSIC.get(magic)
+        if order is None:
+            raise self._damaged("neither a pcap nor a pcapng file")
+        head = struct.Struct(order + "8xII")
+        (link,) = struct.unpack_from(order + "I", self._take(20), 16)
+        while not self._ended():
+            size, _ = head.unpack(self._take(head.size))
+            yield link & 0xFFFF, self._take(self._checked(size, 0))
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """As _packets() for pcapng, after the type of the first block."""
+        order, links, kind = "", list[int](), _SECTION
+        while True:
+            size = self._take(4)
+            if kind == _SECTION:
+                mark = self._take(4)
+                order, links = _ORDERS.get(mark, ""), []
+                if not order:
+                    raise self._damaged("a pcapng section without its byte order")
+                self._take(self._checked(struct.unpack(order + "I", size)[0], 12) - 12)
+            else:
+                (number,) = struct.unpack(order + "I", kind)
+                body = self._take(self._checked(struct.unpack(order + "I", size)[0], 12) - 8)
+                yield from self._block(number, kind + size + body, order, links)
+            if self._ended():
+                return
+            kind = self._take(4)
+
+    def _block(self, kind: int, block: bytes, order: str, links: list[int]) -> Iterator[tuple[int, bytes]]:
+        head = _HEADS.get(kind)
+        if head is None:
+            return
+        if len(block) < head + 4:
+            raise self._damaged(f"a pcapng block of {len(block)} bytes")
+        if kind == _INTERFACE:
+            links.append(struct.unpack_from(order + "H", block, 8)[0])
+            return
+        interface, size = 0, len(block) - head - 4
+        if kind == _ENHANCED:
+            interface, size = struct.unpack_from(order + "I8xI", block, 8)
+        elif kind == _PACKET:
+            interface, size = struct.unpack_from(order + "H10xI", block, 8)
+        else:
+            size = min(size, struct.unpack_from(order + "I", block, 8)[0])
+        if interface >= len(links) or size > len(block) - head - 4:
+            raise self._damaged("a packet of an interface that was never described, or longer than its block")
+        yield links[interface], block[head : head + size]
+
+    def _ended(self) -> bool:
+        window = self._window
+        window.hold(1)
+        return window.pos == len(window.buf) and window.source.damage is None
+
+    def _take(self, size: int) -> bytes:
+        """The next `size` bytes of the file. Raises InputError if there are fewer."""
+        window = self._window
+        window.hold(size)
+        data = window.buf[window.pos : window.pos + size]
+        if len(data) < size:
+            raise window.source.damage or self._damaged("the capture ends inside a packet")
+        window.pos += size
+        return data
+
+    def _checked(self, size: int, least: int) -> int:
+        if not least <= size <= _LARGEST:
+            raise self._damaged(f"a packet or block of {size} bytes")
+        return size
+
+    def _damaged(self, reason: str) -> InputError:
+        return InputError(reason, source=self._window.source.name, offset=self._window.position)
+
+    # -- the packets -------------------------------------------------------------------------------------------
+
+    def _segment(self, link: int, packet: bytes) -> TcpSegment | None:
+        """The TCP segment in a packet, or None. dpkt may raise anything on a damaged packet."""
+        try:
+            return self._tcp_segment(self._network(link, packet))
+        except Exception:  # noqa: BLE001 -- a damaged packet is skipped
+            return None
+
+    def _network(self, link: int, packet: bytes) -> Any:
+        """The parsed IP packet, or another object if there is none."""
+        dpkt = self._dpkt
+        if link in _FAMILY or link in _BARE:
+            packet = packet[4:] if link in _FAMILY else packet
+            return (dpkt.ip6.IP6 if packet[0] >> 4 == 6 else dpkt.ip.IP)(packet)
+        layer = {_ETHERNET: dpkt.ethernet.Ethernet, _COOKED: dpkt.sll.SLL, _COOKED2: dpkt.sll2.SLL2}[link](packet)
+        for _ in range(_LAYERS):
+            if isinstance(layer, dpkt.ip.IP | dpkt.ip6.IP6):
+                break
+            layer = layer.data
+        return layer
+
+    def _tcp_segment(self, ip: Any) -> TcpSegment | None:
+        dpkt = self._dpkt
+        six = isinstance(ip, dpkt.ip6.IP6)
+        if not six and not isinstance(ip, dpkt.ip.IP):
+            return None
+        if (_FRAGMENT in ip.extension_hdrs) if six else (ip.mf or ip.offset):
+            self.fragments += 1
+            return None
+        tcp = ip.data
+        if not isinstance(tcp, dpkt.tcp.TCP):
+            return None
+        if six:
+            whole = ip.plen - sum([header.length for header in ip.all_extension_headers]) if ip.plen else 0
+        else:
+            whole = ip.len - 4 * ip.hl if ip.len else 0
+        # Length 0: the network card was to split the packet (TSO), so all of it was captured.
+        cut = bool(whole) and whole - 4 * tcp.off > len(tcp.data)
+        return TcpSegment((ip.src, tcp.sport), (ip.dst, tcp.dport), tcp.seq, tcp.flags, bytes(tcp.data), cut)
+
+
+def _library() -> ModuleType:
+    try:
+        import dpkt
+    except ImportError:
+        reason = "packet captures need dpkt. In a checkout of pgtail: pip install '.[pcap]'"
+        raise OptionError(reason) from None
+    module: ModuleType = dpkt
+    return module

@@ -1,0 +1,208 @@
+"""Packet captures: reads the replication streams of unencrypted connections to PostgreSQL, one after another.
+
+A stream is what a server sent after its CopyBothResponse; copydata.py reads it. While one connection is read, the
+bytes of others wait in temporary files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Final, NoReturn, TypeAlias
+
+from pgtail.errors import InputError
+from pgtail.inputs.base import Input
+from pgtail.inputs.binary.copydata import CopyDataFrames
+from pgtail.inputs.pcap.connections import OTHER_PLUGIN, TLS, Direction, ServerStream
+from pgtail.inputs.pcap.packets import FIN, RST, SYN, Packets, TcpSegment, address_text, is_capture
+from pgtail.inputs.source.window import Window
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import Decoded, Decoder
+
+_MAX_ENDED: Final = 10_000
+"""Ended directions to remember, to recognise late copies of their packets."""
+
+Key: TypeAlias = tuple[tuple[bytes, int], tuple[bytes, int]]
+"""Source and target, each an address and a port."""
+
+
+class Connections:
+    """All connections of a capture. `ready` are the streams that were found and not yet read."""
+
+    def __init__(self, packets: Packets, name: str, decoder: Decoder) -> None:
+        self._packets = packets
+        self._segments = packets.segments()
+        self._name = name
+        self._decoder = decoder
+        self._directions: dict[Key, Direction] = {}
+        self._ended: deque[Key] = deque()
+        self.ready: deque[ServerStream] = deque()
+        self.others: dict[str, Counter[str]] = {}
+        self._pairs: set[frozenset[tuple[bytes, int]]] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of connections so far."""
+        return len(self._pairs)
+
+    def pull(self) -> bool:
+        """Read the next packet; False if there are no more."""
+        for segment in self._segments:
+            if segment is not None:
+                self._take(segment)
+            return True
+        for key, direction in [*self._directions.items()]:
+            if not direction.over:
+                self._end(key)
+                if direction.stream is not None:
+                    direction.stream.broken = self._packets.damage
+        return False
+
+    def close(self) -> None:
+        """Drop everything that waits."""
+        for stream in [*self.ready, *[one.stream for one in self._directions.values()]]:
+            if stream is not None:
+                stream.close()
+
+    def _take(self, segment: TcpSegment) -> None:
+        key = segment.source, segment.target
+        opens = bool(segment.flags & SYN)
+        number = segment.number + opens
+        direction = self._directions.get(key)
+        if direction is None or (opens and number != direction.first):
+            self._end(key)
+            direction = self._directions[key] = self._begin(segment, number)
+        if direction.over:
+            return  # a late copy
+        for piece in direction.flow.segment(number, segment.data, last=bool(segment.flags & FIN)):
+            direction.take(piece)
+        if direction.flow.over or segment.flags & RST:
+            self._end(key)
+
+    def _begin(self, segment: TcpSegment, number: int) -> Direction:
+        self._pairs.add(frozenset((segment.source, segment.target)))
+
+        def make(whole: bool) -> ServerStream:
+            name = f"{self._name}: {address_text(segment.source)} to {address_text(segment.target)}"
+            stream = ServerStream(name, self.pull, whole=whole)
+            self.ready.append(stream)
+            return stream
+
+        return Direction(number, make, self._decoder, whole=bool(segment.flags & SYN))
+
+    def _end(self, key: Key) -> None:
+        """End a direction. The last ended ones are remembered, to ignore late copies of their packets."""
+        direction = self._directions.get(key)
+        if direction is None or direction.over:
+            return
+        direction.end()
+        if direction.other is not None:
+            self.others.setdefault(direction.other, Counter())[address_text(key[0])] += 1
+        self._ended.append(key)
+        while len(self._ended) > _MAX_ENDED:
+            oldest = self._ended.popleft()
+            if oldest in self._directions and self._directions[oldest].over:
+                del self._directions[oldest]
+
+
+class Pcap(Input):
+    """pcap and pcapng files."""
+
+    name = "pcap"
+
+    def __init__(self, window: Window, decoder: Decoder) -> None:
+        super().__init__(window, decoder)
+        self._packets = Packets(window)
+        self._connections = Connections(self._packets, window.source.name, decoder)
+        self._stream: ServerStream | None = None
+        self._inner: CopyDataFrames | None = None
+        self._found = 0
+
+    @classmethod
+    def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
+        return is_capture(head, final=final)
+
+    @classmethod
+    def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
+        return False
+
+    @property
+    def position(self) -> int:
+        """Offset in the stream of the current connection."""
+        return self._window.position if self._inner is None else self._inner.position
+
+    def offset_of(self, buf: Buffer, position: int) -> int | None:
+        return None if self._inner is None else self._inner.offset_of(buf, position)
+
+    def messages(self) -> Iterator[Decoded]:
+        while self._inner is not None or self._next():
+            assert self._inner is not None
+            yield from self._inner.messages()
+            self._leave()
+        if self._packets.damage is not None:
+            raise self._packets.damage
+        if not self._found:
+            self._nothing()
+        self._check_end()
+
+    def resync(self) -> int | None:
+        found = None if self._inner is None else self._inner.resync()
+        self.skipped = 0 if self._inner is None else self._inner.skipped
+        if found is None:
+            self._leave()
+            return self.skipped if self._next(damaged=True) else None
+        return found
+
+    def _seek(self) -> bool:
+        raise AssertionError("resync() does it")
+
+    def close(self) -> None:
+        self._leave()
+        self._connections.close()
+
+    def _leave(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = self._inner = None
+
+    def _next(self, *, damaged: bool = False) -> bool:
+        """Go to the next stream. Raises InputError at one that cannot follow another; with `damaged` skips it."""
+        connections = self._connections
+        while not connections.ready:
+            if not connections.pull():
+                break
+        if not connections.ready:
+            return False
+        stream = connections.ready.popleft()
+        self._found += 1
+        if self._found > 1 and not stream.whole:
+            stream.close()
+            if damaged:
+                return self._next(damaged=True)
+            reason = (
+                "the capture begins in the middle of this connection, whose tables may not be those of the one before"
+            )
+            raise InputError(
+                f"{reason}: read it from a capture of its own (tcpdump -r FILE -w OTHER port N)", source=stream.name
+            )
+        self._decoder.in_stream = None
+        self._stream, self._inner = stream, CopyDataFrames(Window(stream), self._decoder)
+        return True
+
+    def _nothing(self) -> NoReturn:
+        """Raise InputError with what the capture has instead of a stream."""
+        packets, others = self._packets, self._connections.others
+        words = [f"no replication stream in these {packets.count} packets of {self._connections.count} connections"]
+        for kind, what in (
+            (TLS, "encrypted (TLS), which cannot be read; use sslmode=disable for connections that can"),
+            (OTHER_PLUGIN, "replication that is not pgoutput's (physical, or another plugin)"),
+        ):
+            if kind in others:
+                words.append(f"{', '.join(others[kind])}: {what}")
+        if packets.cut:
+            words.append(
+                f"{packets.cut} packets were cut when they were captured (tcpdump -s 0 captures whole packets)"
+            )
+        if packets.fragments:
+            words.append(f"{packets.fragments} IP fragments were skipped")
+        raise InputError("; ".join(words), source=self.source.name)

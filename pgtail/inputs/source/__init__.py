@@ -1,0 +1,1 @@
+"""Files and pipes, and reading ahead in them."""

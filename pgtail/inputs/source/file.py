@@ -1,0 +1,138 @@
+"""Files and pipes as byte streams, gzip decompressed.
+
+Reads ahead in the file itself, for pipes and gzip in a temporary file.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.errors import InputError
+from pgtail.files.gunzip import MAGIC, Gunzip
+from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
+
+_STDIN: Final = 0
+
+
+class Source(ByteStream):
+    """A file or pipe; `-` is standard input, named <stdin>. Offsets are those of the decompressed bytes.
+
+    `on_wait` is called before a read that has to wait. Raises InputError if the file cannot be opened or read.
+    At damage of the gzip data the bytes end, and `damage` says why.
+    """
+
+    def __init__(self, path: str, *, on_wait: Callable[[], None] | None = None) -> None:
+        super().__init__("<stdin>" if path == "-" else path, live=False)
+        self._on_wait = on_wait
+        self._owned = path != "-"
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if self._owned else _STDIN
+            status = os.fstat(self._fd)
+        except (OSError, ValueError) as error:
+            raise InputError(reason_of(error), source=self.name) from None
+        if stat.S_ISDIR(status.st_mode):
+            self.close()
+            raise InputError("is a directory: give the files in it", source=self.name)
+        regular = stat.S_ISREG(status.st_mode) and status.st_size > 0
+        self._start = os.lseek(self._fd, 0, os.SEEK_CUR) if regular else 0
+        self.size: int | None = status.st_size - self._start if regular else None
+        """Bytes of the file, before decompression; None for a pipe."""
+        self.consumed = 0
+        """How many of these bytes were read."""
+        self.live = not regular
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+        self._gunzip: Gunzip | None = None
+        self._seekable = regular
+        self._first: bytes | None = None
+        self._detect()
+
+    def close(self) -> None:
+        """Close the file."""
+        super().close()
+        if self._owned and self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def damage(self) -> InputError | None:
+        """Why the bytes ended early; None if they did not."""
+        if self._gunzip is None or self._gunzip.damage is None:
+            return None
+        return InputError(self._gunzip.damage, source=self.name, offset=self.position)
+
+    def skip_damage(self) -> bool:
+        """Continue after damage of the gzip data. Returns whether that is possible."""
+        return self._gunzip is not None and self._gunzip.skip_damage()
+
+    def give_back(self, data: bytes) -> None:
+        if self._seekable:
+            self.position -= len(data)
+        else:
+            super().give_back(data)
+
+    def left(self) -> int | None:
+        if not self._seekable:
+            return None
+        return max(os.fstat(self._fd).st_size - self._start - self.position, 0)
+
+    def peek(self, distance: int, size: int) -> bytes:
+        return self._pread(size, self.position + distance) if self._seekable else super().peek(distance, size)
+
+    def _detect(self) -> None:
+        """Check a regular file for gzip. A pipe is checked at the first read, which may wait."""
+        if self._seekable and self._pread(len(MAGIC), 0) == MAGIC:
+            self._gunzip = Gunzip(self._raw)
+            self._seekable = False
+
+    def _fetch(self, limit: int) -> bytes:
+        if self._seekable:
+            data = self._pread(limit, self.position)
+            self.consumed = self.position + len(data)
+            return data
+        if self._gunzip is None and self._first is None:
+            self._first = self._two_bytes()
+            if self._first.startswith(MAGIC):
+                self._gunzip = Gunzip(self._raw)
+        return self._raw(limit) if self._gunzip is None else self._gunzip.read(limit)
+
+    def _two_bytes(self) -> bytes:
+        """The first bytes of a pipe, at least two if the first could begin gzip."""
+        first = self._receive(CHUNK)
+        while first and len(first) < len(MAGIC) and MAGIC.startswith(first):
+            more = self._receive(CHUNK)
+            if not more:
+                break
+            first += more
+        return first
+
+    def _raw(self, limit: int) -> bytes:
+        """The next bytes of the file or pipe, not decompressed."""
+        if self._first:
+            data, self._first = self._first[:limit], self._first[limit:]
+        elif self.live:
+            data = self._receive(limit)
+        else:
+            data = self._pread(limit, self.consumed)
+        self.consumed += len(data)
+        return data
+
+    def _receive(self, limit: int) -> bytes:
+        try:
+            if not self._poll.poll(0):
+                if self._on_wait is not None:
+                    self._on_wait()
+                self._poll.poll()
+            return os.read(self._fd, limit)
+        except OSError as error:
+            raise InputError(reason_of(error), source=self.name, offset=self.position) from None
+
+    def _pread(self, size: int, position: int) -> bytes:
+        try:
+            return os.pread(self._fd, size, self._start + position)
+        except OSError as error:
+            raise InputError(reason_of(error), source=self.name, offset=self.position) from None

@@ -1,0 +1,1 @@
+"""Dumps that are text: hex lines, psql's results, COPY text, CSV."""

@@ -1,0 +1,81 @@
+"""The text forms: copytext (manual: COPY, Text Format), csv, hex and psql."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pgtail.inputs.text.base import TextInput
+from pgtail.inputs.text.bytea import Base64, Escape, Hex
+from pgtail.inputs.text.layout import Form, Layout
+from pgtail.inputs.text.psql_decoration import PsqlDecoration
+from pgtail.pgoutput.decoder import Decoder
+
+
+class CopyText(TextInput):
+    """Rows as COPY writes them, with any delimiter; every backslash is doubled."""
+
+    name = "copytext"
+    form = Form({"hex": Hex(), "escape": Escape(copied=True), "base64": Base64(copied=True)}, separators=None)
+
+    @classmethod
+    def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+        doubled = sum(rb"\\" in line for line in lines)
+        return 2 * doubled > len(lines) or (layout.codec.wrapped and any(rb"\n" in line for line in lines))
+
+
+_HEADER: Final = re.compile(rb'(?:"?[a-z_]+"?[,;])+"?(?:data|encode)"?(?:[,;]"?[a-z_]+"?)*\s*')
+"""A header without rows."""
+
+
+class Csv(TextInput):
+    """Columns separated by commas or semicolons, or cells in quotes."""
+
+    name = "csv"
+    form = Form({"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;", quoted=True)
+
+    @classmethod
+    def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
+        found = super().sniff(head, decoder, final=final)
+        return _HEADER.fullmatch(head) is not None if found is False and final else found
+
+    @classmethod
+    def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+        return not layout.lone or any(line.lstrip().startswith(b'"') for line in lines)
+
+
+class HexLines(TextInput):
+    """Lines of hex only."""
+
+    name = "hex"
+    comments = True
+    form = Form({"hex": Hex()}, separators=b"")
+
+
+_NO_ROWS: Final = re.compile(rb"\s*\(0 [^()]{1,40}\)\s*")
+"""The expanded layout of a result without rows."""
+
+
+class Psql(TextInput):
+    """Rows of pg_logical_slot_peek_binary_changes and similar functions, as psql shows them."""
+
+    name = "psql"
+    form = Form({"hex": Hex(), "escape": Escape(), "base64": Base64()}, separators=None, bordered=True, fields=True)
+
+    @classmethod
+    def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
+        found = super().sniff(head, decoder, final=final)
+        if found is False and final:
+            return cls._no_rows(head)
+        return found
+
+    @classmethod
+    def _no_rows(cls, head: bytes) -> bool:
+        """Whether this is a result without rows."""
+        if head in (b"\n", b"\r\n") or _NO_ROWS.fullmatch(head):
+            return True
+        lines = cls._sample(head, final=True)
+        noise = PsqlDecoration()
+        noise.row()
+        noise.fresh = True
+        return any(b"data" in line or b"encode" in line for line in lines) and all(map(noise.matches, lines))

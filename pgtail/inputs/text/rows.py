@@ -1,0 +1,171 @@
+"""Reads messages from lines of text, according to a layout."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pgtail.errors import DecodeError, Malformed, Truncated
+from pgtail.inputs.source.lookahead import release_buffer
+from pgtail.inputs.text.bytea import BadText
+from pgtail.inputs.text.layout import LSN, Layout, unmarked
+from pgtail.inputs.text.long_value import LongValue
+from pgtail.inputs.text.psql_decoration import PsqlDecoration
+from pgtail.pgoutput.decoder import AnyMessage, Decoded, Decoder, Unknown
+
+_AROUND: Final = b' |"\xe2\x94\x82'
+"""What surrounds a line that continues a value: blanks, borders (also in Unicode), quotes."""
+
+
+class RowReader:
+    """Reads lines one after another; a row may span several."""
+
+    def __init__(self, layout: Layout, decoder: Decoder, noise: PsqlDecoration) -> None:
+        self.layout = layout
+        self.again = False
+        """Whether to pass the last line again: it only ended the row before it."""
+        self._decoder = decoder
+        self._decoration = noise
+        self._lsn: int | None = None
+        self._cell: LongValue | None = None
+
+    def line(self, buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
+        """The message that ends with the line `buf[pos:stop]`, or None. `buf` starts at source offset `base`.
+
+        Raises DecodeError with a source offset.
+        """
+        match = self.layout.row.fullmatch(buf, pos, stop)
+        self.again = False
+        if self._cell is not None:
+            return self._go_on(match, buf, pos, stop, base)
+        if match is None:
+            self._lsn = None
+            if self._decoration.matches(buf[pos:stop]):
+                return None
+            raise Malformed("this line is not a row like the others", offset=base + pos)
+        start, end = match.span("data")
+        if start < 0:
+            self._lsn = self._position(match, base)
+            return None
+        text = self.layout.bare(buf[start:end])
+        try:
+            if self.layout.codec.wrapped:
+                text, goes_on = unmarked(text)
+                if goes_on:
+                    self.begin(self._position(match, base), base + start).feed(text, base + start)
+                    return None
+            message = self._message(text, base + start)
+        except DecodeError:
+            if self._decoration.matches(buf[pos:stop]):
+                self.forget()
+                return None
+            raise
+        # Decoration may happen to be valid text of the codec, but does not begin like a message.
+        if isinstance(message, Unknown) and self._decoration.matches(buf[pos:stop]):
+            return None
+        if self._decoration.fresh:
+            self._decoration.row()
+        return message, self._position(match, base), base + start, None
+
+    def begin(self, lsn: int | None, offset: int) -> LongValue:
+        """Begin a value that comes in pieces, at this source offset."""
+        self._cell = LongValue(self.layout.codec, self._decoder, lsn, offset)
+        return self._cell
+
+    def finish(self) -> Decoded | None:
+        """The message of a value that came in pieces, if there is one."""
+        cell, self._cell = self._cell, None
+        if cell is None:
+            return None
+        try:
+            data = cell.finish()
+            try:
+                message = self._decoder.message(data, 0, len(data))
+            except DecodeError as error:
+                raise cell.located(error) from None
+        finally:
+            cell.close()
+        release_buffer(self._decoder.cursor)
+        if self._decoration.fresh:
+            self._decoration.row()
+        return message, cell.lsn, cell.offset, None
+
+    def forget(self) -> None:
+        """Drop an incomplete row."""
+        if self._cell is not None:
+            self._cell.close()
+        self._cell = self._lsn = None
+
+    def long_row(self, match: re.Match[bytes], base: int) -> LongValue:
+        """Begin a row with a long value. `match` is that of Layout.start."""
+        return self.begin(self._position(match, base), base + match.end())
+
+    def _go_on(self, match: re.Match[bytes] | None, buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
+        """Read another line of a value that spans several."""
+        assert self._cell is not None
+        if match is not None and any(value or (name == "data" and value is None) for name, value in _beside(match)):
+            self.again = True
+            return self.finish()
+        start, end = match.span("data") if match is not None else (pos, stop)
+        text = buf[start:end].lstrip(_AROUND)
+        start = end - len(text)
+        text, goes_on = unmarked(text.rstrip(_AROUND))
+        self._cell.feed(text, base + start)
+        return None if goes_on else self.finish()
+
+    def _message(self, text: bytes, at: int) -> AnyMessage:
+        """The message of a cell at source offset `at`. Raises DecodeError with the source offset of the damage."""
+        codec = self.layout.codec
+        blanks = 0
+        if self.layout.padded:
+            bare = text.rstrip(b" ")
+            blanks, text = len(text) - len(bare), bare
+        try:
+            data = codec.decode(text)
+        except BadText as bad:
+            raise self._bad(text, bad, at) from None
+        while True:
+            try:
+                return self._decoder.message(data, 0, len(data))
+            except Truncated as error:
+                # In the escape format some of the padding may belong to the value.
+                if codec.name != "escape" or error.missing > blanks:
+                    raise error.located(None, at + codec.width(data[: error.offset])) from None
+                data += b" " * error.missing
+                blanks -= error.missing
+            except DecodeError as error:
+                raise error.located(None, at + codec.width(data[: error.offset])) from None
+
+    def _bad(self, text: bytes, bad: BadText, at: int) -> Malformed:
+        """The error for a wrong character, with the message and the field that contain it."""
+        error = Malformed(bad.reason, offset=at + bad.index)
+        codec, good = self.layout.codec, text[: bad.index]
+        try:
+            data = codec.decode(good[: codec.safe(good)])
+            Decoder(assume=self._decoder.assume).message(data, 0, len(data))
+        except DecodeError as cut:
+            error.message, error.field = cut.message, cut.field
+        except BadText:
+            pass
+        return error
+
+    def _position(self, match: re.Match[bytes], base: int) -> int | None:
+        """The LSN of a row. Raises Malformed if its text is not one."""
+        if "lsn" not in match.re.groupindex:
+            return None
+        text = match["lsn"]
+        if text is None:
+            lsn, self._lsn = self._lsn, None
+            return lsn
+        text = text.rstrip(b" ")
+        if LSN.fullmatch(text) is None:
+            shown = text[:40].decode("ascii", "backslashreplace")
+            raise Malformed(f"{shown!r} is not an LSN", offset=base + match.start("lsn"), field="lsn")
+        high, _, low = text.partition(b"/")
+        return (int(high, 16) << 32 | int(low, 16)) or None
+
+
+def _beside(match: re.Match[bytes]) -> list[tuple[str, bytes | None]]:
+    """The cells of a row except the data; the data as well if it is not in this line."""
+    cells = match.groupdict().items()
+    return [(name, value and value.strip()) for name, value in cells if name != "data" or value is None]

@@ -1,0 +1,1 @@
+"""`-o debezium`: the events of Debezium's PostgreSQL connector."""

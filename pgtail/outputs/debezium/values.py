@@ -1,0 +1,289 @@
+"""Convert columns as Debezium's PostgreSQL connector does: their Kafka Connect schemas, and their values as JSON.
+
+The connector's defaults: decimal.handling.mode=precise (string on request), time.precision.mode=adaptive,
+binary.handling.mode=bytes, hstore.handling.mode=json, interval.handling.mode=numeric, money.fraction.digits=2. Sources:
+Debezium's documentation, "Data type mappings", and PostgresValueConverter.java. Types that the connector omits (or that
+only its newest versions support, such as box and circle) are PostgreSQL's text.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from pgtail._orjson import orjson
+from pgtail.changes.relations import Column
+from pgtail.outputs.debezium import times
+from pgtail.values.arraytext import reader
+from pgtail.values.codec import Kind
+from pgtail.values.format_type import builtin_oids, numeric_modifier
+from pgtail.values.oids import BUILTIN
+
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+"""The connector's unavailable.value.placeholder, in place of an unsent TOASTed value."""
+
+_dumps = orjson.dumps
+_is_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?").fullmatch
+_is_integer = re.compile(r"-?(?:0|[1-9][0-9]*)").fullmatch
+_is_decimal = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?").fullmatch
+_is_money = re.compile(r"(-?)\$([0-9,]+)\.([0-9][0-9])").fullmatch
+_is_bits = re.compile(r"[01]*").fullmatch
+_is_point = re.compile(r"\(([^,()]+),([^,()]+)\)").fullmatch
+_is_hstore = re.compile(r'(?:"(?:[^"\\]|\\.)*"=>(?:NULL|"(?:[^"\\]|\\.)*")(?:, |\Z))*', re.DOTALL).fullmatch
+_hstore_pair = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")', re.DOTALL).finditer
+_unescaped = re.compile(r"\\(.)", re.DOTALL).sub
+_SPECIAL: Final = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
+
+    `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.
+    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none.
+    """
+
+    schema: dict[str, Any]
+    json: Callable[[str], bytes]
+    placeholder: bytes | None = None
+
+
+def converter(column: Column, numbers: Literal["exact", "string"]) -> Converter:
+    """The converter of a column."""
+    oid = column.type_oid if column.type_oid in BUILTIN else builtin_oids().get(column.type_name, 0)
+    if not oid:
+        return _EXTENSIONS.get(column.type_name.rpartition(".")[2], _STRING)
+    builtin = BUILTIN[oid]
+    if builtin.element and builtin.name not in ("int2vector", "oidvector"):
+        return _array(builtin.element, column.typmod, numbers)
+    return _scalar(oid, column.typmod, numbers)
+
+
+def _scalar(oid: int, typmod: int, numbers: Literal["exact", "string"]) -> Converter:
+    name = BUILTIN[oid].name
+    if name == "numeric":
+        return _numeric(typmod, numbers)
+    if name == "money":
+        return _money(numbers)
+    if name in ("bit", "varbit"):
+        return _bits(typmod, fixed=name == "bit")
+    if name in ("time", "timestamp"):
+        return _temporal(name, typmod)
+    if name == "timestamptz":
+        digits = 6 if typmod < 0 else typmod
+        return _named("string", "io.debezium.time.ZonedTimestamp", lambda t: _dumps(times.timestamptz_text(t, digits)))
+    return _SCALARS.get(name, _STRING)
+
+
+def _named(type_: str, name: str, json: Callable[[str], bytes], placeholder: bytes | None = None) -> Converter:
+    return Converter({"type": type_, "name": name, "version": 1}, json, placeholder)
+
+
+def _array(element: int, typmod: int, numbers: Literal["exact", "string"]) -> Converter:
+    """The converter of an array. Arrays with explicit bounds have no JSON form."""
+    items = _scalar(element, typmod, numbers)
+    read = reader(Kind.JSON, items.json, BUILTIN[element].delimiter)
+
+    def json(text: str) -> bytes:
+        found = read(text)
+        if not found.startswith(b"["):
+            raise ValueError("an array with bounds")
+        return found
+
+    placeholder = None
+    if items.schema == {"type": "string"}:
+        placeholder = _dumps([UNAVAILABLE])
+    elif items.schema["type"] in ("int16", "int32", "int64") and "name" not in items.schema:
+        placeholder = _dumps(list(UNAVAILABLE.encode()))
+    return Converter({"type": "array", "items": {**items.schema, "optional": True}}, json, placeholder)
+
+
+def _integer(text: str) -> bytes:
+    if not _is_integer(text):
+        raise ValueError("not an integer")
+    return text.encode()
+
+
+def _float(text: str) -> bytes:
+    """A number with all its digits; NaN and infinities are strings, as Kafka's converter writes them."""
+    if text in _SPECIAL:
+        return _dumps(text)
+    if not _is_number(text):
+        raise ValueError("not a number")
+    return text.encode()
+
+
+def _boolean(true: str, false: str) -> Callable[[str], bytes]:
+    def json(text: str) -> bytes:
+        if text not in (true, false):
+            raise ValueError(f"neither {true} nor {false}")
+        return b"true" if text == true else b"false"
+
+    return json
+
+
+def _bytea(text: str) -> bytes:
+    if not text.startswith("\\x"):
+        raise ValueError("not bytea in hex")
+    return _bytes(bytes.fromhex(text[2:]))
+
+
+def _bytes(data: bytes) -> bytes:
+    return b'"%b"' % b64encode(data)
+
+
+def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
+    if numbers == "string":
+        return Converter({"type": "string"}, _numeric_text)
+    modifier = numeric_modifier(typmod)
+    if modifier is None:
+        fields = [
+            {"type": "int32", "optional": False, "field": "scale"},
+            {"type": "bytes", "optional": False, "field": "value"},
+        ]
+        name = "io.debezium.data.VariableScaleDecimal"
+        return Converter({"type": "struct", "fields": fields, "name": name, "version": 1}, _variable_scale)
+    precision, scale = modifier
+    return _decimal(scale, {"connect.decimal.precision": str(precision)}, _is_decimal)
+
+
+def _numeric_text(text: str) -> bytes:
+    if text not in _SPECIAL and not _is_decimal(text):
+        raise ValueError("not a decimal")
+    return _dumps(_SPECIAL.get(text, text))
+
+
+def _decimal(scale: int, parameters: dict[str, str], is_decimal: Callable[[str], re.Match[str] | None]) -> Converter:
+    """Kafka Connect's Decimal: the unscaled value as bytes in base64."""
+
+    def json(text: str) -> bytes:
+        found = is_decimal(text)
+        if found is None:
+            raise ValueError("not a decimal")
+        digits, fraction = found[2].replace(",", ""), found[3] or ""
+        if len(fraction) > scale and (digits + fraction)[len(digits) + scale :].strip("0"):
+            raise ValueError("digits beyond the scale")
+        shifted = (digits + fraction.ljust(max(scale, 0), "0"))[: len(digits) + scale] or "0"
+        return _bytes(_two_complement(found[1] + shifted))
+
+    name = "org.apache.kafka.connect.data.Decimal"
+    schema = {"type": "bytes", "name": name, "version": 1, "parameters": {"scale": str(scale), **parameters}}
+    return Converter(schema, json)
+
+
+def _two_complement(digits: str) -> bytes:
+    """An integer as Java's BigInteger.toByteArray() gives it."""
+    value = int(Decimal(digits))  # int() of a string is limited to 4300 digits, numeric is not
+    return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, signed=True)
+
+
+def _variable_scale(text: str) -> bytes:
+    found = _is_decimal(text)
+    if found is None:
+        raise ValueError("not a decimal")
+    fraction = (found[3] or "").rstrip("0")
+    return b'{"scale":%d,"value":%b}' % (len(fraction), _bytes(_two_complement(found[1] + found[2] + fraction)))
+
+
+def _money(numbers: Literal["exact", "string"]) -> Converter:
+    if numbers == "exact":
+        return _decimal(2, {}, _is_money)
+
+    def json(text: str) -> bytes:
+        found = _is_money(text)
+        if found is None:
+            raise ValueError("not money in the C locale")
+        return _dumps(f"{found[1]}{found[2].replace(',', '')}.{found[3]}")
+
+    return Converter({"type": "string"}, json)
+
+
+def _bits(typmod: int, *, fixed: bool) -> Converter:
+    """Bits as bytes, the last bit first; varbit without leading zero bytes. bit(1) is a boolean."""
+
+    def json(text: str) -> bytes:
+        if not _is_bits(text):
+            raise ValueError("not a bit string")
+        value = int(f"0{text}", 2)
+        size = (len(text) + 7) // 8 if fixed else (value.bit_length() + 7) // 8
+        return _bytes(value.to_bytes(size, "little"))
+
+    if typmod == 1:
+        return Converter({"type": "boolean"}, _boolean("1", "0"))
+    length = str(typmod if typmod > 0 else 2**31 - 1)
+    name = "io.debezium.data.Bits"
+    return Converter({"type": "bytes", "name": name, "version": 1, "parameters": {"length": length}}, json)
+
+
+def _temporal(name: str, typmod: int) -> Converter:
+    """time and timestamp: milliseconds if the column has at most three fractional digits, else microseconds."""
+    read = times.time_micros if name == "time" else times.timestamp_micros
+    word = name.capitalize()
+    if 0 <= typmod <= 3:
+        infinite = (times.POSITIVE_INFINITY, times.NEGATIVE_INFINITY)
+
+        def millis(text: str) -> bytes:
+            micros = read(text)
+            return b"%d" % (micros if micros in infinite else micros // 1000)
+
+        return _named("int32" if name == "time" else "int64", f"io.debezium.time.{word}", millis)
+    return _named("int64", f"io.debezium.time.Micro{word}", lambda text: b"%d" % read(text))
+
+
+def _point(text: str) -> bytes:
+    """x and y, and the point in WKB (little endian)."""
+    found = _is_point(text)
+    if found is None:
+        raise ValueError("not a point")
+    wkb = struct.pack("<BIdd", 1, 1, float(found[1]), float(found[2]))
+    return b'{"x":%b,"y":%b,"wkb":%b,"srid":null}' % (_float(found[1]), _float(found[2]), _bytes(wkb))
+
+
+def _hstore(text: str) -> bytes:
+    """A JSON object, as a string."""
+    if not _is_hstore(text):
+        raise ValueError("not an hstore")
+    pairs = {}
+    for pair in _hstore_pair(text):
+        pairs[_unescaped(r"\1", pair[1])] = None if pair[2] is None else _unescaped(r"\1", pair[2])
+    return _dumps(_dumps(pairs).decode())
+
+
+_TEXT: Final = _dumps(UNAVAILABLE)
+_STRING: Final = Converter({"type": "string"}, _dumps, _TEXT)
+_JSON: Final = "io.debezium.data.Json"
+_POINT_FIELDS: Final = [
+    {"type": "double", "optional": False, "field": "x"},
+    {"type": "double", "optional": False, "field": "y"},
+    {"type": "bytes", "optional": True, "field": "wkb"},
+    {"type": "int32", "optional": True, "field": "srid"},
+]
+_POINT: Final = {"type": "struct", "fields": _POINT_FIELDS, "name": "io.debezium.data.geometry.Point", "version": 1}
+_SCALARS: Final = {
+    "bool": Converter({"type": "boolean"}, _boolean("t", "f")),
+    "int2": Converter({"type": "int16"}, _integer),
+    "int4": Converter({"type": "int32"}, _integer),
+    "int8": Converter({"type": "int64"}, _integer),
+    "oid": Converter({"type": "int64"}, _integer),
+    "float4": Converter({"type": "float"}, _float),
+    "float8": Converter({"type": "double"}, _float),
+    "bytea": Converter({"type": "bytes"}, _bytea, _bytes(UNAVAILABLE.encode())),
+    "date": _named("int32", "io.debezium.time.Date", lambda text: b"%d" % times.date_days(text)),
+    "timetz": _named("string", "io.debezium.time.ZonedTime", lambda text: _dumps(times.timetz_text(text))),
+    "interval": _named("int64", "io.debezium.time.MicroDuration", lambda text: b"%d" % times.interval_micros(text)),
+    "json": _named("string", _JSON, _dumps, _TEXT),
+    "jsonb": _named("string", _JSON, _dumps, _TEXT),
+    "xml": _named("string", "io.debezium.data.Xml", _dumps, _TEXT),
+    "uuid": _named("string", "io.debezium.data.Uuid", _dumps, _TEXT),
+    "tsvector": _named("string", "io.debezium.data.TsVector", _dumps, _TEXT),
+    "point": Converter(_POINT, _point),
+}
+_EXTENSIONS: Final = {
+    "hstore": _named("string", _JSON, _hstore, _dumps(_dumps({UNAVAILABLE: UNAVAILABLE}).decode())),
+    "ltree": _named("string", "io.debezium.data.Ltree", _dumps, _TEXT),
+}

@@ -1,0 +1,1 @@
+"""Transactions as SQL scripts, forward and undo."""

@@ -1,0 +1,71 @@
+"""A stack of texts: in memory, and beyond a limit in a temporary file."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Final
+
+from pgtail.files.spool import SpoolFile
+
+CHUNK: Final = 1024 * 1024
+"""Bytes of texts to write together: about two chunks, or the longest text, are in memory."""
+
+
+class Stack:
+    """Texts, last in, first out."""
+
+    def __init__(self, chunk: int = CHUNK) -> None:
+        self._chunk = chunk
+        self._file = SpoolFile("keep what is to be written")
+        self._chunks: list[tuple[int, int]] = []
+        """Of each chunk in the file: its offset and its number of texts."""
+        self._top: list[bytes] = []
+        self._size = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def in_memory(self) -> int:
+        """About how many bytes are in memory."""
+        return self._size
+
+    def push(self, text: bytes) -> None:
+        """Add a text. Raises OutputError if the temporary file cannot be written."""
+        self._top.append(text)
+        self._size += len(text) + 40
+        self._count += 1
+        if self._size >= self._chunk:
+            self._spill()
+
+    def pop(self) -> bytes:
+        """Remove and return the last text. Raises IndexError if there is none."""
+        if not self._top and self._chunks:
+            offset, _ = self._chunks.pop()
+            self._top = pickle.loads(self._file.read(offset, self._file.size - offset))
+            self._file.truncate(offset)
+            self._size = sum(len(text) + 40 for text in self._top)
+        text = self._top.pop()
+        self._size -= len(text) + 40
+        self._count -= 1
+        return text
+
+    def cut(self, count: int) -> None:
+        """Drop all but the first `count` texts."""
+        while self._count > count:
+            if self._top or not self._chunks or self._count - self._chunks[-1][1] < count:
+                self.pop()
+            else:
+                offset, texts = self._chunks.pop()
+                self._file.truncate(offset)
+                self._count -= texts
+
+    def close(self) -> None:
+        """Close the temporary file."""
+        self._file.close()
+
+    def _spill(self) -> None:
+        offset = self._file.write(pickle.dumps(self._top, pickle.HIGHEST_PROTOCOL))
+        self._chunks.append((offset, len(self._top)))
+        self._top, self._size = [], 0

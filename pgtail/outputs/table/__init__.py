@@ -1,0 +1,1 @@
+"""`-o table`: transactions as tables for people."""

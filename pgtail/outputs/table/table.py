@@ -1,0 +1,318 @@
+"""Write each transaction as a table for people: a header, a row for each change and a footer.
+
+Rows are laid out in pages. The column widths of the first page are used for the whole transaction, so that memory is
+bounded and columns do not move.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from pgtail.changes.events import (
+    Change,
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
+from pgtail.files.sink import Sink
+from pgtail.humanize import counted, grouped, span_text
+from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.table.rows import Row, RowFormatter, rolled_back
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
+from pgtail.terminal.escape import quoted
+from pgtail.terminal.layout import GAP, Item, item_width, padding, sentence, wrap
+from pgtail.terminal.style import Fragment, Painter, palette
+from pgtail.terminal.values import ValueStyle, name
+
+PAGE: Final = 100
+"""The maximum number of rows in a page."""
+
+PAGE_TEXT: Final = 256 * 1024
+"""The approximate maximum number of characters in a page."""
+
+MIN_WIDTH: Final = 40
+"""The minimum width in cells: lines are not made narrower than this."""
+
+_DOT: Final[Fragment] = ("● ", "dot")
+_MARGIN: Final = 2
+_OPERATIONS: Final = 7
+_LEFT: Final = _MARGIN + _OPERATIONS + GAP
+_TABLE_SHARE, _KEY_SHARE = 0.4, 0.25
+_VALUES_SHARE, _MIN_VALUES = 0.35, 28
+
+
+def clock() -> int:
+    """The current time in microseconds since 2000-01-01 UTC, as PostgreSQL's timestamps."""
+    return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
+
+
+class Table:
+    """`-o table`. Lines are at most `options.width` cells wide; `now` is the clock for ages."""
+
+    def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
+        self._sink = sink
+        self._width = max(options.width, MIN_WIDTH)
+        self._max_rows = options.max_rows
+        self._long_values = options.max_width is None
+        self._schema_changes = options.schema_changes
+        self._now = now
+        self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
+        self._rows = RowFormatter(ValueStyle(options.max_width), fill_unchanged=options.fill_unchanged)
+        self._page: list[Row] = []
+        self._page_text = 0
+        self._columns: _Columns | None = None
+        self._open: Transaction | None = None
+        self._headed = self._placed = False
+        self._any = self._outside = False
+        self._seen = self._messages = self._rolled_back = 0
+        self._render: dict[type, Callable[[Any], None]] = {
+            RowChange: self._change,
+            TableTruncate: self._change,
+            LogicalMessage: self._message,
+            Started: self._started,
+            Ended: self._ended,
+            Outcome: self._outcome,
+            SchemaChange: self._schema,
+        }
+
+    def event(self, event: Event) -> None:
+        render = self._render.get(type(event))
+        if render is not None:
+            render(event)
+
+    def finish(self) -> None:
+        """Write the page."""
+        self._lay_out()
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        self._lay_out()
+        self._open = event.transaction
+        self._headed = False
+        self._columns = None
+        self._seen = self._messages = self._rolled_back = 0
+
+    def _change(self, change: RowChange | TableTruncate) -> None:
+        self._rolled_back += change.aborted
+        seen = self._seen = self._seen + (not change.aborted)
+        if self._max_rows is not None and seen + self._messages + self._rolled_back > self._max_rows:
+            return
+        row = self._rows.change(change) if isinstance(change, RowChange) else self._rows.truncate(change)
+        self._add(change, row)
+
+    def _message(self, message: LogicalMessage) -> None:
+        if message.transaction is None:
+            self._lone_message(message)
+            return
+        self._rolled_back += message.aborted
+        self._messages += not message.aborted
+        if self._max_rows is None or self._seen + self._messages + self._rolled_back <= self._max_rows:
+            self._add(message, self._rows.message(message))
+
+    def _lone_message(self, message: LogicalMessage) -> None:
+        """Show a non-transactional message, which may come between the changes of a transaction."""
+        row = self._rows.message(message)
+        if message.lsn is not None:
+            row.values.append(((lsn_text(message.lsn), "lsn"),))
+        self._by_itself(row)
+
+    def _schema(self, event: SchemaChange) -> None:
+        if self._schema_changes:
+            self._by_itself(self._rows.schema(event))
+
+    def _ended(self, event: Ended) -> None:
+        transaction = event.transaction
+        nothing = not (self._seen or self._messages or self._rolled_back)
+        if not (nothing and event.complete and transaction.gid is None):
+            self._head(transaction)
+            self._lay_out()
+            footer = wrap(self._footer(transaction, complete=event.complete), self._width - _MARGIN)
+            self._lines(_indented(footer, _MARGIN))
+        self._open, self._headed = None, False
+
+    def _outcome(self, outcome: Outcome) -> None:
+        self._lay_out()
+        prepared: Item = ((f"prepared {name(quoted(outcome.gid))}", "prepared"),)
+        if outcome.op == "commit_prepared":
+            items = self._opening(outcome.xid, outcome.lsn, outcome.time)
+            items += [(*prepared, (" committed", "insert")), ((f"end {lsn_text(outcome.end_lsn)}", "dim"),)]
+        else:
+            items = self._opening(outcome.xid, outcome.end_lsn, outcome.time)
+            items.append((*prepared, (" rolled back", "delete")))
+        self._block(items)
+
+    # -- pages -------------------------------------------------------------------------------------------------
+
+    def _add(self, change: Change, row: Row) -> None:
+        if change.transaction is not None:
+            self._head(change.transaction)
+        self._push(rolled_back(row) if change.aborted else row)
+        if self._seen + self._messages + self._rolled_back == self._max_rows:
+            self._lay_out()
+
+    def _push(self, row: Row) -> None:
+        self._page.append(row)
+        if self._long_values:
+            self._page_text += row.weight()
+        if len(self._page) >= PAGE or self._page_text >= PAGE_TEXT:
+            self._lay_out()
+
+    def _by_itself(self, row: Row) -> None:
+        """Show a row of no transaction, between transactions or between the rows of one."""
+        if self._headed:
+            self._push(row)
+            return
+        if not self._outside:
+            self._blank()
+        self._outside = True
+        self._lines(_Columns([row], self._width).lines(row))
+
+    def _lay_out(self) -> None:
+        """Lay out and write the page."""
+        if not self._page:
+            return
+        page, self._page, self._page_text = self._page, [], 0
+        if self._columns is None:
+            self._columns = _Columns(page, self._width)
+        for row in page:
+            self._lines(self._columns.lines(row))
+
+    # -- headers and footers -----------------------------------------------------------------------------------
+
+    def _head(self, transaction: Transaction) -> None:
+        if self._headed and transaction is self._open:
+            return
+        self._open, self._headed = transaction, True
+        self._placed = transaction.lsn is not None
+        items = self._opening(transaction.xid, transaction.lsn, transaction.time)
+        if transaction.origin is not None:
+            items.append(((f"from {name(transaction.origin)}", "origin"),))
+        if transaction.gid is not None:
+            items.append(((f"prepared {name(quoted(transaction.gid))}", "prepared"),))
+        if transaction.aborted:
+            items.append((("rolled back", "bad"),))
+        if transaction.state == "open":
+            items.append((("open: its end is not known yet", "note"),))
+        if not transaction.begun:
+            items.append((("its beginning was not seen", "note"),))
+        self._block(items)
+
+    def _opening(self, xid: int | None, lsn: int | None, when: int | None) -> list[Item]:
+        items: list[Item] = [((f"xid {'unknown' if xid is None else xid}", "xid"),)]
+        if lsn is not None:
+            items.append(((lsn_text(lsn), "lsn"),))
+        if when is not None:
+            items.append(((time_text(when).replace("T", " "), "plain"),))
+            items.append(((age(self._now() - when), "dim"),))
+        return items
+
+    def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
+        seen, messages, rolled_back, width = self._seen, self._messages, self._rolled_back, self._width - _MARGIN
+        counts = [counted(seen, "change")] if seen or not (messages or rolled_back) else []
+        if transaction.changes > seen:
+            counts[:1] = [f"{grouped(seen)} of {counted(transaction.changes, 'change')}"]
+        if messages:
+            counts.append(counted(messages, "message"))
+        if rolled_back:
+            counts.append(f"{grouped(rolled_back)} rolled back")
+        text = ", ".join(counts)
+        total = seen + messages + rolled_back
+        if self._max_rows is not None and total > self._max_rows:
+            text += f", {grouped(total - self._max_rows)} not shown (--max-rows {self._max_rows})"
+        if not complete:
+            return [sentence(text, "dim", width), (("broken off here: its end was not seen", "bad"),)]
+        if not self._placed and transaction.lsn is not None:
+            text += f" · commit {lsn_text(transaction.lsn)}"
+        if transaction.end_lsn is not None:
+            text += f" · end {lsn_text(transaction.end_lsn)}"
+        return [sentence(text, "dim", width)]
+
+    def _block(self, items: list[Item]) -> None:
+        """Begin a new block with these items."""
+        self._blank()
+        self._outside = False
+        lines = wrap(items, self._width - _MARGIN)
+        self._lines([[_DOT, *next(lines)]])
+        self._lines(_indented(lines, _MARGIN))
+
+    def _blank(self) -> None:
+        """Write an empty line between two blocks."""
+        if self._any:
+            self._sink.write(b"\n")
+        self._any = True
+
+    def _lines(self, lines: Iterable[list[Fragment]]) -> None:
+        line, write = self._painter.line, self._sink.write
+        for fragments in lines:
+            write(f"{line(fragments)}\n".encode())
+
+
+class _Columns:
+    """The column positions and widths of one transaction, from its first page."""
+
+    def __init__(self, page: list[Row], width: int) -> None:
+        self._width = width
+        self._table = _common([item_width(row.table) for row in page], int(width * _TABLE_SHARE))
+        self._key = _common([item_width(row.key) for row in page if row.key], int(width * _KEY_SHARE))
+        self._values = _LEFT + self._table + GAP + (self._key + GAP if self._key else 0)
+        self._min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
+        self._beside = width - self._values >= self._min_values
+        self._below = _LEFT if width >= 2 * MIN_WIDTH else 2 * _MARGIN
+
+    def lines(self, row: Row) -> Iterator[list[Fragment]]:
+        """The lines of a row: values beside the key, or below it if there is no room."""
+        left, used = self._left(row)
+        start = max(self._values, used + GAP)
+        if self._beside and self._width - start >= self._min_values:
+            lines = wrap(row.values, self._width - start)
+            first = next(lines, None)
+            yield left if first is None else [*left, padding(start - used), *first]
+            yield from _indented(lines, start)
+            return
+        if used > self._width:
+            lines = wrap([row.table, *([row.key] if row.key else [])], self._width - _LEFT)
+            yield [*_operation(row), *next(lines)]
+            yield from _indented(lines, _LEFT)
+        else:
+            yield left
+        yield from _indented(wrap(row.values, self._width - self._below), self._below)
+
+    def _left(self, row: Row) -> tuple[list[Fragment], int]:
+        """Operation, table and key on one line, and their width in cells."""
+        left = [*_operation(row), *row.table]
+        used = _LEFT + item_width(row.table)
+        if row.key:
+            gap = max(_LEFT + self._table - used, 0) + GAP
+            left += (padding(gap), *row.key)
+            used += gap + item_width(row.key)
+        return left, used
+
+
+def _operation(row: Row) -> Item:
+    return padding(_MARGIN), row.op, padding(_LEFT - _MARGIN - len(row.op[0]))
+
+
+def _indented(lines: Iterable[list[Fragment]], indent: int) -> Iterator[list[Fragment]]:
+    for line in lines:
+        yield [padding(indent), *line]
+
+
+def _common(widths: list[int], limit: int) -> int:
+    """The width of a column: that of the widest cell within the limit."""
+    return max([width for width in widths if width <= limit], default=0)
+
+
+def age(micros: int) -> str:
+    """How long ago something was, in words."""
+    if micros < 0:
+        return f"{span_text(-micros)} ahead of this clock"
+    return f"{span_text(micros)} ago"

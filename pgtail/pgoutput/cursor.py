@@ -1,0 +1,299 @@
+"""Reads the protocol's data types from bytes. Every length is checked before it is used.
+
+`TracedCursor` reads like `Cursor` and also records the position of every field, for `pgtail inspect`.
+"""
+
+from __future__ import annotations
+
+import struct
+from mmap import mmap
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+
+from pgtail.errors import Malformed, Truncated
+from pgtail.humanize import plural
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
+
+Buffer: TypeAlias = bytes | mmap
+"""What a cursor reads from; slices of both types are bytes."""
+
+MAX_COLUMNS = 1600
+"""MaxHeapAttributeNumber, src/include/access/htup_details.h."""
+
+MAX_LENGTH = 0x3FFF_FFFF
+"""MaxAllocSize, src/include/utils/memutils.h: no server can hold or send a longer value."""
+
+MAX_NAME = 64 * 1024
+"""Far above any NAMEDATALEN or GIDSIZE: a longer name is damage and is not buffered."""
+
+_U16 = struct.Struct(">H").unpack_from
+_U32 = struct.Struct(">I").unpack_from
+_U64 = struct.Struct(">Q").unpack_from
+_I32 = struct.Struct(">i").unpack_from
+_I64 = struct.Struct(">q").unpack_from
+
+_TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
+
+
+class Span(NamedTuple):
+    """One field of a message: `buf[start:end]`; `type` is the manual's name for the data type."""
+
+    field: str
+    type: str
+    start: int
+    end: int
+
+
+class Layout:
+    """Consecutive fields of fixed size, read in one step: (name, manual's type, struct code) each."""
+
+    __slots__ = ("fields", "size", "unpack_from")
+
+    def __init__(self, *fields: tuple[str, str, str]) -> None:
+        layout = struct.Struct(">" + "".join(code for _, _, code in fields))
+        self.fields = fields
+        self.size = layout.size
+        self.unpack_from = layout.unpack_from
+
+
+LSN: Final = ("Int64 (XLogRecPtr)", "Q")
+TIME: Final = ("Int64 (TimestampTz)", "q")
+OID: Final = ("Int32 (Oid)", "I")
+XID: Final = ("Int32 (TransactionId)", "I")
+BYTE1: Final = ("Byte1", "B")
+
+
+class Cursor:
+    """Reads the protocol's data types from `buf[pos:end]`.
+
+    Raises Truncated if the bytes end inside a field, Malformed if they can never be valid; both carry the field's
+    name and its position in the buffer. The decoder sets `in_stream` (row messages start with an xid) and
+    `abort_info` (Stream Abort has an LSN and a time).
+    """
+
+    __slots__ = ("abort_info", "buf", "encoding", "end", "in_stream", "pos")
+
+    traced = False
+
+    def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
+        self.buf = buf
+        self.pos = pos
+        self.end = len(buf) if end is None else end
+        self.encoding = encoding
+        self.in_stream = False
+        self.abort_info = False
+
+    def start(self, buf: Buffer, pos: int, end: int) -> None:
+        """Start to read another message or frame."""
+        self.buf = buf
+        self.pos = pos
+        self.end = end
+
+    def rewind(self, pos: int) -> None:
+        """Go back, to read the same bytes in another way."""
+        self.pos = pos
+
+    def take(self, size: int, field: str, type_: str) -> int:
+        """Skip the `size` bytes of one field; returns where they start."""
+        start = self.pos
+        if size > self.end - start:
+            missing = size - (self.end - start)
+            error = Truncated(f"{missing} more {plural(missing, 'byte')} needed", offset=start, field=field)
+            error.missing = missing
+            raise error
+        self.pos = start + size
+        return start
+
+    def tag(self) -> int:
+        """The tag of a message. The caller checks that there is a byte."""
+        self.pos += 1
+        return self.buf[self.pos - 1]
+
+    def u8(self, field: str, type_: str = "Int8") -> int:
+        return self.buf[self.take(1, field, type_)]
+
+    def u16(self, field: str, type_: str = "Int16") -> int:
+        value: int = _U16(self.buf, self.take(2, field, type_))[0]
+        return value
+
+    def u32(self, field: str, type_: str = "Int32") -> int:
+        value: int = _U32(self.buf, self.take(4, field, type_))[0]
+        return value
+
+    def i32(self, field: str, type_: str = "Int32") -> int:
+        value: int = _I32(self.buf, self.take(4, field, type_))[0]
+        return value
+
+    def lsn(self, field: str) -> int:
+        """Int64 (XLogRecPtr), unsigned."""
+        value: int = _U64(self.buf, self.take(8, field, "Int64 (XLogRecPtr)"))[0]
+        return value
+
+    def time(self, field: str) -> int:
+        """Int64 (TimestampTz): microseconds since 2000-01-01 UTC."""
+        value: int = _I64(self.buf, self.take(8, field, "Int64 (TimestampTz)"))[0]
+        return value
+
+    def oid(self, field: str) -> int:
+        return self.u32(field, "Int32 (Oid)")
+
+    def xid(self, field: str) -> int:
+        return self.u32(field, "Int32 (TransactionId)")
+
+    def fixed(self, layout: Layout) -> tuple[Any, ...]:
+        """Several fields at once."""
+        start = self.pos
+        end = start + layout.size
+        if end > self.end:
+            return self._checked_fixed(layout)
+        self.pos = end
+        return layout.unpack_from(self.buf, start)
+
+    def _checked_fixed(self, layout: Layout) -> tuple[Any, ...]:
+        """The same field by field, for errors and tracing."""
+        values: list[Any] = []
+        for field, type_, code in layout.fields:
+            size = struct.calcsize(">" + code)
+            values += struct.unpack_from(">" + code, self.buf, self.take(size, field, type_))
+        return tuple(values)
+
+    def stream_xid(self) -> int | None:
+        """The xid at the start of a message inside a stream segment; None outside."""
+        return self.xid("xid") if self.in_stream else None
+
+    def marker(self, field: str, expected: bytes) -> int:
+        """A Byte1 that must be one of `expected`."""
+        value = self.u8(field, "Byte1")
+        if value not in expected:
+            self.reject(value, field, expected)
+        return value
+
+    def reject(self, value: int, field: str, expected: bytes) -> NoReturn:
+        """Raise Malformed for the Byte1 just read, which must be one of `expected`."""
+        raise Malformed(f"{_shown(value)} where {_one_of(expected)} was expected", offset=self.pos - 1, field=field)
+
+    def string(self, field: str, limit: int = MAX_NAME) -> str:
+        """A null-terminated string; bytes that are not valid in the encoding become \\xNN."""
+        start = self.pos
+        nul = self.buf.find(b"\0", start, min(self.end, start + limit + 1))
+        if nul < 0:
+            if self.end - start > limit:
+                raise Malformed(f"no end of the string within {limit} bytes", offset=start, field=field)
+            raise Truncated("the string is not terminated", offset=start, field=field)
+        self.take(nul + 1 - start, field, "String")
+        return self.buf[start:nul].decode(self.encoding, "backslashreplace")
+
+    def length(self, field: str) -> int:
+        """An Int32 length, at most MAX_LENGTH bytes."""
+        value = self.i32(field)
+        if not 0 <= value <= MAX_LENGTH:
+            raise Malformed(f"a length of {value} bytes", offset=self.pos - 4, field=field)
+        return value
+
+    def content(self, size: int, field: str, type_: str = "Byten") -> bytes:
+        start = self.take(size, field, type_)
+        return self.buf[start : start + size]
+
+    def tuple_data(self, field: str) -> TupleData:
+        """TupleData (manual: logical replication message formats). The hot loop: it does not check every byte.
+
+        Reading past the end raises or leaves a position after `end`; _checked_tuple_data() then names the field.
+        """
+        buf = self.buf
+        pos = self.pos
+        end = self.end
+        u32 = _U32
+        cells: list[Cell] = []
+        append = cells.append
+        try:
+            count = left = _U16(buf, pos)[0]
+            pos += 2
+            while left:
+                left -= 1
+                kind = buf[pos]
+                if kind == _TEXT:
+                    start = pos + 5
+                    pos = start + u32(buf, pos + 1)[0]
+                    if pos > end:
+                        return self._checked_tuple_data(field)
+                    append(buf[start:pos])
+                elif kind == _NULL:
+                    append(None)
+                    pos += 1
+                elif kind == _BINARY:
+                    start = pos + 5
+                    pos = start + u32(buf, pos + 1)[0]
+                    if pos > end:
+                        return self._checked_tuple_data(field)
+                    append(Binary(buf[start:pos]))
+                elif kind == _UNCHANGED:
+                    append(UNCHANGED)
+                    pos += 1
+                else:
+                    return self._checked_tuple_data(field)
+        except (IndexError, struct.error):
+            return self._checked_tuple_data(field)
+        if pos > end or count > MAX_COLUMNS:
+            return self._checked_tuple_data(field)
+        self.pos = pos
+        return tuple(cells)
+
+    def _checked_tuple_data(self, field: str) -> TupleData:
+        """The same field by field, for errors and tracing."""
+        count = self.u16(f"{field} number of columns")
+        if count > MAX_COLUMNS:
+            raise Malformed(f"{count} columns: no table has more than {MAX_COLUMNS}", offset=self.pos - 2, field=field)
+        return tuple([self._cell(f"{field}[{index}]") for index in range(count)])
+
+    def _cell(self, field: str) -> Cell:
+        kind = self.marker(f"{field} kind", b"tbnu")
+        if kind == _NULL:
+            return None
+        if kind == _UNCHANGED:
+            return UNCHANGED
+        size = self.length(f"{field} length")
+        if kind == _TEXT:
+            return self.content(size, field, "text")
+        return Binary(self.content(size, field, "binary"))
+
+
+class TracedCursor(Cursor):
+    """A Cursor that records every field, including those before an error."""
+
+    __slots__ = ("spans",)
+
+    traced = True
+
+    def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
+        super().__init__(buf, pos, end, encoding=encoding)
+        self.spans: list[Span] = []
+
+    def start(self, buf: Buffer, pos: int, end: int) -> None:
+        super().start(buf, pos, end)
+        self.spans = []
+
+    def rewind(self, pos: int) -> None:
+        super().rewind(pos)
+        self.spans = [span for span in self.spans if span.end <= pos]
+
+    def take(self, size: int, field: str, type_: str) -> int:
+        start = super().take(size, field, type_)
+        self.spans.append(Span(field, type_, start, self.pos))
+        return start
+
+    def tag(self) -> int:
+        return self.u8("tag", "Byte1")
+
+    def fixed(self, layout: Layout) -> tuple[Any, ...]:
+        return self._checked_fixed(layout)
+
+    def tuple_data(self, field: str) -> TupleData:
+        return self._checked_tuple_data(field)
+
+
+def _shown(value: int) -> str:
+    return f"{chr(value)!r}" if 0x20 <= value < 0x7F else f"byte 0x{value:02x}"
+
+
+def _one_of(expected: bytes) -> str:
+    *others, last = (repr(chr(value)) for value in expected)
+    return f"{', '.join(others)} or {last}" if others else last

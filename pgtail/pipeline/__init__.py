@@ -1,0 +1,1 @@
+"""Scanner or decoder, assembler, filter, output: in order, in bounded memory."""

@@ -1,0 +1,217 @@
+"""Catalog queries: facts about the server, its slots, its publications and its sessions.
+
+Views whose columns differ between versions are read as jsonb and by name, so one query fits all versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtail.humanize import seconds_text
+from pgtail.postgres import rows
+from pgtail.postgres.connection import Connection
+from pgtail.postgres.rows import Row
+
+_SERVER = """
+SELECT current_setting('server_version_num') AS server_version_num, current_setting('server_version') AS server_version,
+    current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS in_recovery,
+    current_setting('server_encoding') AS server_encoding, current_database() AS database, current_user AS role,
+    (SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout') AS wal_sender_timeout,
+    current_setting('synchronous_standby_names') AS synchronous_standby_names,
+    CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS position
+"""
+_POSITION = """
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS position
+"""
+_SLOTS = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s ORDER BY slot_name"
+_SLOT = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s WHERE slot_name = %s"
+_PUBLICATIONS = """
+SELECT pubname, (SELECT count(*) FROM pg_publication_tables t WHERE t.pubname = p.pubname) AS tables
+FROM pg_publication p ORDER BY pubname
+"""
+_TABLES = """
+SELECT DISTINCT schemaname, tablename FROM pg_publication_tables WHERE pubname = ANY(%s)
+"""
+_SESSION = """
+SELECT usename, application_name, coalesce(client_hostname, host(client_addr), 'local') AS client,
+    extract(epoch FROM now() - backend_start)::bigint AS age
+FROM pg_stat_activity WHERE pid = %s
+"""
+_BLOCKERS = """
+SELECT a.pid, a.usename, a.application_name, a.state,
+    extract(epoch FROM clock_timestamp() - a.xact_start)::bigint AS age
+FROM unnest(pg_blocking_pids(%s)) AS b JOIN pg_stat_activity a ON a.pid = b ORDER BY a.xact_start
+"""
+_PREPARED_BLOCKERS = """
+SELECT p.gid, p.owner, extract(epoch FROM clock_timestamp() - p.prepared)::bigint AS age
+FROM pg_locks l JOIN pg_prepared_xacts p ON p.transaction = l.transactionid
+WHERE l.pid = %s AND NOT l.granted AND l.locktype = 'transactionid'
+"""
+_ENUMS = """
+WITH RECURSIVE enums AS (
+    SELECT oid FROM pg_type WHERE typtype = 'e'
+    UNION
+    SELECT t.oid FROM pg_type t JOIN enums e ON t.typtype = 'd' AND t.typbasetype = e.oid
+)
+SELECT oid FROM enums
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The state of the server. `position` is the end of its flushed WAL, on a standby of the replayed WAL."""
+
+    address: str
+    version: int
+    version_text: str
+    wal_level: str
+    in_recovery: bool
+    encoding: str
+    database: str
+    role: str
+    sender_timeout: float
+    synchronous_standby_names: str
+    position: int
+
+    @property
+    def major(self) -> int:
+        return self.version // 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A row of pg_replication_slots. Columns that the server's version lacks are None or False."""
+
+    name: str
+    plugin: str | None
+    physical: bool
+    database: str | None
+    temporary: bool
+    active_pid: int | None
+    restart_lsn: int | None
+    confirmed_flush_lsn: int | None
+    two_phase: bool
+    invalid: str | None
+    """Why it is invalidated; None if it is not."""
+    failover: bool
+    synced: bool
+
+    @classmethod
+    def of(cls, row: Row) -> Slot:
+        """Read it from a JSON object. Raises ServerError."""
+        invalid = row.optional_text("invalidation_reason")
+        if invalid is None and row.optional_text("wal_status") == "lost":
+            invalid = "wal_removed"
+        if invalid is None and row.optional_boolean("conflicting"):
+            invalid = "conflict with recovery"
+        return cls(
+            name=row.text("slot_name"),
+            plugin=row.optional_text("plugin"),
+            physical=row.text("slot_type") == "physical",
+            database=row.optional_text("database"),
+            temporary=row.boolean("temporary"),
+            active_pid=row.optional_integer("active_pid"),
+            restart_lsn=row.optional_lsn("restart_lsn"),
+            confirmed_flush_lsn=row.optional_lsn("confirmed_flush_lsn"),
+            two_phase=bool(row.optional_boolean("two_phase")),
+            invalid=invalid,
+            failover=bool(row.optional_boolean("failover")),
+            synced=bool(row.optional_boolean("synced")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication and its number of tables."""
+
+    name: str
+    tables: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session of pg_stat_activity. What the role may not see is empty; `age` is in seconds."""
+
+    pid: int
+    user: str
+    application: str
+    client: str
+    age: int
+
+
+def server_facts(connection: Connection) -> ServerFacts:
+    """The current state of the server."""
+    row = rows.only(connection, "itself", _SERVER)
+    pgconn = connection.pgconn
+    host, port = (value.decode(errors="replace") for value in (pgconn.host, pgconn.port))
+    return ServerFacts(
+        address=f"{host}:{port}" if host and not host.startswith("/") else f"{host or 'a local socket'} (port {port})",
+        version=row.integer("server_version_num"),
+        version_text=row.text("server_version"),
+        wal_level=row.text("wal_level"),
+        in_recovery=row.boolean("in_recovery"),
+        encoding=row.text("server_encoding"),
+        database=row.text("database"),
+        role=row.text("role"),
+        sender_timeout=max(0, row.integer("wal_sender_timeout")) / 1000,
+        synchronous_standby_names=row.text("synchronous_standby_names"),
+        position=row.optional_lsn("position") or 0,
+    )
+
+
+def position(connection: Connection) -> int:
+    """The end of the server's flushed WAL, on a standby of the replayed WAL."""
+    return rows.only(connection, "the server's position", _POSITION).optional_lsn("position") or 0
+
+
+def slots(connection: Connection) -> list[Slot]:
+    """All slots of the server, by name."""
+    return [Slot.of(row.object("slot")) for row in rows.rows(connection, "the slots", _SLOTS)]
+
+
+def slot(connection: Connection, name: str) -> Slot | None:
+    """The slot of this name, or None."""
+    row = rows.first(connection, f"slot {name}", _SLOT, name)
+    return None if row is None else Slot.of(row.object("slot"))
+
+
+def publications(connection: Connection) -> list[Publication]:
+    """All publications of the database, by name."""
+    found = rows.rows(connection, "the publications", _PUBLICATIONS)
+    return [Publication(row.text("pubname"), row.integer("tables")) for row in found]
+
+
+def published_tables(connection: Connection, names: list[str]) -> list[tuple[str, str]]:
+    """Schema and name of every table in these publications."""
+    found = rows.rows(connection, "the published tables", _TABLES, names)
+    return [(row.text("schemaname"), row.text("tablename")) for row in found]
+
+
+def session_info(connection: Connection, pid: int) -> SessionInfo | None:
+    """The session with this process id, or None if it has ended."""
+    row = rows.first(connection, "the session", _SESSION, pid)
+    if row is None:
+        return None
+    user, application = row.optional_text("usename"), row.optional_text("application_name")
+    return SessionInfo(pid, user or "", application or "", row.text("client"), row.optional_integer("age") or 0)
+
+
+def blockers(connection: Connection, pid: int) -> list[str]:
+    """Descriptions of the transactions that a session waits for, oldest first."""
+    found = [
+        f"pid {row.integer('pid')}, user {row.optional_text('usename') or ''},"
+        f" {row.optional_text('application_name') or 'no application name'}, {row.optional_text('state') or ''},"
+        f" running for {seconds_text(row.optional_integer('age') or 0)}"
+        for row in rows.rows(connection, "the blocking transactions", _BLOCKERS, pid)
+    ]
+    found += [
+        f"the prepared transaction {row.text('gid')!r}, user {row.text('owner')},"
+        f" prepared {seconds_text(row.integer('age'))} ago"
+        for row in rows.rows(connection, "the blocking prepared transactions", _PREPARED_BLOCKERS, pid)
+    ]
+    return found
+
+
+def enums(connection: Connection) -> list[int]:
+    """The OIDs of all enum types and the domains over them."""
+    return [row.integer("oid") for row in rows.rows(connection, "the enum types", _ENUMS)]

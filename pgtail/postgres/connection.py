@@ -1,0 +1,223 @@
+"""Connections through libpq, with session settings pinned by SET; passwords never appear in messages.
+
+A DSN or URI, the flags of psql, PG* variables, service files and .pgpass all become libpq parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pgtail.errors import OptionError, ServerError
+from pgtail.postgres import rows
+from pgtail.postgres.errors import connection_error
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+connection_string: Final = make_conninfo
+Ask: TypeAlias = Callable[[str], str | None]
+"""Asks for a password with this prompt; returns None if there is no terminal."""
+
+APPLICATION_NAME: Final = "pgtail"
+_OLDEST: Final = 100_000
+_SILENT_PEER: Final = "60000"
+"""Milliseconds after which unacknowledged data ends the connection (libpq's tcp_user_timeout). We send every few
+seconds, so this detects a peer that is gone."""
+
+PINNED: Final[Mapping[str, str]] = {
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "3",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "search_path": "",
+    "lc_monetary": "C",
+    "quote_all_identifiers": "off",
+}
+"""Settings that change the text of values. SET after connecting, because `options` belongs to the user."""
+
+_SECRETS: Final = frozenset(("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"))
+_SET_IF_DIRECT: Final = """
+SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catalog.int4
+    THEN pg_catalog.set_config(%s, %s, false) END
+"""
+
+_QUOTED = re.compile(r'".*"', re.DOTALL)
+"""From the first quote to the last: the quoted text may contain quotes."""
+_CREDENTIALS = re.compile(r"[^/@:]+:.*@")
+"""The part of a URI after its scheme, if it has a password."""
+_URI = re.compile(r"postgres(?:ql)?://([^?]*)")
+
+
+def parameters(
+    dsn: str | None = None,
+    *,
+    host: str | None = None,
+    port: str | None = None,
+    user: str | None = None,
+    dbname: str | None = None,
+) -> dict[str, str]:
+    """libpq's parameters from a DSN, a URI or a database name, overridden by the flags.
+
+    Raises OptionError if libpq cannot parse it. The error does not quote the text: it may contain a password.
+    """
+    found: dict[str, str] = {}
+    for text in (dsn, dbname):
+        if text:
+            found.update(_parse(text))
+    flags = {"host": host, "port": port, "user": user}
+    found.update({name: value for name, value in flags.items() if value is not None})
+    return found
+
+
+def _parse(text: str) -> dict[str, str]:
+    if "=" not in text and "://" not in text:
+        if _CREDENTIALS.match(text):
+            raise OptionError(
+                "the connection string looks like a URI without postgresql:// at the start; if it is the name of a"
+                " database, write 'dbname=...'"
+            )
+        return {"dbname": text}
+    uri = _URI.match(text)
+    if uri is not None and ("@" in uri[1].partition("/")[2] or uri[1].count("@") > 1):
+        raise OptionError(
+            "the connection URI has too many @ or /: in a user name or password write %40 for @ and %2F for /"
+        )
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(text).items() if value is not None}
+    except psycopg.Error as error:
+        reason = _QUOTED.sub("...", str(error)).strip()
+        raise OptionError(f"the connection string cannot be parsed: {reason}") from None
+
+
+def without_secrets(dsn: str) -> str:
+    """A connection string or URI for display: as keywords, with asterisks in place of secrets.
+
+    Raises OptionError if libpq cannot parse it.
+    """
+    found = parameters(dsn)
+    if dsn == found.get("dbname"):
+        return dsn
+    return make_conninfo("", **{name: "********" if name in _SECRETS else value for name, value in found.items()})
+
+
+def _timeout(connect_timeout: int | None) -> dict[str, str]:
+    return {} if connect_timeout is None else {"connect_timeout": str(connect_timeout)}
+
+
+def is_direct(connection: Connection) -> bool:
+    """Whether there is no pooler in between: the process id that a pooler sends at startup is not the server's."""
+    row = rows.only(connection, "the session", "SELECT pg_catalog.pg_backend_pid() AS pid")
+    return row.integer("pid") == connection.pgconn.backend_pid
+
+
+def set_if_direct(connection: Connection, name: str, value: str) -> None:
+    """SET for the session, unless it is a pooler's: there the setting would persist for other clients."""
+    rows.run(connection, f"the setting {name}", _SET_IF_DIRECT, connection.pgconn.backend_pid, name, value)
+
+
+def application_name(connection: Connection) -> str:
+    """The session's application_name."""
+    return (connection.pgconn.parameter_status(b"application_name") or b"").decode(errors="replace")
+
+
+class Connector:
+    """Opens connections to one server: `ordinary` ones for SQL and `replication` ones with pinned settings.
+
+    If the server requires a password that libpq does not find, `ask` is called once.
+    """
+
+    def __init__(self, parameters: Mapping[str, str], *, ask: Ask | None = None, ask_first: bool = False) -> None:
+        self._parameters = dict(parameters)
+        self._ask = ask
+        self._ask_first = ask_first
+
+    def without_asking(self) -> Connector:
+        """The same connector, but it never asks for a password."""
+        return Connector(self._parameters)
+
+    @contextlib.contextmanager
+    def ordinary(self, *, connect_timeout: int | None = None) -> Iterator[Connection]:
+        """A connection for SQL with an empty search_path; it closes with the context.
+
+        `connect_timeout` (seconds) overrides the user's own. Do not keep it open: an idle connection would block a
+        smart shutdown. Raises ServerError, also for errors of psycopg inside the context.
+        """
+        connection = self._connect(client_encoding="UTF8", **_timeout(connect_timeout))
+        try:
+            set_if_direct(connection, "search_path", "")
+            if connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII":
+                set_if_direct(connection, "client_encoding", "SQL_ASCII")  # its text cannot be converted to UTF8
+            yield connection
+        except psycopg.Error as error:
+            raise rows.translated(connection, error) from error
+        finally:
+            connection.close()
+
+    def replication(self, *, passthrough: bool = False, connect_timeout: int | None = None) -> Connection:
+        """A walsender connection to the database, with pinned settings. Raises ServerError.
+
+        `passthrough` receives text unconverted; `connect_timeout` is as in ordinary().
+        """
+        connection = self._connect(replication="database", **_timeout(connect_timeout))
+        try:
+            self._pin(connection, passthrough=passthrough)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _pin(self, connection: Connection, *, passthrough: bool) -> None:
+        ascii_server = connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
+        encoding = "SQL_ASCII" if passthrough or ascii_server else "UTF8"
+        for name, value in {**PINNED, "client_encoding": encoding}.items():
+            rows.run(connection, f"the setting {name}", f"SET {name} TO '{value}'")
+        actual = (connection.pgconn.parameter_status(b"client_encoding") or b"").decode(errors="replace")
+        if actual.replace("-", "").upper() not in ("", encoding):
+            raise rows.unreadable("its client_encoding", f"it is {rows.shown(actual)}, not {encoding}")
+
+    def _connect(self, **more: str) -> Connection:
+        if self._ask_first:
+            self._ask_first = False
+            self._ask_for_password(f"Password{self._for_user()}: ")
+        while True:
+            try:
+                return self._checked(self._open(**more))
+            except psycopg.OperationalError as error:
+                wanted = error.pgconn is not None and error.pgconn.needs_password
+                if not wanted or not self._ask_for_password(f"Password{self._for_user()}: "):
+                    raise connection_error(error, self._parameters) from None
+            except psycopg.Error as error:
+                raise connection_error(error, self._parameters) from None
+
+    def _open(self, **more: str) -> Connection:
+        # Our `replication` and `client_encoding` override those in the user's string.
+        defaults = {"fallback_application_name": APPLICATION_NAME, "tcp_user_timeout": _SILENT_PEER}
+        conninfo = make_conninfo("", **{**defaults, **self._parameters, **more})
+        return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+
+    def _checked(self, connection: Connection) -> Connection:
+        if connection.pgconn.server_version < _OLDEST:
+            version = connection.pgconn.parameter_status(b"server_version") or b"?"
+            connection.close()
+            raise ServerError(
+                f"the server is PostgreSQL {version.decode(errors='replace')}: pgoutput exists since version 10.",
+                cure="pgtail does not support older servers.",
+            )
+        return connection
+
+    def _ask_for_password(self, prompt: str) -> bool:
+        """Ask for a password; returns whether one was given."""
+        password = self._ask(prompt) if self._ask is not None else None
+        if password is None:
+            return False
+        self._parameters["password"] = password
+        return True
+
+    def _for_user(self) -> str:
+        user = self._parameters.get("user")
+        return f" for user {user}" if user else ""

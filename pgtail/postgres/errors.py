@@ -1,0 +1,176 @@
+"""Errors of servers and libpq, and advice on each.
+
+Tables of (SQLSTATE or None, pattern in the English message, cure). If the server's messages are in another language,
+only the SQLSTATE can match; the message itself is always shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import psycopg
+
+from pgtail.errors import ServerError
+
+
+class Cure(NamedTuple):
+    """Advice for an error with this SQLSTATE (None: any) whose text matches; {role} is the connecting role."""
+
+    sqlstate: str | None
+    pattern: str
+    text: str
+
+
+_REPLICATION_RIGHT = (
+    "Give the role the right (a superuser can): ALTER ROLE {role} REPLICATION;\n"
+    "On Amazon RDS: GRANT rds_replication TO {role};  for other providers see their manuals."
+)
+
+CONNECTING: Final = (
+    Cure(None, "no pg_hba.conf entry.*no encryption|no pg_hba.conf entry.*SSL off",
+         "The server has no rule for this connection without TLS: try sslmode=require (PGSSLMODE=require), or add a"
+         " line to its pg_hba.conf for this user, database and address."),
+    Cure(None, "no pg_hba.conf entry",
+         "The server has no rule for this user, database and address: add a line to its pg_hba.conf (the database's"
+         " name, not the word replication) and reload it."),
+    Cure(None, "pg_hba.conf rejects",
+         "A reject line of the server's pg_hba.conf matches this user, database and address."),
+    Cure(None, "no password supplied",
+         "Give a password: in ~/.pgpass, in PGPASSWORD, or with -W on a terminal."),
+    Cure(None, "password authentication failed",
+         "Check user and password: in PGPASSWORD, ~/.pgpass or the connection string; -W asks for a password."),
+    Cure(None, "(?:Peer|Ident) authentication failed",
+         "The server requires the role to match the operating system user: use another role (-U), or TCP (-h"
+         " localhost)."),
+    Cure(None, "server does not support SSL|SSL was required",
+         "The server does not support TLS, but the connection requires it: enable TLS there, or use sslmode=prefer."),
+    Cure(None, "certificate verify failed|server certificate for|root certificate file",
+         "The server's certificate was not accepted: set sslrootcert to the authority, or do not verify it"
+         " (sslmode=require)."),
+    Cure(None, "must be superuser or replication role|permission denied to start WAL sender|to start walsender",
+         _REPLICATION_RIGHT),
+    Cure(None, 'role "[^"]*" does not exist', "Connect as another user: -U NAME."),
+    Cure(None, 'database "[^"]*" does not exist', "Name a database that exists: -d NAME; psql -l lists them."),
+    Cure(None, "max_wal_senders|number of requested standby connections",
+         "All walsenders are in use: stop one (SELECT * FROM pg_stat_replication), or raise max_wal_senders and restart"
+         " the server."),
+    Cure(None, "too many clients|remaining connection slots|too many connections",
+         "The server has no free connection: end some, or raise max_connections."),
+    Cure(None, "the database system is (?:starting up|shutting down|in recovery)|not yet accepting connections",
+         "Try again when the server is up."),
+    Cure(None, "could not translate host name|failed to resolve host|Name or service not known",
+         "Check the host name: -h HOST or PGHOST."),
+    Cure(None, "Connection refused|No such file or directory|connection timeout|timeout expired|No route to host",
+         "Check that the server runs, and where: -h HOST -p PORT, PGHOST and PGPORT."),
+    Cure(None, 'definition of service "[^"]*" not found|service file',
+         "Check the service name, ~/.pg_service.conf and PGSERVICEFILE."),
+    Cure(None, 'unsupported startup parameter|replication.*not supported|protocol.*replication',
+         "There seems to be a pooler in between: connect to the server itself, or use pgbouncer 1.23 or later."),
+)  # fmt: skip
+
+RUNNING: Final = (
+    Cure(None, "must be superuser or replication role|permission denied to use replication slots", _REPLICATION_RIGHT),
+    Cure(None, "replication slots? .* is active for PID",
+         "Only one client can read a slot: stop the other one, or read another slot."),
+    Cure("53400", "all replication slots are in use",
+         "Drop an unused slot (SELECT * FROM pg_replication_slots), or raise max_replication_slots and"
+         " restart the server."),
+    Cure(None, "wal_level",
+         "ALTER SYSTEM SET wal_level = logical; and restart the server."),
+    Cure(None, "may not be used as an output plugin",
+         "The server loads only the plugins in output_plugin_libraries: pgtail doctor shows the SQL that adds one."),
+    Cure("42704", 'publication "[^"]*" does not exist',
+         "The publication was created after the slot's position, or dropped: the server reads the catalog as it was"
+         " at that position. Create a new slot (it starts after the publication), or start pgtail stream after the"
+         " publication's creation with --from."),
+    Cure(None, 'skipped loading publication',
+         "The publication was dropped, or created after the slot's position; its changes are not sent. Create a new"
+         " slot, or continue without it: --allow-missing-publication."),
+    Cure("22P05", "", "A value has a character that UTF8 does not have. --encoding NAME reads the text as the server"
+         " stores it, in that encoding."),
+    Cure("22021", "", "The database has bytes that are not valid in its encoding. --encoding NAME reads them as they"
+         " are."),
+    Cure(None, "conflict with recovery",
+         "A lower wal_level on the primary invalidates the slots of a standby, and so does vacuum without"
+         " hot_standby_feedback. Fix that, then create the slot again."),
+    Cure(None, "requested WAL segment .* has already been removed|can no longer get changes from replication slot|slot"
+         ".*invalidated",
+         "The server has removed WAL that the slot needed, so its changes are lost. Drop the slot and create it"
+         " again; max_slot_wal_keep_size and idle_replication_slot_timeout control this."),
+    Cure(None, "unrecognized pgoutput option|requested proto_version|protocol version",
+         "The server does not know an option: choose a lower --proto-version, or report it with the output of -vv."),
+    Cure("53100", "", "The server's disk is full."),
+    Cure("57P01", "", "An administrator ended the session."),
+)  # fmt: skip
+
+TRANSIENT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "08000", "08003", "08006", "08001", "08004"})
+"""SQLSTATEs of errors that a retry may solve."""
+
+_DATA_EXCEPTION: Final = "22"
+"""The class of errors about a value, for example in a publication's row filter."""
+
+_TRANSIENT_TEXT = re.compile(
+    "Connection refused|No such file or directory|starting up|shutting down|in recovery mode|not yet accepting"
+    "|server closed the connection|timeout|Connection reset|No route to host|Network is|terminating connection"
+    "|could not receive data|could not send data|SSL SYSCALL|SSL connection has been closed|too many clients"
+    "|remaining connection slots|standby connections|Broken pipe|no COPY in progress|connection is lost|recovery"
+    " conflict"
+)
+
+
+class Unreachable(ServerError):
+    """The server cannot be reached at the moment; a retry may succeed."""
+
+
+class Internal(ServerError):
+    """An internal error of the server: a bug in it, or damaged data (SQLSTATE class XX)."""
+
+
+class QueryCanceled(ServerError):
+    """A timeout or a request canceled the query (SQLSTATE 57014)."""
+
+
+class SyntaxRefused(ServerError):
+    """The server could not parse the command (SQLSTATE 42601)."""
+
+
+class UndefinedObject(ServerError):
+    """The command names something that does not exist (SQLSTATE 42704)."""
+
+
+_KINDS: Final = {"57014": QueryCanceled, "42601": SyntaxRefused, "42704": UndefinedObject}
+
+
+def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> ServerError:
+    """The error for a failed connection attempt."""
+    text = _first_failure(str(error))
+    cure = _cure(CONNECTING, None, text, parameters)
+    kind = Unreachable if _TRANSIENT_TEXT.search(text) else ServerError
+    return kind(text, cure=cure)
+
+
+def server_error(sqlstate: str | None, text: str, *, role: str = "THE_ROLE", doing: str | None = None) -> ServerError:
+    """The error for a server's error response; `doing` says what failed."""
+    cure = _cure((*RUNNING, *CONNECTING), sqlstate, text, {"user": role})
+    text = text or "the server reports an error without a message"
+    reason = text if doing is None else f"{doing}: {text}"
+    transient = sqlstate in TRANSIENT or (sqlstate is None and _TRANSIENT_TEXT.search(text))
+    state = sqlstate or ""
+    kind = Unreachable if transient else Internal if state.startswith("XX") else _KINDS.get(state, ServerError)
+    error = kind(reason, cure=cure)
+    error.quotes = state.startswith(_DATA_EXCEPTION)
+    return error
+
+
+def _cure(cures: tuple[Cure, ...], sqlstate: str | None, text: str, parameters: Mapping[str, str]) -> str | None:
+    for cure in cures:
+        if cure.sqlstate in (None, sqlstate) and re.search(cure.pattern, text, re.DOTALL):
+            return cure.text.replace("{role}", parameters.get("user", "THE_ROLE"))
+    return None
+
+
+def _first_failure(text: str) -> str:
+    """psycopg lists all attempts if there were several; the first one is enough."""
+    return text.partition("\nMultiple connection attempts failed")[0].strip()

@@ -1,0 +1,142 @@
+"""Reading a slot through a temporary copy, which leaves the slot itself unchanged.
+
+The server can copy a slot that is in use, and give the copy another plugin (src/backend/replication/slotfuncs.c,
+copy_replication_slot). The server drops a temporary slot when its session ends.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import psycopg
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from pgtail.errors import OptionError, ServerError
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog, publications, rows, slots
+from pgtail.postgres.catalog import Publication, ServerFacts, Slot
+from pgtail.postgres.connection import Connection, is_direct
+from pgtail.postgres.errors import QueryCanceled, UndefinedObject
+from pgtail.postgres.pgoutput_options import Wanted, identifier, literal
+from pgtail.postgres.walsender import Session
+
+_SINCE: Final = 12
+_DECODE_SECONDS: Final = 5
+"""Maximum seconds for decoding up to the first change."""
+_COPY: Final = "SELECT pg_copy_logical_replication_slot(%s, %s, true, %s)"
+_PEEK: Final = """
+SELECT count(*) FROM pg_logical_slot_peek_binary_changes(
+    %s, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
+    1, 'proto_version', '1', 'publication_names', %s)
+"""
+_SKIPPED: Final = b"55000"
+"""SQLSTATE of the warning that a publication is skipped (src/backend/replication/pgoutput/pgoutput.c)."""
+_QUOTED: Final = re.compile(r'"(.+)"')
+
+
+def find(connection: Connection, name: str, server: ServerFacts, wanted: Wanted) -> Slot:
+    """The slot of this name, if it can be read through a copy. Raises OptionError and ServerError."""
+    if server.major < _SINCE:
+        raise OptionError(f"--fork needs PostgreSQL {_SINCE} or later; this is {server.major}")
+    if wanted.two_phase:
+        raise OptionError("--two-phase: a copy of a slot cannot have it")
+    slot = slots.existing(connection, name)
+    slots.check_logical(slot, server)
+    if slot.confirmed_flush_lsn is None:
+        raise ServerError(f"slot {name} is still being created: it cannot be copied yet.", cure="Try again later.")
+    return slot
+
+
+def check_any_publication(connection: Connection, slot: Slot) -> None:
+    """Check that the database has a publication. Raises ServerError."""
+    if not catalog.publications(connection):
+        raise ServerError(
+            f"database {slot.database} has no publication. pgoutput sends nothing without one, and a new publication"
+            f" does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
+            cure="To read what is committed from now on:\nCREATE PUBLICATION some_name FOR TABLE some_table,"
+            f" another_table;\nand then --fork {slot.name} --from now",
+        )
+
+
+def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -> list[str]:
+    """Check that the publications are older than the slot's changes. Returns warnings if that is unknown.
+
+    The server reads the catalog as it was at the time of each change. If a publication is not in it, decoding fails;
+    since PostgreSQL 18 the server warns and skips the publication instead. Raises ServerError in both cases.
+    """
+    older = publications.older(connection, slot)
+    unsure = [one.name for one in chosen if one.name not in older]
+    if not unsure:
+        return []
+    names = " and ".join(map(identifier, unsure))
+    unknown = (
+        f"publication {names} may be newer than the changes of slot {slot.name}: the stream then ends at the first one"
+    )
+    if not is_direct(connection):
+        return [unknown]  # a temporary slot would remain in the pooler's session
+    try:
+        missing = next(iter(missing_from(connection, slot, unsure, _DECODE_SECONDS)), None)
+    except QueryCanceled:
+        return [f"{unknown} (could not be checked within {_DECODE_SECONDS} s)"]
+    if missing:
+        cures = ["To read what is committed from now on: --from now"]
+        if older:
+            cures.append(f"Publications as old as the slot: {', '.join(map(identifier, older))}")
+        raise ServerError(
+            f"publication {identifier(missing)} is newer than the changes of slot {slot.name}, from {_position(slot)}"
+            " on: it is not in the catalog as of the first change, so these changes cannot be read through it.",
+            cure="\n".join(cures),
+        )
+    return []
+
+
+def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: float) -> list[str]:
+    """The publications that are not in the catalog as of the slot's first change.
+
+    Decodes a temporary copy up to the first transaction. Before PostgreSQL 18 this finds only one of them. Raises
+    ServerError, QueryCanceled after `seconds`. There must be no pooler: the copy would remain in its session.
+    """
+    skipped: list[str] = []
+
+    def on_notice(notice: PGresult) -> None:
+        if notice.error_field(pq.DiagnosticField.SQLSTATE) == _SKIPPED:
+            text = (notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+            skipped.extend(_QUOTED.findall(text) or names[:1])
+
+    copy_name = slots.temporary_name()
+    purpose = f"a copy of slot {slot.name}"
+    connection.pgconn.notice_handler = on_notice  # psycopg's own one trusts the client_encoding that the server names
+    try:
+        with connection.transaction():  # its settings end with it; an error also drops temporary slots
+            milliseconds = max(1, int(seconds * 1000))
+            rows.run(connection, "statement_timeout", f"SET LOCAL statement_timeout TO {milliseconds}")
+            rows.run(connection, "client_min_messages", "SET LOCAL client_min_messages TO warning")
+            rows.run(connection, purpose, _COPY, slot.name, copy_name, slots.PLUGIN)
+            rows.run(connection, purpose, _PEEK, copy_name, ",".join(map(identifier, names)))
+            rows.run(connection, purpose, "SELECT pg_drop_replication_slot(%s)", copy_name)
+    except UndefinedObject as error:
+        return [next(iter(_QUOTED.findall(error.reason)), names[0])]
+    except psycopg.Error as error:
+        raise rows.translated(connection, error) from error
+    finally:
+        connection.pgconn.notice_handler = None
+    return list(dict.fromkeys(skipped))
+
+
+def copy(session: Session, source: str, name: str) -> int:
+    """Copy a slot to a temporary slot of this session; returns the copy's position. Raises ServerError."""
+    call = f"pg_copy_logical_replication_slot({literal(source)}, {literal(name)}, true, {literal(slots.PLUGIN)})"
+    row = session.only("the copy of the slot", f"SELECT lsn FROM {call}", doing=f"slot {source} cannot be copied")
+    return row.lsn("lsn")
+
+
+def described(slot: Slot) -> str:
+    """A short description of the slot."""
+    use = "" if slot.active_pid is None else f", in use by pid {slot.active_pid}"
+    return f"slot {slot.name} ({slot.plugin}{use})"
+
+
+def _position(slot: Slot) -> str:
+    return lsn_text(slot.confirmed_flush_lsn or 0)

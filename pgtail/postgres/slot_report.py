@@ -1,0 +1,130 @@
+"""Everything a server reports about its slots: who reads them, their positions, what they retain.
+
+Views whose columns differ between versions are read as jsonb and by name, so one query fits all versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pgtail.postgres import rows
+from pgtail.postgres.catalog import Slot
+from pgtail.postgres.connection import Connection
+from pgtail.postgres.rows import Row
+
+_STATISTICS: Final = "LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name"
+"""The view exists since PostgreSQL 14."""
+
+_SLOTS: Final = """
+SELECT to_jsonb(s) AS slot, to_jsonb({statistics}) AS statistics, jsonb_build_object(
+    'server_lsn', here.lsn,
+    'lag_bytes', pg_wal_lsn_diff(here.lsn, s.confirmed_flush_lsn)::bigint,
+    'wal_held_bytes', pg_wal_lsn_diff(here.lsn, s.restart_lsn)::bigint,
+    'xmin_age', age(s.xmin),
+    'catalog_xmin_age', age(s.catalog_xmin),
+    'inactive_seconds', extract(epoch FROM now() - (to_jsonb(s) ->> 'inactive_since')::timestamptz)::bigint,
+    'lag_seconds', extract(epoch FROM coalesce(r.flush_lag, r.replay_lag)),
+    'user', a.usename,
+    'application_name', a.application_name,
+    'client', coalesce(a.client_hostname, host(a.client_addr), CASE WHEN a.backend_type IS NOT NULL THEN 'local' END),
+    'connected_seconds', extract(epoch FROM now() - a.backend_start)::bigint
+) AS more
+FROM pg_replication_slots s
+CROSS JOIN (
+    SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS lsn
+) here
+LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
+{join}
+ORDER BY s.slot_name
+"""
+
+_FIRST: Final = (
+    "slot_name", "slot_type", "plugin", "database", "temporary", "active", "active_pid", "user", "application_name",
+    "client", "connected_seconds", "restart_lsn", "confirmed_flush_lsn", "server_lsn", "lag_bytes", "lag_seconds",
+    "wal_held_bytes", "safe_wal_size", "wal_status", "invalidation_reason", "inactive_since", "inactive_seconds",
+    "xmin", "xmin_age", "catalog_xmin", "catalog_xmin_age", "two_phase", "failover", "synced",
+)  # fmt: skip
+"""The first keys of a slot, in this order; other columns of the server's version follow."""
+
+_COUNTERS: Final = (
+    "spill_txns", "spill_count", "spill_bytes", "stream_txns", "stream_count", "stream_bytes", "total_txns",
+    "total_bytes", "stats_reset",
+)  # fmt: skip
+
+_NUMBERS: Final = frozenset({
+    "active_pid", "connected_seconds", "lag_bytes", "wal_held_bytes", "safe_wal_size", "inactive_seconds", "xmin",
+    "xmin_age", "catalog_xmin", "catalog_xmin_age", "datoid", *_COUNTERS,
+}) - {"stats_reset"}  # fmt: skip
+_TIMES: Final = frozenset({"inactive_since", "stats_reset"})
+_TEXTS: Final = frozenset({
+    "slot_name", "slot_type", "plugin", "database", "user", "application_name", "client", "restart_lsn",
+    "confirmed_flush_lsn", "server_lsn", "wal_status", "invalidation_reason",
+})  # fmt: skip
+_ALWAYS: Final = (
+    "active_pid", "user", "application_name", "client", "connected_seconds", "restart_lsn", "confirmed_flush_lsn",
+    "lag_bytes", "lag_seconds", "wal_held_bytes", "xmin", "xmin_age", "catalog_xmin", "catalog_xmin_age",
+)  # fmt: skip
+"""Keys that are always present, even if NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReport:
+    """One slot. `facts` has every value by name, as in JSON.
+
+    Names are those of pg_replication_slots, pg_stat_replication_slots and pg_stat_activity; sizes are in bytes, times
+    in seconds, ages in transactions. Columns that the server's version lacks are absent; NULL is None.
+    """
+
+    slot: Slot
+    facts: dict[str, Any]
+
+    @property
+    def retained(self) -> int:
+        """Bytes of WAL that the server retains for the slot."""
+        return max(0, self.facts["wal_held_bytes"] or 0)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the slot is in use, but our role may not see by whom."""
+        return self.facts["active_pid"] is not None and self.facts["client"] is None
+
+
+def reports(connection: Connection, major: int) -> list[SlotReport]:
+    """All slots of the server, by name; `major` is its version (16)."""
+    counted = major >= 14
+    query = _SLOTS.format(statistics="t" if counted else "NULL::text", join=_STATISTICS if counted else "")
+    return [
+        SlotReport(Slot.of(row.object("slot")), _facts(*map(row.object, ("slot", "statistics", "more"))))
+        for row in rows.rows(connection, "the slots", query)
+    ]
+
+
+def report(connection: Connection, major: int, name: str) -> SlotReport | None:
+    """The slot of this name, or None."""
+    return next((one for one in reports(connection, major) if one.slot.name == name), None)
+
+
+def _facts(row: Row, counts: Row, more: Row) -> dict[str, Any]:
+    known: dict[str, Any] = dict.fromkeys(_ALWAYS)
+    for part in (row, more, counts):
+        known |= {name: _value(part, name) for name in part.names}
+    if known["restart_lsn"] is None and known.get("safe_wal_size") is not None:
+        known["safe_wal_size"] = None  # the server counts from 0/0; the slot retains nothing that could be lost
+    first = [name for name in _FIRST if name in known]
+    last = [name for name in _COUNTERS if name in counts.names]
+    others = [name for name in row.names if name not in first]
+    return {name: known[name] for name in [*first, *others, *last]}
+
+
+def _value(row: Row, name: str) -> Any:
+    """A value for the JSON output. In jsonb, transaction ids and times are strings, with the session's time zone."""
+    if name in _NUMBERS:
+        return row.optional_integer(name)
+    if name in _TIMES:
+        time = row.optional_time(name)
+        return None if time is None else time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if name == "lag_seconds":
+        row.optional_seconds(name)
+    return row.optional_text(name) if name in _TEXTS else row.any(name)

@@ -1,0 +1,376 @@
+"""Replication slots: find, check, create, drop, advance and copy them.
+
+The functions that change a slot: src/backend/replication/slotfuncs.c.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import select
+from collections.abc import Callable
+from typing import Final, Literal
+
+from pgtail.errors import OptionError, ServerError
+from pgtail.files.signals import Interrupt
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog, rows
+from pgtail.postgres.catalog import ServerFacts, Slot
+from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.errors import Unreachable
+from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier
+from pgtail.postgres.walsender import Session
+
+PLUGIN: Final = "pgoutput"
+_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_TEMPORARY: Final = "use pgtail stream without --slot, which creates a temporary slot."
+_COPY_SINCE: Final = 12
+_FAILOVER_SINCE: Final = 17
+_CREATION_PAUSE: Final = 1.0
+"""Seconds after which pgtail reports what the creation of a slot waits for."""
+
+
+class SyncedSlot(Unreachable):
+    """The slot is synchronized from a primary. After a lost connection, the standby may be about to be promoted."""
+
+
+class SlotInUse(Unreachable):
+    """The slot is in use. After a lost connection, this may still be our own previous session."""
+
+
+def temporary_name() -> str:
+    """A unique name for a temporary slot."""
+    return f"pgtail_{os.getpid()}_{secrets.token_hex(4)}"
+
+
+def check_name(name: str) -> None:
+    """Check that a name is valid for a new slot. Raises OptionError."""
+    if _NAME.fullmatch(name) is None:
+        raise OptionError(
+            f"slot {name}: the name of a slot has at most 63 characters: lower case letters, digits and underscores"
+        )
+
+
+def exists(connector: Connector, name: str) -> bool:
+    """Whether a slot of this name exists. Raises ServerError."""
+    with connector.without_asking().ordinary() as connection:
+        return catalog.slot(connection, name) is not None
+
+
+def find_readable(connection: Connection, name: str, server: ServerFacts) -> Slot:
+    """The slot of this name. Raises ServerError if it does not exist or cannot be read."""
+    cure = f"pgtail slot create {name} creates it; without --slot pgtail uses a temporary slot."
+    slot = existing(connection, name, cure=cure)
+    check_readable(slot, server)
+    check_free(
+        connection,
+        slot,
+        cure=f"Only one client can read a slot. Read a copy of it (pgtail stream --fork {name}), or stop the other"
+        f" client (SELECT pg_terminate_backend({slot.active_pid}); it may reconnect at once), or {_TEMPORARY}",
+    )
+    return slot
+
+
+def existing(connection: Connection, name: str, *, cure: str | None = None) -> Slot:
+    """The slot of this name. Raises ServerError, with a list of all slots, if it does not exist."""
+    slot = catalog.slot(connection, name)
+    if slot is not None:
+        return slot
+    others = [_described(other) for other in catalog.slots(connection)]
+    if others:
+        reason = f"there is no slot {name}. The server has:\n" + "\n".join([f"  {other}" for other in others])
+    else:
+        reason = f"there is no slot {name}; the server has no slots."
+    raise ServerError(reason, cure=cure)
+
+
+def check_readable(slot: Slot, server: ServerFacts) -> None:
+    """Check that pgoutput messages can be read from the slot here. Raises ServerError."""
+    check_logical(slot, server)
+    if slot.plugin != PLUGIN:
+        raise ServerError(
+            f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
+            cure=f"Read a copy of it that uses {PLUGIN} (pgtail stream --fork {slot.name}), or {_TEMPORARY}",
+        )
+    check_not_synced(
+        slot,
+        server,
+        cure="Read it on the primary, or here after this server is promoted, or read a copy of it (pgtail stream"
+        f" --fork {slot.name}).",
+    )
+
+
+def check_server(server: ServerFacts) -> None:
+    """Check that the server can decode. Raises ServerError."""
+    if server.in_recovery and server.major < 16:
+        raise ServerError(
+            f"the server is a standby, and PostgreSQL {server.major} decodes only on a primary (16 and later on both).",
+            cure="Connect to the primary.",
+        )
+    # Since 19 a server with wal_level replica enables logical decoding when a slot is created.
+    if server.wal_level != "logical" and not (server.major >= 19 and server.wal_level == "replica"):
+        raise ServerError(
+            f"the server's wal_level is {server.wal_level}: its WAL lacks what logical decoding needs.",
+            cure="As a superuser: ALTER SYSTEM SET wal_level = logical; and restart the server. On Amazon RDS set"
+            " rds.logical_replication = 1.",
+        )
+
+
+def check_logical(slot: Slot, server: ServerFacts) -> None:
+    """Check that the slot is a valid logical slot of this database, with any plugin. Raises ServerError."""
+    if slot.physical:
+        raise ServerError(
+            f"slot {slot.name} is a physical slot: it sends WAL, not messages.",
+            cure=f"Name a logical slot, or {_TEMPORARY}",
+        )
+    if slot.database != server.database:
+        raise ServerError(
+            f"slot {slot.name} belongs to database {slot.database}, but this is {server.database}.",
+            cure=f"Connect to that database: -d {slot.database}",
+        )
+    if slot.invalid is not None:
+        raise ServerError(
+            f"slot {slot.name} is invalidated ({slot.invalid}): its changes are lost.",
+            cure="Drop it and create it again; its consumer needs a fresh copy of the tables.",
+        )
+
+
+def check_not_synced(slot: Slot, server: ServerFacts, *, cure: str) -> None:
+    """Check that the slot is not synchronized from a primary: such a slot cannot be used. Raises SyncedSlot.
+
+    After a promotion the column `synced` stays true, but has no meaning (manual: pg_replication_slots).
+    """
+    if slot.synced and server.in_recovery:
+        raise SyncedSlot(
+            f"slot {slot.name} is synchronized from the primary of this standby: it cannot be used here.",
+            cure=cure,
+        )
+
+
+def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
+    """Check that the slot is not in use. Raises SlotInUse, with the session that uses it."""
+    if slot.active_pid is None:
+        return
+    reader = catalog.session_info(connection, slot.active_pid)
+    who = f"pid {slot.active_pid}"
+    if reader is not None:
+        names = [f"user {reader.user}" if reader.user else "", reader.application, reader.client]
+        who = ", ".join([who, *filter(None, names)])
+    raise SlotInUse(f"slot {slot.name} is in use by {who}.", cure=cure)
+
+
+def check_copy(server: ServerFacts) -> None:
+    """Whether the server copies  Raises ServerError."""
+    if server.major < _COPY_SINCE:
+        raise ServerError(f"PostgreSQL can copy slots since version {_COPY_SINCE}; this is {server.major}.")
+
+
+def _check_new(connection: Connection, name: str) -> None:
+    if catalog.slot(connection, name) is not None:
+        raise ServerError(f"slot {name} exists already.", cure="Choose another name, or drop it: pgtail slot drop.")
+
+
+def create(
+    session: Session,
+    connector: Connector,
+    name: str,
+    server: ServerFacts,
+    *,
+    temporary: bool,
+    two_phase: bool,
+    failover: bool = False,
+    tell: Callable[[str], None],
+) -> int:
+    """Create a slot; returns its consistent point. Raises ServerError.
+
+    If it takes longer than a second, `tell` gets what it waits for. SNAPSHOT 'nothing' exports no snapshot, so no
+    transaction stays open.
+    """
+    explained: set[str] = set()
+
+    def explain() -> None:
+        for line in _waits_for(connector, session.backend_pid, server):
+            waits_for, _, _ = line.rpartition(", ")  # without the duration at its end, which changes
+            if waits_for not in explained:
+                explained.add(waits_for)
+                tell(line)
+
+    words = [f"CREATE_REPLICATION_SLOT {identifier(name)}", *(["TEMPORARY"] if temporary else []), f"LOGICAL {PLUGIN}"]
+    if server.major >= 15:
+        options = ["SNAPSHOT 'nothing'", *(["TWO_PHASE"] if two_phase else []), *(["FAILOVER"] if failover else [])]
+        words.append(f"({', '.join(options)})")
+    else:
+        words.append("NOEXPORT_SNAPSHOT")
+    row = session.only(
+        "the new slot",
+        " ".join(words),
+        doing=f"slot {name} cannot be created",
+        interval=_CREATION_PAUSE,
+        on_wait=explain,
+    )
+    return row.lsn("consistent_point")
+
+
+def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]:
+    try:
+        with connector.ordinary() as connection:
+            found = catalog.blockers(connection, pid)
+    except ServerError:
+        return []  # not essential
+    if found:
+        return [f"creating the slot waits for a transaction to end: {blocker}" for blocker in found]
+    if server.in_recovery:
+        waits = (
+            "creating the slot waits for the primary to log its running transactions. To speed this up, run there:"
+            " SELECT pg_log_standby_snapshot();"
+        )
+        return [waits]
+    return []
+
+
+class Creation:
+    """Creates a slot on a session of its own; a `temporary` slot ends with that session."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        name: str,
+        *,
+        temporary: bool = False,
+        two_phase: bool = False,
+        failover: bool = False,
+    ) -> None:
+        self._connector = connector
+        self._name = name
+        self._temporary = temporary
+        self._two_phase = two_phase
+        self._failover = failover
+
+    def prepare(self) -> ServerFacts:
+        """Check that the slot can be created. Raises OptionError and ServerError."""
+        check_name(self._name)
+        if self._temporary and self._failover:
+            raise OptionError("--failover: a temporary slot ends with its session, so it cannot fail over to a standby")
+        with self._connector.ordinary() as connection:
+            server = catalog.server_facts(connection)
+            check_server(server)
+            if self._two_phase:
+                check_two_phase(Wanted(two_phase=True), server.major)
+            if self._failover and server.major < _FAILOVER_SINCE:
+                raise OptionError(f"--failover needs PostgreSQL {_FAILOVER_SINCE} or later; this is {server.major}")
+            _check_new(connection, self._name)
+        return server
+
+    def create(self, interrupt: Interrupt, server: ServerFacts, tell: Callable[[str], None]) -> tuple[Session, int]:
+        """Create it; returns the session and the slot's position. Raises ServerError and KeyboardInterrupt."""
+        with interrupt.raising():
+            connection = self._connector.replication()
+        session = Session(connection, interrupt)
+        try:
+            point = create(
+                session,
+                self._connector,
+                self._name,
+                server,
+                temporary=self._temporary,
+                two_phase=self._two_phase,
+                failover=self._failover,
+                tell=tell,
+            )
+        except BaseException:
+            session.close()
+            raise
+        return session, point
+
+
+def hold(session: Session, interrupt: Interrupt) -> None:
+    """Keep a session and its temporary slots until a request to stop. Raises Unreachable if it breaks."""
+    poll = select.poll()
+    poll.register(session.fileno(), select.POLLIN)
+    poll.register(interrupt.fileno(), select.POLLIN)
+    while not interrupt.count:
+        for fd, _ in poll.poll():
+            if fd == interrupt.fileno():
+                interrupt.clear()
+            else:
+                with contextlib.suppress(KeyboardInterrupt):
+                    # reads what arrived, or raises why the connection ended
+                    session.query("the server's identity", "IDENTIFY_SYSTEM")
+
+
+def changeable(connection: Connection, name: str) -> Slot:
+    """The slot of this name, if it can be dropped or advanced: not synchronized, not in use. Raises ServerError."""
+    slot = existing(connection, name)
+    check_not_synced(
+        slot,
+        catalog.server_facts(connection),
+        cure="Do it on the primary; the standby follows. After a promotion, the slot belongs to this server.",
+    )
+    check_free(
+        connection,
+        slot,
+        cure=f"Stop that client first (SELECT pg_terminate_backend({slot.active_pid}); it may reconnect at once): it"
+        " would lose what it has not read.",
+    )
+    return slot
+
+
+def drop(connection: Connection, slot: Slot) -> None:
+    """Drop a slot. Raises ServerError."""
+    rows.run(connection, "the slot", "SELECT pg_drop_replication_slot(%s)", slot.name)
+
+
+def target(connection: Connection, slot: Slot, place: int | Literal["now"]) -> int:
+    """The position to advance a slot to. Raises OptionError and ServerError if that is not possible."""
+    server = catalog.server_facts(connection)
+    if slot.database not in (None, server.database):
+        raise ServerError(
+            f"slot {slot.name} belongs to database {slot.database}, but this is {server.database}.",
+            cure=f"Connect to that database: -d {slot.database}",
+        )
+    if server.major < 11:
+        raise ServerError("PostgreSQL can advance slots since version 11.")
+    to = server.position if place == "now" else place
+    position = slot.restart_lsn if slot.physical else slot.confirmed_flush_lsn
+    if position is None:
+        raise ServerError(f"slot {slot.name} has no position yet: it cannot be advanced.")
+    if to < position:
+        raise OptionError(
+            f"{lsn_text(to)} is before {lsn_text(position)}, the position of slot {slot.name}: a slot cannot go back"
+        )
+    if to > server.position:
+        raise OptionError(f"{lsn_text(to)} is beyond the server's position, {lsn_text(server.position)}")
+    return to
+
+
+def advance(connection: Connection, slot: Slot, to: int) -> int:
+    """Advance a slot; returns its new position, which may be slightly before `to`. Raises ServerError."""
+    query = "SELECT end_lsn FROM pg_replication_slot_advance(%s, %s::pg_lsn)"
+    return rows.only(connection, "the slot's new position", query, slot.name, lsn_text(to)).lsn("end_lsn")
+
+
+def copy(connection: Connection, source: str, name: str) -> tuple[Slot, Slot]:
+    """Copy a slot, even one in use, to a permanent slot; returns both. Raises OptionError and ServerError."""
+    check_name(name)
+    server = catalog.server_facts(connection)
+    check_copy(server)
+    slot = existing(connection, source)
+    if not slot.physical:
+        check_logical(slot, server)
+    _check_new(connection, name)
+    kind = "physical" if slot.physical else "logical"
+    query = f"SELECT pg_copy_{kind}_replication_slot(%s, %s, false)"
+    rows.run(connection, "the copied slot", query, source, name)
+    return slot, existing(connection, name)
+
+
+def _described(slot: Slot) -> str:
+    words = [slot.name, "physical" if slot.physical else f"{slot.plugin}, database {slot.database}"]
+    if slot.temporary:
+        words.append("temporary")
+    words.append("free" if slot.active_pid is None else f"in use by pid {slot.active_pid}")
+    if slot.confirmed_flush_lsn is not None:
+        words.append(f"confirmed {lsn_text(slot.confirmed_flush_lsn)}")
+    return ", ".join(words)

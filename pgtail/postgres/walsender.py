@@ -1,0 +1,285 @@
+"""A walsender session: commands, START_REPLICATION and the stream that follows."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import psycopg
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from pgtail.errors import OptionError, ServerError
+from pgtail.files.signals import Interrupt
+from pgtail.pgoutput.walsender import StandbyStatusUpdate
+from pgtail.postgres import rows
+from pgtail.postgres.connection import Connection
+from pgtail.postgres.copy_reader import BROKEN, Reader
+from pgtail.postgres.errors import Unreachable, server_error
+from pgtail.postgres.rows import Row
+
+_LONGEST: Final = 60.0
+"""Maximum seconds of one wait for the socket."""
+
+
+class Session:
+    """A walsender connection.
+
+    All methods raise ServerError, and Unreachable if the connection broke or the server shut down.
+    """
+
+    def __init__(self, connection: Connection, interrupt: Interrupt, *, encoding: str = "utf-8") -> None:
+        self._connection = connection
+        self._encoding = encoding
+        self._pgconn: PGconn = connection.pgconn
+        self._interrupt = interrupt
+        self._reader = Reader()
+        self._flushed = True
+        self._may_hold_frames = True
+        """Whether libpq may already have read frames, which poll() on the socket does not show: after sending, and at
+        the start of the stream."""
+        self._failure: ServerError | None = None
+
+    @property
+    def backend_pid(self) -> int:
+        return self._pgconn.backend_pid
+
+    def on_notice(self, notice: Callable[[str, str, str], ServerError | None]) -> None:
+        """Call `notice` (severity, SQLSTATE, text) for each notice; an error that it returns ends the stream there."""
+
+        field = pq.DiagnosticField
+
+        def handle(result: PGresult) -> None:
+            severity = result.error_field(field.SEVERITY_NONLOCALIZED) or result.error_field(field.SEVERITY)
+            parts = (severity, result.error_field(field.SQLSTATE), result.error_field(field.MESSAGE_PRIMARY))
+            self._fail(notice(*[(part or b"").decode(errors="replace") for part in parts]))
+
+        # psycopg's own handler trusts the client_encoding that the server names.
+        self._pgconn.notice_handler = handle
+
+    def query(
+        self,
+        purpose: str,
+        command: str,
+        *,
+        doing: str | None = None,
+        interval: float | None = None,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> list[Row]:
+        """The rows of a command. Calls `on_wait` every `interval` seconds until it finishes.
+
+        `purpose` names the result in errors, `doing` what failed. A request to stop cancels the command and raises
+        KeyboardInterrupt.
+        """
+        result = self._command(command, interval, on_wait)
+        self._end_of_command()
+        if result.status == pq.ExecStatus.TUPLES_OK:
+            return rows.of_result(purpose, result)
+        if result.status == pq.ExecStatus.COMMAND_OK:
+            return []
+        raise self._failed(result, doing)
+
+    def only(
+        self,
+        purpose: str,
+        command: str,
+        *,
+        doing: str | None = None,
+        interval: float | None = None,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> Row:
+        """Like query(), for a command that returns one row."""
+        found = self.query(purpose, command, doing=doing, interval=interval, on_wait=on_wait)
+        return rows.single(purpose, found)
+
+    def start(self, command: str) -> None:
+        """Send START_REPLICATION and wait for the stream to open."""
+        result = self._command(command, None, lambda: None)
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._failed(result, None)
+        self._pgconn.nonblocking = 1
+
+    def fileno(self) -> int:
+        try:
+            return self._pgconn.socket
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether libpq still has data to send; next() sends it."""
+        return not self._flushed
+
+    def next(self, others: Sequence[tuple[int, int]], seconds: float) -> tuple[bytes, list[int]]:
+        """Wait for frames, or for one of the others (descriptors and poll() events).
+
+        Returns the received frames, each preceded by its length, and which of the others are ready. If the stream ends
+        after some frames, this returns them, and check() raises the reason.
+        """
+        self.check()
+        milliseconds = 0 if self._may_hold_frames else math.ceil(min(seconds, _LONGEST) * 1000)
+        self._may_hold_frames = False
+        frames, outcome, writable, ready = self._reader.next(self._pgconn, not self._flushed, others, milliseconds)
+        if outcome:
+            self._fail(self._why(outcome))
+            if not frames:
+                self.check()
+        if writable:
+            try:
+                self._flush()
+            except ServerError as error:
+                self._fail(error)
+        return frames, ready
+
+    def check(self) -> None:
+        """Raise the reason if the stream has ended."""
+        if self._failure is not None:
+            raise self._failure
+
+    def send(self, status: StandbyStatusUpdate) -> bool:
+        """Send a status. Returns False if the socket's buffer is full; then nothing was sent."""
+        try:
+            if self._pgconn.put_copy_data(status.encode()) == 0:
+                self._flushed = False
+                return False
+            self._flush()
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+        return True
+
+    def finish(self, seconds: float) -> bool:
+        """End the stream in good order: send CopyDone and read until the server has answered.
+
+        Returns False on an error, after `seconds`, or after another request to stop. Close the connection then.
+        """
+        deadline = time.monotonic() + seconds
+        stops = self._interrupt.count
+        pgconn = self._pgconn
+
+        def wait() -> bool:
+            left = deadline - time.monotonic()
+            if left <= 0 or self._interrupt.count > stops:
+                return False
+            self._wait(left)
+            pgconn.consume_input()
+            return True
+
+        try:
+            pgconn.put_copy_end(None)
+            self._flush()
+            while (length := pgconn.get_copy_data(1)[0]) >= 0:
+                if length == 0 and not wait():
+                    return False
+            while True:
+                while pgconn.is_busy():
+                    if not wait():
+                        return False
+                result = pgconn.get_result()
+                if result is None or result.status == pq.ExecStatus.FATAL_ERROR:
+                    return result is None
+        except (psycopg.Error, ServerError):
+            return False
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Send as much as the socket accepts."""
+        self._may_hold_frames = True
+        try:
+            self._flushed = self._pgconn.flush() == 0
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+
+    def _command(self, command: str, interval: float | None, on_wait: Callable[[], None]) -> PGresult:
+        """Send a command and wait for its first result; signals are handled while waiting."""
+        pgconn = self._pgconn
+        try:
+            pgconn.send_query(self._encoded(command))
+            while pgconn.is_busy():
+                if not self._wait(interval):
+                    on_wait()
+                if self._interrupt.count:
+                    self._cancel()
+                    raise KeyboardInterrupt
+                pgconn.consume_input()
+            result = pgconn.get_result()
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+        if result is None:
+            raise Unreachable("the server did not answer")
+        return result
+
+    def _encoded(self, command: str) -> bytes:
+        try:
+            return command.encode(self._encoding)
+        except UnicodeEncodeError as error:
+            wrong = command[error.start : error.end]
+            raise OptionError(f"--encoding {self._encoding} cannot encode {wrong!r}, which is part of a name") from None
+
+    def _wait(self, seconds: float | None) -> bool:
+        """Wait for the socket or a request to stop. Returns False if neither happened in time."""
+        poll = select.poll()
+        poll.register(self._pgconn.socket, select.POLLIN | (0 if self._flushed else select.POLLOUT))
+        poll.register(self._interrupt.fileno(), select.POLLIN)
+        ready = poll.poll(None if seconds is None else seconds * 1000)
+        self._interrupt.clear()
+        if not self._flushed:
+            self._flush()
+        return bool(ready)
+
+    def _cancel(self) -> None:
+        """Cancel the running command and wait until it has ended."""
+        with contextlib.suppress(psycopg.Error):
+            self._connection.cancel_safe(timeout=5)
+        while self._pgconn.is_busy():
+            if not self._wait(5):
+                return
+            self._pgconn.consume_input()
+
+    def _end_of_command(self) -> None:
+        while self._pgconn.get_result() is not None:
+            pass
+
+    def _why(self, outcome: int) -> ServerError:
+        """The reason why the stream ended."""
+        if outcome == BROKEN:
+            return self._broken(self._pgconn.error_message.decode(errors="replace"))
+        try:
+            self._pgconn.nonblocking = 0
+            result = self._pgconn.get_result()
+        except psycopg.Error as error:
+            return self._broken(error)
+        if result is None or result.status == pq.ExecStatus.COMMAND_OK:
+            # CommandComplete without CopyDone (src/backend/replication/walsender.c, WalSndDone).
+            return Unreachable("the server is shutting down")
+        return self._failed(result, None)
+
+    def _failed(self, result: PGresult, doing: str | None) -> ServerError:
+        field = pq.DiagnosticField
+        sqlstate = result.error_field(field.SQLSTATE)
+        text = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message or b"").decode(errors="replace")
+        detail = result.error_field(field.MESSAGE_DETAIL)
+        if detail:
+            text += f" ({detail.decode(errors='replace')})"
+        role = (self._pgconn.user or b"").decode(errors="replace")
+        state = None if sqlstate is None else sqlstate.decode(errors="replace")
+        status = pq.ExecStatus(result.status).name
+        return server_error(
+            state, text.strip() or f"unexpected result from the server ({status})", role=role, doing=doing
+        )
+
+    def _broken(self, why: psycopg.Error | str) -> ServerError:
+        lines = [line.strip() for line in str(why).splitlines() if line.strip()]
+        return Unreachable(f"the connection broke: {lines[0] if lines else 'libpq gives no reason'}")
+
+    def _fail(self, error: ServerError | None) -> None:
+        """End the stream here: read no further frames. The first error is kept."""
+        self._failure = self._failure or error
+        self._reader.stopped = self._failure is not None

@@ -1,0 +1,1 @@
+"""Following a slot: plan, session loop, threads, feedback, reconnecting."""

@@ -1,0 +1,100 @@
+"""The thread that takes frames from the queue and writes them; only this thread waits for the output."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from pgtail.errors import InputError, OptionError
+from pgtail.replication.identity import Identity
+from pgtail.replication.queue import FrameQueue
+
+BATCH: Final = 256 * 1024
+"""Bytes of frames that are processed between two writes."""
+
+
+class Stopped(Exception):
+    """Raised to abandon the output."""
+
+
+class ConsumerThread(threading.Thread, ABC):
+    """Takes frames until the queue is closed, `reached` is set, or an error occurs.
+
+    The main thread reads these attributes, and `wake` is called when one of them changes: `position` (everything up to
+    it was processed), `delivered` (everything up to it was written and flushed), `reached` (why the thread needs no
+    more frames) and `error`.
+    """
+
+    idle_timeout: ClassVar[float | None] = None
+    """Seconds without a frame after which _tick() is called."""
+    status_always: ClassVar[bool] = False
+    """Whether the status line is also shown while data arrives."""
+    tracks_server: ClassVar[bool] = False
+    """Whether the output stores which server it came from, so that server_changed() has an effect."""
+
+    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int) -> None:
+        super().__init__(name="output", daemon=True)
+        self._queue = queue
+        self._wake = wake
+        self.position = self.delivered = position
+        self.reached: str | None = None
+        self.error: BaseException | None = None
+        self.ended = False
+
+    def run(self) -> None:
+        try:
+            try:
+                while self.reached is None and (frames := self._queue.take(BATCH, self.idle_timeout)) != b"":
+                    if frames is None:
+                        self._tick()
+                    else:
+                        self._batch(frames)
+            except Stopped:
+                pass
+            except (InputError, OptionError) as error:
+                self.error = error  # output from before the error is still written
+            self._end()
+        except Exception as error:  # noqa: BLE001 -- the main thread raises it
+            self.error = self.error or error
+        finally:
+            self._queue.close()
+            self.ended = True
+            self._wake()
+
+    def stop(self, seconds: float) -> bool:
+        """Drop what is not yet written. Returns whether the thread ended within this many seconds."""
+        self._queue.close()
+        self.join(seconds)
+        return not self.is_alive()
+
+    @property
+    def commits_at(self) -> int | None:
+        """The commit position of the open transaction; None if there is none or it is unknown."""
+        return None
+
+    @abstractmethod
+    def status_words(self) -> list[str]:
+        """The thread's part of the status line."""
+
+    def deliver_complete(self) -> None:
+        """After a lost connection, deliver all complete transactions. Call only while the queue is idle."""
+
+    @abstractmethod
+    def restart(self, *, gap: bool, position: int) -> None:
+        """Prepare for a session from a position on, after a `gap` or not. Call only while the queue is idle."""
+
+    def server_changed(self, identity: Identity) -> None:
+        """The server or its timeline changed. What was delivered is part of its history."""
+
+    @abstractmethod
+    def _batch(self, frames: bytes) -> None:
+        """Process frames, each preceded by its length."""
+
+    def _tick(self) -> None:
+        """Called after `idle_timeout` seconds without a frame."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Complete the output, however the stream ended."""

@@ -1,0 +1,89 @@
+"""Standby status updates: what to report to the server, and when.
+
+A status carries the last position received, which lets the server shut down. It carries a flush position only if that
+advances: repeating one can prevent a shutdown, and 0/0 never moves a slot
+(src/backend/replication/walsender.c, ProcessStandbyReplyMessage and WalSndDone).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Final
+
+from pgtail.pgoutput.frames import LENGTH
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
+from pgtail.pgoutput.walsender import StandbyStatusUpdate
+
+LONGEST_SILENCE: Final = 10.0
+"""Maximum seconds between two statuses, as in pg_recvlogical; half of wal_sender_timeout if that is less."""
+_ACK_PAUSE: Final = 0.1
+_WRITE_PAUSE: Final = 1.0
+
+_DATA, _KEEPALIVE = b"wk"
+_DATA_HEADER, _KEEPALIVE_SIZE = 25, 18
+_HEAD = struct.Struct(">IBQ")
+"""Length, tag and position: the same for both kinds of frame."""
+
+
+class Feedback:
+    """The positions of one session. `acknowledge`: report the flush position during the session, not only at its end.
+
+    `received` is the last position received, `delivered` is what the output has flushed (set by the owner), `flushed`
+    is the last flush position sent. Times are from time.monotonic, in seconds.
+    """
+
+    def __init__(self, *, acknowledge: bool, flushed: int, sender_timeout: float, now: float) -> None:
+        self._acknowledge = acknowledge
+        self._interval = min(LONGEST_SILENCE, sender_timeout / 2) if sender_timeout else LONGEST_SILENCE
+        self.received = 0
+        self.delivered = 0
+        self.flushed = flushed
+        self.last_data = now
+        self.last_frame = now
+        self._written = 0
+        self._asked = False
+        self._sent = now - self._interval
+
+    def take(self, frames: bytes, now: float) -> None:
+        """Note received frames, each preceded by its length. Incomplete ones are skipped; the decoder reports them."""
+        received, pos, last = self.received, 0, len(frames) - _HEAD.size
+        while pos <= last:
+            size, tag, lsn = _HEAD.unpack_from(frames, pos)
+            pos += LENGTH.size + size
+            if tag == _DATA and size >= _DATA_HEADER:
+                self.last_data = now
+            elif tag == _KEEPALIVE and size >= _KEEPALIVE_SIZE:
+                self._asked = self._asked or frames[pos - size + _KEEPALIVE_SIZE - 1] != 0
+            else:
+                continue
+            if lsn > received:
+                received = lsn
+        self.received = received
+        self.last_frame = now
+
+    def next(self) -> float:
+        """The time when the next status is due."""
+        if self._asked:
+            return self._sent
+        due = self._sent + self._interval
+        if self._acknowledge and self.delivered > self.flushed:
+            due = min(due, self._sent + _ACK_PAUSE)
+        if self.received > self._written:
+            due = min(due, self._sent + _WRITE_PAUSE)
+        return due
+
+    def status(self, *, last: bool = False, reply: bool = False) -> StandbyStatusUpdate:
+        """The status to send now. The `last` one always acknowledges what was delivered; `reply` asks for an answer."""
+        advance = (self._acknowledge or last) and self.delivered > self.flushed
+        flush = self.delivered if advance else 0
+        clock = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
+        return StandbyStatusUpdate(max(self.received, flush), flush, 0, clock, int(reply))
+
+    def sent(self, status: StandbyStatusUpdate, now: float) -> None:
+        """Note that this status was sent."""
+        self._sent = now
+        self._asked = False
+        self._written = status.write_lsn
+        if status.flush_lsn:
+            self.flushed = status.flush_lsn

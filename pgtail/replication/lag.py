@@ -1,0 +1,38 @@
+"""The server's current position, queried in the background on short connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from pgtail.errors import ServerError
+from pgtail.postgres import catalog
+from pgtail.postgres.connection import Connector
+
+_PAUSE: Final = 10.0
+"""Seconds between two queries. Each has its own connection: an idle one would block a smart shutdown."""
+
+
+class LagProbe:
+    """`position` is the server's position at the last query; None before the first answer and after a failure."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector.without_asking()
+        self._next = 0.0
+        self.position: int | None = None
+
+    def poll(self) -> None:
+        """Start a query if one is due."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PAUSE
+        threading.Thread(target=self._ask, name="lag", daemon=True).start()
+
+    def _ask(self) -> None:
+        try:
+            with self._connector.ordinary(connect_timeout=5) as connection:
+                self.position = catalog.position(connection)
+        except ServerError:
+            self.position = None

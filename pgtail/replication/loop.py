@@ -1,0 +1,200 @@
+"""The main loop of a session: reads the socket, sends statuses, shows progress; never waits for the output."""
+
+from __future__ import annotations
+
+import enum
+import select
+import time
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pgtail.errors import OutputError
+from pgtail.files.signals import Interrupt
+from pgtail.humanize import size_text
+from pgtail.pgoutput.frames import each
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres.walsender import Session
+from pgtail.replication import trace
+from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.feedback import Feedback
+from pgtail.replication.identity import Identity
+from pgtail.replication.lag import LagProbe
+from pgtail.replication.queue import FrameQueue
+from pgtail.replication.timelines import TimelineProbe
+
+_TICK: Final = 1.0
+"""Seconds between two checks of idleness and updates of the status line."""
+
+
+class Reporter(Protocol):
+    """Where messages for people go. No method may block."""
+
+    wants_status: bool
+    wants_trace: bool
+
+    def tell(self, text: str, /) -> None: ...
+    def detail(self, text: str, /) -> None: ...
+    def trace(self, text: str, /) -> None: ...
+    def status(self, text: str, /) -> None: ...
+
+
+class Ending(enum.Enum):
+    """Why a session ends without an error."""
+
+    STOP = "as requested"
+    CLOSED = "the reader of the output is gone"
+    FULL = "the queue is full"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to end, and how much the queue may hold. Times in seconds, sizes in bytes; None means no limit."""
+
+    seconds: float | None = None
+    idle: float | None = None
+    spill: int = 1 << 30
+    output: int | None = None
+    """The descriptor of a pipe or terminal; when its reader is gone, everything ends."""
+
+
+class SessionLoop:
+    """Runs sessions, one after another."""
+
+    def __init__(
+        self,
+        queue: FrameQueue,
+        consumer: ConsumerThread,
+        interrupt: Interrupt,
+        reporter: Reporter,
+        lag: LagProbe,
+        timelines: TimelineProbe,
+        limits: Limits,
+    ) -> None:
+        self._queue = queue
+        self._consumer = consumer
+        self._interrupt = interrupt
+        self._reporter = reporter
+        self._lag = lag
+        self._timelines = timelines
+        self._limits = limits
+        self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
+        self._asked = self._shown = 0.0
+
+    @property
+    def should_end(self) -> bool:
+        """Whether everything should end: after a signal, a time limit, or when the consumer has ended."""
+        return bool(
+            self._interrupt.count
+            or self._consumer.ended
+            or (self._deadline is not None and time.monotonic() >= self._deadline)
+        )
+
+    def wait(self, seconds: float | None, done: FrameQueue | None = None) -> bool:
+        """Wait this long, or until the queue `done` is idle. Returns False if everything should end."""
+        until = None if seconds is None else time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(self._interrupt.fileno(), select.POLLIN)
+        while not self.should_end:
+            left = _TICK if until is None else until - time.monotonic()
+            if left <= 0 or (done is not None and done.idle):
+                return True
+            poll.poll(min(left, _TICK) * 1000)
+            self._interrupt.clear()
+        return False
+
+    def run(self, session: Session, feedback: Feedback, caught_up: int) -> Ending:
+        """Run one session. From the position `caught_up` on, silence counts as idle time.
+
+        Raises ServerError, and Unreachable if the connection broke.
+        """
+        output = self._limits.output
+        others = [(self._interrupt.fileno(), select.POLLIN)] + ([] if output is None else [(output, 0)])
+        self._asked = time.monotonic()
+        poll_timeout = 0.0
+        while True:
+            frames, ready = session.next(others, poll_timeout)
+            if frames:
+                if not self._take(frames, feedback):
+                    return Ending.FULL
+                session.check()
+            if output in ready:
+                return Ending.CLOSED
+            if ready:
+                self._interrupt.clear()
+            now = time.monotonic()
+            if self.should_end or self._is_idle(feedback, now, caught_up):
+                return Ending.STOP
+            self._send_status(session, feedback, now)
+            self.server_changed(self._timelines.poll(self._consumer.position))
+            self._show_status(feedback, now)
+            poll_timeout = self._poll_timeout(session, feedback, now)
+
+    def server_changed(self, identity: Identity | None) -> None:
+        """Report and record a change of the server's timeline; None is no change."""
+        if identity is not None:
+            self._reporter.tell(
+                f"the server is on timeline {identity.timeline} now: it was promoted, or its primary was"
+            )
+            self._consumer.server_changed(identity)
+
+    def _take(self, frames: bytes, feedback: Feedback) -> bool:
+        """Queue the frames. Returns False if the queue is full."""
+        if self._reporter.wants_trace:
+            for frame in each(frames):
+                self._reporter.trace(trace.received(frame))
+        feedback.take(frames, time.monotonic())
+        try:
+            return self._queue.put(frames)
+        except OutputError as error:
+            self._reporter.tell(str(error))
+            return False
+
+    def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
+        """Send a status if one is due."""
+        feedback.delivered = self._consumer.delivered
+        ask = self._limits.idle is not None and now - max(self._asked, feedback.last_frame) > _TICK
+        if session.wants_to_write or not (ask or feedback.next() <= now):
+            return
+        status = feedback.status(reply=ask)
+        if not session.send(status):
+            return
+        feedback.sent(status, now)
+        if ask:
+            self._asked = now
+        if self._reporter.wants_trace:
+            self._reporter.trace(trace.sent(status))
+
+    def _poll_timeout(self, session: Session, feedback: Feedback, now: float) -> float:
+        """Seconds to wait for the socket."""
+        times = [] if session.wants_to_write else [feedback.next()]
+        if self._deadline is not None:
+            times.append(self._deadline)
+        due = self._timelines.is_due(self._consumer.position)
+        if due or self._limits.idle is not None or self._reporter.wants_status or not times:
+            times.append(now + _TICK)
+        return max(0.0, min(times) - now)
+
+    def _is_idle(self, feedback: Feedback, now: float, caught_up: int) -> bool:
+        idle = self._limits.idle
+        return (
+            idle is not None
+            and now - feedback.last_data >= idle
+            and feedback.received >= caught_up
+            and self._queue.idle
+        )
+
+    def _show_status(self, feedback: Feedback, now: float) -> None:
+        """Update the status line, at most once per _TICK."""
+        if not self._reporter.wants_status or now - self._shown < _TICK:
+            return
+        if now - feedback.last_data < _TICK and not self._consumer.status_always:
+            return
+        self._shown = now
+        self._lag.poll()
+        words = [lsn_text(feedback.received or self._consumer.delivered)]
+        if self._lag.position is not None:
+            words.append(f"lag {size_text(max(0, self._lag.position - feedback.received))}")
+        words += self._consumer.status_words()
+        if self._queue.waiting:
+            words.append(f"{size_text(self._queue.waiting)} queued for the output")
+        self._reporter.status(" · ".join(words))

@@ -1,0 +1,195 @@
+"""Checks a request against the server before anything starts, and turns it into a plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pgtail.errors import OptionError, ServerError
+from pgtail.humanize import counted
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog, publications, slot_copy, slots
+from pgtail.postgres.catalog import Publication, ServerFacts, Slot
+from pgtail.postgres.connection import Connection, application_name
+from pgtail.postgres.pgoutput_options import Options, Wanted, check_two_phase, resolve
+
+Ack: TypeAlias = Literal["none", "commit", "exit"]
+LsnOrNow: TypeAlias = int | Literal["now"] | None
+"""A WAL position; 'now' is the server's current one."""
+
+_TOKEN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)|(\()')
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for. None means the default for the slot."""
+
+    slot: str | None = None
+    create_slot: bool = False
+    fork: str | None = None
+    """The slot to copy; the temporary copy is read."""
+    publications: tuple[str, ...] = ()
+    wanted: Wanted = field(default_factory=Wanted)
+    ack: Ack | None = None
+    start: LsnOrNow = None
+    until: LsnOrNow = None
+    tables: tuple[str, ...] = ()
+    yes: bool = False
+    allow_missing_publication: bool = False
+    encoding: str | None = None
+    """Receive text as the server stores it, not converted to UTF8, and decode it with this encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be done. `slot` is None if a slot named `slot_name` will be created."""
+
+    server: ServerFacts
+    slot: Slot | None
+    slot_name: str
+    temporary: bool
+    fork: Slot | None
+    """The slot to copy into the temporary slot; None to create the temporary slot from nothing."""
+    publications: list[Publication]
+    options: Options
+    ack: Ack
+    start: int
+    """The position to request; 0 is the slot's own."""
+    until: int | None
+    warnings: list[str]
+    two_phase: bool
+    """Whether the slot to create decodes two-phase commits."""
+    encoding: str | None
+    allow_missing_publication: bool
+
+
+def prepare(request: Request, connection: Connection) -> Plan:
+    """Query the server and make a plan. Raises OptionError and ServerError."""
+    server = catalog.server_facts(connection)
+    slots.check_server(server)
+    fork = None if request.fork is None else slot_copy.find(connection, request.fork, server, request.wanted)
+    slot, name = _slot(request, connection, server)
+    temporary = request.slot is None
+    ack: Ack = request.ack or ("none" if slot is not None else "commit")
+    if ack != "none":
+        check_synchronous(connection, server)
+    if fork is not None and request.start is None:
+        slot_copy.check_any_publication(connection, fork)
+    chosen = publications.choose(
+        connection, request.publications, server, allow_missing=request.allow_missing_publication
+    )
+    warnings = publications.warnings(connection, chosen, request.tables)
+    if fork is not None and request.start is None:
+        warnings += slot_copy.check_older(connection, fork, chosen)
+    start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
+    until = server.position if request.until == "now" else request.until
+    return Plan(
+        server=server,
+        slot=slot,
+        slot_name=name,
+        temporary=temporary,
+        fork=fork,
+        publications=chosen,
+        options=resolve(request.wanted, server.major, [publication.name for publication in chosen]),
+        ack=ack,
+        start=start,
+        until=until,
+        warnings=warnings + remarks,
+        two_phase=request.wanted.two_phase,
+        encoding=request.encoding,
+        allow_missing_publication=request.allow_missing_publication,
+    )
+
+
+def _slot(request: Request, connection: Connection, server: ServerFacts) -> tuple[Slot | None, str]:
+    """The slot to read (None if it will be created) and its name."""
+    if request.slot is not None and not request.create_slot:
+        slot = slots.find_readable(connection, request.slot, server)
+        if request.wanted.two_phase and not slot.two_phase:
+            raise OptionError(
+                f"--two-phase: slot {slot.name} was created without it, and this would change the slot permanently;"
+                " name a new slot to create"
+            )
+        return slot, slot.name
+    if request.wanted.two_phase:
+        check_two_phase(request.wanted, server.major)
+    if request.slot is not None:
+        slots.check_name(request.slot)
+        if catalog.slot(connection, request.slot) is not None:
+            raise ServerError(f"slot {request.slot} exists already.", cure="To read it, omit --create-slot.")
+    return None, request.slot or slots.temporary_name()
+
+
+def _start(request: Request, server: ServerFacts, slot: Slot | None, *, acknowledging: bool) -> tuple[int, list[str]]:
+    """The position to request, and warnings about it."""
+    if request.start is None or (request.start == "now" and slot is None):
+        return 0, []
+    start = server.position if request.start == "now" else request.start
+    if start > server.position:
+        raise OptionError(
+            f"--from {lsn_text(start)} is beyond the server's position, {lsn_text(server.position)}:"
+            " the server would accept it and silently skip everything up to there"
+        )
+    confirmed = 0 if slot is None else slot.confirmed_flush_lsn or 0
+    if start < confirmed:
+        remark = (
+            f"--from {lsn_text(start)} is before the slot's confirmed_flush_lsn: starting there, at"
+            f" {lsn_text(confirmed)}"
+        )
+        return 0, [remark]
+    if slot is not None and acknowledging and start > confirmed and not request.yes:
+        raise OptionError(
+            f"--from {lsn_text(start)} together with --ack permanently skips what the slot has from"
+            f" {lsn_text(confirmed)} on, also for its other readers; --yes confirms this"
+        )
+    return start, []
+
+
+def check_synchronous(connection: Connection, server: ServerFacts) -> None:
+    """Check that an acknowledging session would not count as a synchronous standby. Raises ServerError.
+
+    Commits on the server would wait for it.
+    """
+    name = application_name(connection)
+    if not server.in_recovery and counts_as_standby(server.synchronous_standby_names, name):
+        raise ServerError(
+            f"if it acknowledges, pgtail ({name}) counts as a synchronous standby (synchronous_standby_names ="
+            f" {server.synchronous_standby_names}): commits on the server would wait for it.",
+            cure="Read without acknowledging (--ack none), or use an application_name that does not match"
+            " (PGAPPNAME=...).",
+        )
+
+
+def counts_as_standby(names: str, application_name: str) -> bool:
+    """Whether synchronous_standby_names matches a session of this name (src/backend/replication/syncrep.c)."""
+    tokens = list(_TOKEN.finditer(names))
+    opening = next((index for index, token in enumerate(tokens) if token[3]), -1)
+    standbys = [token[2] or token[1].replace('""', '"') for token in tokens[opening + 1 :] if not token[3]]
+    return any(standby == "*" or standby.lower() == application_name.lower() for standby in standbys)
+
+
+def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int) -> None:
+    """Check that a slot can be read from `resume` on after a lost connection. Raises ServerError."""
+    if slot is None:
+        raise ServerError(f"slot {name} is gone.", cure=f"Changes committed after {lsn_text(resume)} were not read.")
+    slots.check_readable(slot, server)
+    if server.position < resume:
+        raise ServerError(
+            f"the server's position, {lsn_text(server.position)}, is before {lsn_text(resume)}, up to which it was"
+            " read: it has lost WAL, or it is another server.",
+            cure="Check the server first. Changes that were shown may no longer exist there.",
+        )
+    confirmed = slot.confirmed_flush_lsn or 0
+    if confirmed > resume:
+        raise ServerError(
+            f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: another client has consumed slot {slot.name}.",
+            cure="Changes committed between these positions were not read. To continue after the gap:"
+            f" --from {lsn_text(confirmed)} (pgtail record: --allow-gap)",
+        )
+
+
+def tables_in_words(chosen: Sequence[Publication]) -> str:
+    """Names of publications, each with its number of tables, for a message."""
+    return ", ".join([f"{one.name} ({counted(one.tables, 'table')})" for one in chosen])

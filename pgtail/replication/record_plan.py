@@ -1,0 +1,120 @@
+"""Recording a slot into a capture: checks that one continues the other, and describes the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pgtail.capture.format import DUMPS
+from pgtail.errors import OptionError, ServerError
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog
+from pgtail.postgres.catalog import Slot
+from pgtail.postgres.connection import Connection
+from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Plan, Request, prepare
+
+SLOT: Final = "pgtail.slot"
+SYSTEM: Final = "pgtail.system_identifier"
+TIMELINE: Final = "pgtail.timeline"
+STARTED: Final = "pgtail.postmaster_start_time"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCapture:
+    """An existing capture to continue: it is complete up to `position`; `head` describes how it was recorded."""
+
+    directory: str
+    position: int
+    head: Mapping[str, str]
+
+    @property
+    def identity(self) -> Identity | None:
+        """The server that it was recorded from, None if unknown."""
+        system, timeline = self.head.get(SYSTEM), self.head.get(TIMELINE, "")
+        if not (system and timeline.isdecimal()):
+            return None
+        return Identity(system, int(timeline), self.head.get(STARTED, ""))
+
+
+def prepare_recording(request: Request, known: RecordedCapture, connection: Connection, *, allow_gap: bool) -> Plan:
+    """Like plan.prepare(), but creates a missing slot. Raises OptionError, and ServerError for a gap."""
+    assert request.slot is not None
+    slot = catalog.slot(connection, request.slot)
+    _check_position(known, connection)
+    if not allow_gap:
+        _check_follows(request.slot, slot, known)
+    confirmed = None if slot is None else slot.confirmed_flush_lsn or 0
+    start = known.position if confirmed is not None and known.position > confirmed else None
+    plan = prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
+    if known.position and (confirmed is None or confirmed > known.position):
+        start_text = "the start of the new slot" if confirmed is None else lsn_text(confirmed)
+        plan.warnings.append(
+            f"the capture has a gap: it lacks what was committed between {lsn_text(known.position)} and {start_text}"
+        )
+    return plan
+
+
+def head_of(plan: Plan, identity: Identity) -> dict[str, str]:
+    """How the frames are produced, for the head of each segment."""
+    two_phase = plan.two_phase or (plan.slot is not None and plan.slot.two_phase)
+    return {
+        "server_version": plan.server.version_text,
+        "server_encoding": plan.server.encoding,
+        "client_encoding": plan.encoding or ("SQL_ASCII" if plan.server.encoding == "SQL_ASCII" else "UTF8"),
+        "pgtail.database": plan.server.database,
+        SLOT: plan.slot_name,
+        "pgtail.publications": ",".join(plan.options.publications),
+        "pgtail.proto_version": str(plan.options.proto_version),
+        "pgtail.options": plan.options.words(),
+        "pgtail.two_phase": "on" if two_phase else "off",
+        **head_of_server(identity),
+    }
+
+
+def head_of_server(identity: Identity) -> dict[str, str]:
+    """Which server the frames are from: a later run checks that it continues the same history."""
+    return {SYSTEM: identity.system, TIMELINE: str(identity.timeline), STARTED: identity.started}
+
+
+def _check_position(known: RecordedCapture, connection: Connection) -> None:
+    """Check that the server is not behind the capture; --allow-gap does not change that. Raises ServerError."""
+    if known.position and DUMPS in known.head:
+        raise OptionError(
+            f"the capture in {known.directory} was made from dumps: name another directory to record a slot"
+        )
+    server = catalog.server_facts(connection)
+    if server.position < known.position:
+        raise ServerError(
+            f"the capture in {known.directory} goes up to {lsn_text(known.position)}, but this server only to"
+            f" {lsn_text(server.position)}: it is another server, or it was restored from a backup.",
+            cure="Name another directory, or connect to the server that was recorded. (If this is a standby, it may"
+            " only lag a little: then try again.)",
+        )
+
+
+def _check_follows(name: str, slot: Slot | None, known: RecordedCapture) -> None:
+    if not known.position:
+        return
+    recorded = known.head.get(SLOT)
+    if recorded is not None and recorded != name:
+        raise OptionError(
+            f"the capture in {known.directory} is of slot {recorded}, not {name}: name another directory, or continue"
+            " anyway with --allow-gap"
+        )
+    cure = "Name another directory for a new capture, or continue after the gap with --allow-gap."
+    if slot is None:
+        raise ServerError(
+            f"slot {name} does not exist (any more), and the capture in {known.directory} ends at"
+            f" {lsn_text(known.position)}: it lacks what was committed after that.",
+            cure=cure,
+        )
+    confirmed = slot.confirmed_flush_lsn or 0
+    if confirmed > known.position:
+        raise ServerError(
+            f"gap from {lsn_text(known.position)}, where the capture in {known.directory} ends, to"
+            f" {lsn_text(confirmed)}, the position of slot {name}: another client has consumed it, or the end of the"
+            " capture is lost.",
+            cure=cure,
+        )

@@ -1,0 +1,119 @@
+"""The thread that writes frames to a capture. Delivered is what has been synced to disk."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.capture.recorder import Recorder
+from pgtail.errors import DecodeError
+from pgtail.humanize import size_text
+from pgtail.pgoutput.frames import LENGTH
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.identity import Identity
+from pgtail.replication.queue import FrameQueue
+from pgtail.replication.record_plan import head_of_server
+
+_LSN: Final = struct.Struct(">Q").unpack_from
+_DATA, _KEEPALIVE = b"wk"
+_CLOSING: Final = 10.0
+"""Seconds that closing the last segment may take."""
+_RATE_OVER: Final = 2.0
+"""Seconds over which the rate in the status line is measured."""
+
+
+class RecordThread(ConsumerThread):
+    """Hands frames to a recorder, up to the position `until`."""
+
+    idle_timeout = 0.25
+    status_always = True
+    tracks_server = True
+
+    def __init__(
+        self, queue: FrameQueue, recorder: Recorder, wake: Callable[[], None], *, position: int, until: int | None
+    ) -> None:
+        super().__init__(queue, wake, position=position)
+        self._recorder = recorder
+        self._until = until
+        self._lock = threading.Lock()
+        self._rate = 0.0
+        self._counted = (time.monotonic(), 0)
+
+    def status_words(self) -> list[str]:
+        """Rows per second, bytes, and the current segment."""
+        recorder, now = self._recorder, time.monotonic()
+        since, count = self._counted
+        if now - since >= _RATE_OVER:
+            self._rate = (recorder.rows - count) / (now - since)
+            self._counted = (now, recorder.rows)
+        found = [f"{self._rate:.0f} rows/s", size_text(recorder.bytes)]
+        return [*found, f"segment {recorder.name}"] if recorder.name else found
+
+    def stop(self, seconds: float) -> bool:
+        """Like ConsumerThread.stop(), but allows time to close the segment."""
+        return super().stop(max(seconds, _CLOSING))
+
+    def deliver_complete(self) -> None:
+        with self._lock:
+            self._recorder.restart()
+            self._deliver()
+
+    def restart(self, *, gap: bool, position: int) -> None:
+        self.position = self.delivered = position
+
+    def server_changed(self, identity: Identity) -> None:
+        with self._lock:
+            self._recorder.follow(head_of_server(identity))
+            self._deliver()
+
+    def _batch(self, frames: bytes) -> None:
+        with self._lock:
+            pos, end, recorder = 0, len(frames), self._recorder
+            while pos < end and self.reached is None:
+                start = pos + LENGTH.size
+                pos = start + LENGTH.unpack_from(frames, pos)[0]
+                kind = frames[start] if start < pos else 0
+                if kind == _DATA:
+                    self._record(frames[start:pos])
+                elif kind == _KEEPALIVE:
+                    recorder.reached(_LSN(frames, start + 1)[0])
+                    self._check_until()
+            recorder.tick()
+            self._deliver()
+
+    def _record(self, frame: bytes) -> None:
+        recorder = self._recorder
+        if self._until is not None and not recorder.inside and recorder.begins_at(frame) > self._until:
+            self.reached = "until"
+            return
+        try:
+            recorder.take(frame)
+        except DecodeError as error:
+            raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
+        if not recorder.inside:
+            self._check_until()
+
+    def _check_until(self) -> None:
+        """Set `reached` if the capture is complete up to `until`."""
+        if self._until is not None and not self._recorder.inside and self._recorder.whole >= self._until:
+            self.reached = "until"
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._recorder.tick()
+            self._deliver()
+
+    def _deliver(self) -> None:
+        self.position = self._recorder.whole
+        if self._recorder.safe > self.delivered:
+            self.delivered = self._recorder.safe
+            self._wake()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._recorder.close()
+            self._deliver()

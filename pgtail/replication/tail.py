@@ -1,0 +1,370 @@
+"""Following a slot: opens sessions one after another, checks the server between them, and ends in good order.
+
+The main thread runs this and the session loop; the consumer thread decodes and writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pgtail.errors import ServerError
+from pgtail.files.signals import Interrupt
+from pgtail.humanize import size_text
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog, slot_copy, slots
+from pgtail.postgres.catalog import Slot
+from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.errors import Internal, Unreachable, server_error
+from pgtail.postgres.walsender import Session
+from pgtail.replication import decoding_errors, trace
+from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.feedback import Feedback
+from pgtail.replication.identity import Identity, check_same
+from pgtail.replication.lag import LagProbe
+from pgtail.replication.loop import Ending, Limits, Reporter, SessionLoop
+from pgtail.replication.plan import Plan, check_resume, check_synchronous, tables_in_words
+from pgtail.replication.queue import FrameQueue
+from pgtail.replication.timelines import TimelineProbe
+
+DRAIN: Final = 2.0
+"""Maximum seconds for ending a session in which something was acknowledged."""
+_OUTPUT_PAUSE: Final = 1.0
+"""Seconds for the output to finish its current write at the end."""
+_ANSWER_PAUSE: Final = 1.0
+"""Seconds to wait at the end for a standby to answer which timeline it is on."""
+_BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+MakeConsumer = Callable[[FrameQueue, int, Identity], ConsumerThread]
+"""Makes the consumer thread for this queue, start position and server."""
+
+
+class Tail:
+    """One run over as many sessions as necessary. `reconnect` None: reconnect only if nothing is lost by it.
+
+    `known` continues an earlier run: the server that it read, and the position it reached. `ready` is called with the
+    start position, once every later commit is sure to be received.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        connector: Connector,
+        interrupt: Interrupt,
+        reporter: Reporter,
+        limits: Limits,
+        make_consumer: MakeConsumer,
+        *,
+        reconnect: bool | None = None,
+        known: tuple[Identity, int] | None = None,
+        ready: Callable[[int], None] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._connector = connector
+        self._interrupt = interrupt
+        self._reporter = reporter
+        self._limits = limits
+        self._make_consumer = make_consumer
+        self._ready = ready
+        self._reconnect = not plan.temporary if reconnect is None else reconnect
+        self._queue = FrameQueue(limits.spill)
+        self._lag = LagProbe(connector)
+        self._timelines = TimelineProbe(connector, interrupt.wake)
+        self._server = plan.server
+        self._known = known
+        self._slot = plan.slot_name
+        self._repeated = decoding_errors.RepeatedFailure()
+        self.resume: int | None = None
+
+    def run(self) -> Ending:
+        """Follow the slot to the end. `resume` is then the position to resume from, None if nothing was started.
+
+        Raises ServerError, what the consumer raised, and KeyboardInterrupt if it was stopped before the start.
+        """
+        session: Session | None = self._begin()
+        ending = Ending.STOP
+        self._consumer.start()
+        try:
+            session, ending = self._sessions(session)
+        except ServerError:
+            session = None
+            raise
+        finally:
+            self._consumer.stop(_OUTPUT_PAUSE)
+            if self._consumer.tracks_server and self._consumer.ended and self._consumer.error is None:
+                self._loop.server_changed(self._timelines.ask(_ANSWER_PAUSE))
+            self.resume = self._consumer.delivered
+            if session is not None:
+                self._close_session(session, good=ending is Ending.STOP and self._consumer.error is None)
+        if self._consumer.error is not None:
+            raise self._consumer.error
+        return ending
+
+    # -- sessions ----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Session:
+        """Open the first session and start its stream."""
+        plan = self._plan
+        session = self._connect()
+        try:
+            if self._known is None:
+                identity = Identity.of(session.query)
+            else:
+                before, read = self._known
+                identity = check_same(before, session.query, read)
+            self._timelines.identity = identity
+            position = self._create(session) if plan.slot is None else plan.slot.confirmed_flush_lsn or 0
+            start = max(plan.start, position)
+            if 0 < plan.start < start:
+                self._reporter.tell(f"--from is before the slot's position: starting at {lsn_text(start)}")
+            self._consumer = self._make_consumer(self._queue, start, identity)
+            self._timelines.wanted = self._reconnect or self._consumer.tracks_server
+            self._loop = SessionLoop(
+                self._queue, self._consumer, self._interrupt, self._reporter, self._lag, self._timelines, self._limits
+            )
+            self._report_start(start)
+            self._start(session, plan.start, flushed=position)
+            if self._ready is not None:
+                self._ready(start)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _sessions(self, session: Session | None) -> tuple[Session | None, Ending]:
+        """Run one session after another; returns the last one, if it is still open, and why it ended."""
+        current = session
+        while current is not None:
+            why: Unreachable | None = None
+            try:
+                ending = self._loop.run(current, self._feedback, self._server.position)
+                if ending is not Ending.FULL:
+                    return current, ending
+                self._report_full()
+            except Unreachable as error:
+                why = error
+            except ServerError as error:
+                current.close()
+                self._loop.wait(None, self._queue)
+                if isinstance(error, Internal):
+                    consumer = self._consumer
+                    raise decoding_errors.failed(
+                        error, consumer.delivered, consumer.commits_at, *self._slot_option()
+                    ) from None
+                raise
+            current.close()
+            current = self._resume(why)
+        return None, Ending.STOP
+
+    def _resume(self, why: Unreachable | None) -> Session | None:
+        """Reconnect after a lost connection or a full queue; returns None if everything should end."""
+        if why is not None and self._reconnect:
+            self._reporter.tell(f"{why.reason}; connecting again")
+        if not self._loop.wait(None, self._queue):
+            return None
+        if not self._reconnect:
+            raise self._lost_error(why)
+        if why is not None:
+            self._count_failure(why, caught_up=self._feedback.received >= self._server.position)
+        attempt = 0
+        while self._loop.wait(0 if why is None else _BACKOFF[min(attempt, len(_BACKOFF) - 1)]):
+            try:
+                return self._reopen()
+            except Unreachable as error:
+                if why is None or error.reason != why.reason:
+                    self._reporter.tell(f"{error.reason.removesuffix('.')}; trying again")
+                why = error
+            except KeyboardInterrupt:
+                break
+            attempt += 1
+        return None
+
+    def _reopen(self) -> Session:
+        """Connect again and continue after what was delivered. Raises ServerError if that is not possible."""
+        self._consumer.deliver_complete()
+        plan, resume = self._plan, self._consumer.delivered
+        with self._interrupt.raising(), self._connector.ordinary() as connection:
+            self._server = catalog.server_facts(connection)
+            if plan.ack != "none":
+                check_synchronous(connection, self._server)
+            slot = catalog.slot(connection, self._slot)
+        if plan.temporary:
+            self._slot = slots.temporary_name()  # the old one may exist until the server notices that we are gone
+        else:
+            check_resume(self._slot, slot, self._server, resume)
+        session = self._connect()
+        try:
+            self._timelines.identity = identity = check_same(self._timelines.identity, session.query, resume)
+            created = self._create(session) if plan.temporary else resume
+            position = max(created, resume)  # a copy of a slot may start before what was read
+            self._consumer.restart(gap=position > resume, position=position)
+            self._consumer.server_changed(identity)
+            self._start(session, position, flushed=created if plan.fork is not None else _confirmed(slot, position))
+        except BaseException:
+            session.close()
+            raise
+        if position > resume:
+            self._reporter.tell(
+                f"GAP: changes committed between {lsn_text(resume)} and {lsn_text(position)} were not read"
+            )
+        else:
+            self._reporter.tell(f"connected again, continuing at {lsn_text(position)}")
+        return session
+
+    def _count_failure(self, why: Unreachable, *, caught_up: bool) -> None:
+        """Count a broken session. Raises ServerError if several broke at the same position."""
+        option, slot = self._slot_option()
+        error = self._repeated.add(why, self._consumer.delivered, caught_up=caught_up, option=option, slot=slot)
+        if error is not None:
+            raise error
+
+    def _slot_option(self) -> tuple[str, str | None]:
+        """The command and option that select the slot, and the slot's name unless it is temporary."""
+        plan = self._plan
+        if plan.fork is not None:
+            return f"pgtail stream --fork {plan.fork.name}", plan.fork.name
+        return f"pgtail stream --slot {self._slot}", None if plan.temporary else self._slot
+
+    def _connect(self) -> Session:
+        with self._interrupt.raising():
+            connection = self._connector.replication(passthrough=self._plan.encoding is not None)
+        session = Session(connection, self._interrupt, encoding=self._plan.encoding or "utf-8")
+        session.on_notice(self._notice)
+        return session
+
+    def _create(self, session: Session) -> int:
+        plan = self._plan
+        if plan.fork is not None:
+            return slot_copy.copy(session, plan.fork.name, self._slot)
+        position = slots.create(
+            session,
+            self._connector,
+            self._slot,
+            self._server,
+            temporary=plan.temporary,
+            two_phase=plan.two_phase,
+            tell=self._reporter.tell,
+        )
+        if not plan.temporary:
+            self._reporter.tell(
+                f"slot {self._slot} was created. It retains WAL until it is dropped: pgtail slot drop {self._slot}"
+            )
+        return position
+
+    def _start(self, session: Session, lsn: int, *, flushed: int) -> None:
+        command = self._plan.options.start_replication(self._slot, lsn)
+        self._reporter.trace(command)
+        try:
+            session.start(command)
+        except Unreachable as error:
+            self._count_failure(error, caught_up=False)
+            raise
+        self._feedback = Feedback(
+            acknowledge=self._plan.ack == "commit",
+            flushed=flushed,
+            sender_timeout=self._server.sender_timeout,
+            now=time.monotonic(),
+        )
+
+    def _notice(self, severity: str, sqlstate: str, text: str) -> ServerError | None:
+        """Handle a notice of the server. A returned error ends the stream.
+
+        Since PostgreSQL 18, a publication that does not exist at the slot's position only causes a warning, and
+        nothing of it is sent.
+        """
+        missing = "skipped loading publication" in text or (severity, sqlstate) == ("WARNING", "55000")
+        if missing and not self._plan.allow_missing_publication:
+            return server_error(sqlstate, text)
+        self._reporter.tell(f"the server says: {severity}: {text}")
+        return None
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _close_session(self, session: Session, *, good: bool) -> None:
+        """Close the last session; in good order if it acknowledges positions of a permanent slot."""
+        self._feedback.delivered = self._consumer.delivered
+        clean = True
+        if self._plan.ack != "none" and not self._plan.temporary:
+            clean = self._acknowledge(session, last=good)
+        session.close()
+        if not clean:
+            self._report_confirmed()
+
+    def _acknowledge(self, session: Session, *, last: bool) -> bool:
+        """Send the last status, then CopyDone: a plain close during a backlog loses the status (measured)."""
+        status = self._feedback.status(last=last)
+        try:
+            if not session.send(status):
+                return False
+        except ServerError:
+            return False
+        self._reporter.trace(trace.sent(status))
+        return session.finish(DRAIN)
+
+    def _report_confirmed(self) -> None:
+        delivered = self._consumer.delivered
+        try:
+            with self._connector.without_asking().ordinary(connect_timeout=3) as connection:
+                slot = _when_free(connection, self._slot)
+        except ServerError:
+            self._reporter.tell("the server did not confirm the last acknowledgement")
+            return
+        confirmed = _confirmed(slot, 0)
+        if confirmed < delivered:
+            self._reporter.tell(
+                f"the slot's position is {lsn_text(confirmed)}, but everything up to {lsn_text(delivered)} was written:"
+                " what is between will be sent again"
+            )
+
+    def _lost_error(self, why: Unreachable | None) -> ServerError:
+        resume = lsn_text(self._consumer.delivered)
+        reason = "the output did not keep up" if why is None else why.reason
+        if self._plan.temporary:
+            return ServerError(
+                f"{reason}. The temporary slot ended with its session: changes committed after {resume} were not read.",
+                cure="A permanent slot (--slot NAME --create-slot) avoids this; --reconnect continues after the gap.",
+            )
+        return ServerError(
+            f"{reason}. Everything up to {resume} was written.", cure="Run it again to continue from there."
+        )
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def _report_full(self) -> None:
+        self._reporter.tell(
+            f"the output does not keep up: {size_text(self._queue.waiting)} are queued, everything up to"
+            f" {lsn_text(self._consumer.delivered)} is written; the replication connection is closed until the queue is"
+            " empty"
+        )
+
+    def _report_start(self, start: int) -> None:
+        plan, server, say = self._plan, self._server, self._reporter.detail
+        kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
+        say(f"PostgreSQL {server.version_text} at {server.address}, database {server.database}")
+        say(f"{kind} {self._slot}, acknowledging: {plan.ack}")
+        if plan.fork is not None:
+            say(f"it is a copy of {slot_copy.described(plan.fork)} and ends with pgtail; the original does not change")
+        say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
+        read = plan.slot or plan.fork
+        if read is not None and read.restart_lsn is not None:
+            size = max(0, start - read.restart_lsn)
+            say(f"the server reads {size_text(size)} of WAL before the first row, from {lsn_text(read.restart_lsn)} on")
+        say(f"publication {tables_in_words(plan.publications)}")
+        say(f"options: {plan.options.words()}")
+        if plan.slot is not None:
+            say("while pgtail runs, no other client can read the slot")
+
+
+def _when_free(connection: Connection, name: str) -> Slot | None:
+    """The slot after our walsender has released it, at most a second later."""
+    deadline = time.monotonic() + 1
+    while True:
+        slot = catalog.slot(connection, name)
+        if slot is None or slot.active_pid is None or time.monotonic() > deadline:
+            return slot
+        time.sleep(0.02)
+
+
+def _confirmed(slot: Slot | None, otherwise: int) -> int:
+    return otherwise if slot is None else slot.confirmed_flush_lsn or 0

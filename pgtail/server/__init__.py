@@ -1,1 +1,0 @@
-"""Floor 5, everything that opens a socket or runs a server; nothing below it knows that a network exists."""

@@ -1,0 +1,1 @@
+"""Segments to the changes, transactions and relations in them."""

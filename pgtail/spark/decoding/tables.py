@@ -1,0 +1,122 @@
+"""What one version of a table contributes to its rows in `changes`, and its row in `relations`."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+from pgtail._orjson import orjson
+from pgtail.changes.relations import Relation, unnamed
+from pgtail.pgoutput.cells import UNCHANGED, Binary, TupleData
+from pgtail.spark.decoding.batches import TableColumns
+from pgtail.values import Codec, Undecoded
+
+FINGERPRINT_LENGTH: Final = 16
+
+
+def fingerprint(relation: Relation) -> str:
+    """16 hexadecimal digits that tell versions of tables apart, the same wherever they are computed."""
+    columns = [[c.name, c.type_oid, c.typmod, c.type_name, c.key] for c in relation.columns]
+    described = orjson.dumps([relation.schema, relation.name, relation.identity, columns])
+    return hashlib.sha256(described).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def described(relation: Relation) -> dict[str, Any]:
+    """The row of `relations`, without the place where it was seen."""
+    return {
+        "relation": fingerprint(relation),
+        "relid": relation.oid,
+        "schema": relation.schema,
+        "table": relation.name,
+        "identity": relation.identity,
+        "columns": [
+            {"name": c.name, "type": c.type_name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key}
+            for c in relation.columns
+        ],
+    }
+
+
+class Table:
+    """One version of a table: its columns' names and codecs, and what its rows have in common."""
+
+    def __init__(self, relation: Relation, *, utf8: bool) -> None:
+        self.relation = relation
+        self._utf8 = utf8
+        self.names = [column.name for column in relation.columns]
+        self._codecs: list[Codec] = [column.codec for column in relation.columns]
+        if relation.seen:
+            names = (relation.schema, relation.name)
+            print_ = fingerprint(relation)
+            self.columns = TableColumns(*names, relation.identity, relation.key or None, print_, relation.oid)
+            self.without_identity = TableColumns(*names, None, None, print_, relation.oid)
+        else:
+            self.columns = self.without_identity = TableColumns(relid=relation.oid)
+
+    def plain(self, cells: TupleData) -> list[str | None] | None:
+        """The texts of a row that has a value in UTF-8 or NULL for each column; None where it takes the careful way."""
+        if not self._utf8 or len(cells) != len(self.names):
+            return None
+        try:
+            return [
+                cell.decode() if cell.__class__ is bytes else None if cell is None else _raise_undecoded()
+                for cell in cells
+            ]
+        except ValueError:
+            return None
+
+    def careful(
+        self, cells: TupleData, left_out: frozenset[int], unchanged: list[str], undecoded: list[str]
+    ) -> tuple[list[str], list[str | None]]:
+        """Names and texts of what was sent of any row, without the columns at the places in `left_out`.
+
+        Adds to `unchanged` and `undecoded` the names that belong there.
+        """
+        self._widen(len(cells))
+        names: list[str] = []
+        texts: list[str | None] = []
+        for index, cell in enumerate(cells):
+            name = self.names[index]
+            if index in left_out:
+                continue
+            if cell is UNCHANGED:
+                unchanged.append(name)
+                continue
+            names.append(name)
+            texts.append(None if cell is None else self._text(index, cell, undecoded))
+        return names, texts
+
+    def _text(self, index: int, cell: bytes, undecoded: list[str]) -> str:
+        codec = self._codecs[index]
+        try:
+            return codec.text_binary(cell) if isinstance(cell, Binary) else codec.text_text(cell)
+        except Undecoded as found:
+            if self.names[index] not in undecoded:
+                undecoded.append(self.names[index])
+            return found.text
+
+    def _widen(self, count: int) -> None:
+        """Name the columns that the Relation does not have ?n, up to `count` of them."""
+        for index in range(len(self.names), count):
+            self.names.append(unnamed(index))
+            self._codecs.append(self.relation.beyond)
+
+
+def _raise_undecoded() -> str:
+    raise ValueError
+
+
+class Tables:
+    """Every version of a table that was met, in a stream whose text is UTF-8 or not."""
+
+    NONE: Final = TableColumns()
+    """For rows of no table."""
+
+    def __init__(self, *, utf8: bool) -> None:
+        self._utf8 = utf8
+        self._found: dict[int, Table] = {}
+
+    def of(self, relation: Relation) -> Table:
+        table = self._found.get(relation.version)
+        if table is None or table.relation is not relation:
+            table = self._found[relation.version] = Table(relation, utf8=self._utf8)
+        return table

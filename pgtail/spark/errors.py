@@ -1,0 +1,39 @@
+"""What Spark raises -> the sentences of pgtail's errors."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from pgtail.errors import InputError, OptionError, OutputError
+
+_OURS = re.compile(r"^pgtail\.errors\.(\w+): (.+)$", re.MULTILINE)
+_KINDS = {"OptionError": OptionError, "OutputError": OutputError}
+_MISSING = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (\S.*?)\. ")
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
+
+
+@contextlib.contextmanager
+def translate_spark_errors() -> Iterator[None]:
+    """What pgtail raised within Spark is raised here again; other failures of Spark in one sentence."""
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except AnalysisException as error:
+        missing = _MISSING.search(str(error))
+        raise InputError(f"there is no {missing[1]}" if missing else _first_line(error)) from error
+    except PySparkException as error:
+        text = str(error)
+        ours = _OURS.search(text)
+        if ours is not None:
+            raise _KINDS.get(ours[1], InputError)(ours[2]) from None
+        trouble = _FULL.search(text)
+        if trouble is not None:
+            raise OutputError(f"Spark could not write: {trouble[0]}") from error
+        raise InputError(f"Spark failed: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

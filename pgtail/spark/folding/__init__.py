@@ -1,0 +1,1 @@
+"""The current rows of each table, and their history."""

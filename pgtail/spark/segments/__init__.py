@@ -1,0 +1,1 @@
+"""Which segments there are, and which part of each to read."""

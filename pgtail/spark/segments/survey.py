@@ -1,0 +1,182 @@
+"""One segment's bytes -> what is to be known of it before it is decoded: where it starts and ends, its tables.
+
+Looks at the first bytes of each message, and decodes those that describe tables and types alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+from pgtail.capture.format import PREDECESSOR, gap_in
+from pgtail.changes.relations import Relations
+from pgtail.errors import InputError
+from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
+from pgtail.pgoutput.kinds import Role, tags
+from pgtail.pgoutput.schema import Relation, Type
+from pgtail.spark.decoding.tables import described, fingerprint
+from pgtail.spark.segments.ranges import Part, Place
+from pgtail.spark.segments.reader import MARK, Head, SegmentFrames
+from pgtail.values import Types
+
+_TAG: Final = XLOG_HEADER_SIZE
+_LSN: Final = struct.Struct(">Q").unpack_from
+_TRANSACTIONAL: Final = 1
+_COUNTED: Final = tags(Role.ROW, Role.TRUNCATE)
+_BEGINS: Final = tags(Role.BEGIN)
+_ENDS: Final = tags(Role.END)
+_DESCRIBE: Final = tags(Role.DESCRIPTION)
+_OUTCOMES: Final = tags(Role.OUTCOME)
+_LOGICAL: Final = ord("M")
+
+_SERVER: Final = ("pgtail.system_identifier", "pgtail.database")
+_SAME: Final = (*_SERVER, "pgtail.timeline", "pgtail.two_phase", "pgtail.publications", "pgtail.options")
+_OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names", "streaming"])
+"""Options that do not change what the changes are."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found in a segment; `first` and `last` are None where it holds no change."""
+
+    first: Place | None = None
+    last: Place | None = None
+    stream: str = ""
+    """Where it comes from, in words: two segments with other words do not number their changes alike."""
+    server: str = ""
+    """The server's system identifier and the database; '' where the capture does not tell."""
+    predecessor: str = ""
+    """The name of the segment before it; where there is a gap between them, which one: nothing is called so."""
+    open: bool = False
+    """Whether it ends inside a transaction."""
+    relations: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of `relations`, each version of a table at the first place in this segment."""
+
+
+def survey(file: BinaryIO, name: str) -> Survey:
+    """Look through a closed segment. Raises InputError where it is not closed or damaged."""
+    frames, surveyor = SegmentFrames(file, name), Surveyor()
+    try:
+        surveyor.begin(frames.read_head())
+        for start, stop in frames:
+            surveyor.look(frames.buf, start, stop)
+    except InputError as error:
+        raise frames.located(error) from None
+    return surveyor.end()
+
+
+class Surveyor:
+    """Is shown the messages of one segment. Raises InputError where one is cut off or cannot be decoded."""
+
+    def __init__(self) -> None:
+        self._found = Survey()
+        self._known: set[str] = set()
+        self._position = self._ordinal = 0
+        self._told: Part | None = None
+
+    def begin(self, head: Head) -> None:
+        """The segment's head was read."""
+        self._head(head)
+        self._decoder = Decoder(encoding=head.encoding)
+        self._relations = Relations(Types(encoding=head.encoding))
+        self._transaction = head.transaction
+
+    def look(self, buf: bytes, start: int, stop: int) -> None:
+        """The next message lies there, or the MARK."""
+        if start == MARK:
+            self._go_on()
+        elif stop > start + _TAG and buf[start] == XLOG_DATA:
+            self._look(buf, start, stop)
+
+    def skip(self, position: int | None, ordinal: int) -> None:
+        """Messages were not shown that describe nothing; now it is inside of this transaction, or of none (None)."""
+        self._found.open = position is not None
+        if position is not None:
+            self._position, self._ordinal = position, ordinal
+
+    def rows(self, first: Place, last: Place) -> None:
+        """Changes that may not have been shown stand from here to there, behind those that were told of before."""
+        self._told = Part(first if self._told is None else self._told.first, last)
+
+    def end(self) -> Survey:
+        """What was found, when all was shown or told of."""
+        if self._told is not None:
+            self._found.first, self._found.last = self._told
+        self._place_repeated()
+        return self._found
+
+    def _place_repeated(self) -> None:
+        """Tables that are only repeated here were seen in an earlier segment: at the latest where this one starts."""
+        found, first = self._found, self._found.first
+        seen = [row for row in found.relations if row["position"]]
+        repeated = [row for row in found.relations if not row["position"]]
+        if first is not None:
+            seen += [row | first._asdict() for row in repeated]
+        found.relations = seen
+
+    def _head(self, head: Head) -> None:
+        found, parameters = self._found, head.parameters
+        found.server = " ".join(parameters.get(name, "") for name in _SERVER).strip()
+        found.predecessor = parameters.get(PREDECESSOR, "")
+        if found.predecessor:
+            found.predecessor = gap_in(parameters) or found.predecessor
+        found.stream = "; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME)
+
+    def _go_on(self) -> None:
+        if self._transaction is not None:
+            self._ordinal = self._transaction[2]
+            self._found.open = True
+
+    def _look(self, buf: bytes, start: int, stop: int) -> None:
+        at = start + _TAG
+        tag = buf[at]
+        if tag in _COUNTED:
+            self._ordinal += 1
+            self._at(self._position, self._ordinal)
+        elif tag in _BEGINS:
+            self._position, self._ordinal = _lsn(buf, at + 1, stop), 0
+            self._found.open = True
+        elif tag in _ENDS:
+            self._found.open = False
+        elif tag in _DESCRIBE:
+            self._describe(buf, start, stop)
+        elif tag == _LOGICAL:
+            if buf[at + 1 : at + 2] == bytes([_TRANSACTIONAL]):
+                self._ordinal += 1
+                self._at(self._position, self._ordinal)
+            else:
+                self._at(_lsn(buf, at + 2, stop), 0)
+        elif tag in _OUTCOMES:
+            self._at(_lsn(buf, at + 10, stop), 0)
+
+    def _at(self, position: int, ordinal: int) -> None:
+        """A change stands here."""
+        self._found.last = Place(position, ordinal)
+        if self._found.first is None:
+            self._found.first = self._found.last
+
+    def _describe(self, buf: bytes, start: int, stop: int) -> None:
+        message = self._decoder.frame(buf, start, stop)[0]
+        if isinstance(message, Type):
+            self._relations.see_type(message)
+        elif isinstance(message, Relation):
+            relation = self._relations.see(message)[1]
+            print_ = fingerprint(relation)
+            if print_ not in self._known:
+                self._known.add(print_)
+                place = {"position": self._position, "ordinal": self._ordinal + 1}
+                self._found.relations.append(described(relation) | place)
+
+
+def _lsn(buf: bytes, at: int, stop: int) -> int:
+    if at + 8 > stop:
+        raise InputError("a message is cut off")
+    lsn: int = _LSN(buf, at)[0]
+    return lsn
+
+
+def _comparable(text: str) -> str:
+    """Options without those that make no difference."""
+    words = [word.strip() for word in text.split(",")]
+    return ", ".join(word for word in words if word.split(" ")[0].strip("\"'") not in _OF_NO_MATTER)

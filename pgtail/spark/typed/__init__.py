@@ -1,0 +1,1 @@
+"""PostgreSQL's text to typed Arrow columns."""

@@ -1,0 +1,275 @@
+"""Count the events of one stream, in bounded memory.
+
+The compiled code counts runs of ordinary rows from their bytes, as _row() does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pgtail.changes.events import (
+    Ended,
+    Event,
+    LogicalMessage,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
+from pgtail.changes.redaction import Redaction
+from pgtail.changes.relations import Relation, differences
+from pgtail.native import Parts
+from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
+from pgtail.stats.hot_keys import HotKeys
+from pgtail.stats.rate import Rate
+from pgtail.stats.transactions import Transactions
+
+_MAX_SCHEMA_CHANGES: Final = 100
+_ROW_HEAD: Final = 5
+"""Bytes of a row message before its first tuple: the kind and the table."""
+
+
+@dataclass(slots=True)
+class TableCount:
+    """The counts of one table.
+
+    `bytes` is the size of its row messages (manual: logical replication message formats) without frames and without
+    the xid of streamed ones. `compared` counts updates whose whole old row was sent, `same` those of them that changed
+    nothing, `moved` updates of the key, `unsent` updates with an unsent TOASTed value; `unsent_columns` counts the
+    latter by column.
+    """
+
+    relation: Relation
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    bytes: int = 0
+    compared: int = 0
+    same: int = 0
+    moved: int = 0
+    unsent: int = 0
+    unsent_columns: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        """Inserts, updates and deletes."""
+        return self.inserts + self.updates + self.deletes
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key whose row was updated or deleted `count` to `count` + HotKeys.error times.
+
+    `cells` has the key's columns at `places`, and NULL in all others.
+    """
+
+    relation: Relation
+    cells: TupleData
+    places: Sequence[int]
+    count: int
+
+
+class Statistics:
+    """The counts of one stream; an Output for the pipeline.
+
+    Counts unmasked values: masked ones would all compare equal. `redaction` masks the hot keys, the only values that
+    are reported.
+    """
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self._redaction = redaction
+        self.tables: dict[tuple[int, str], TableCount] = {}
+        self.transactions = Transactions()
+        self.rate = Rate()
+        self.hot_keys = HotKeys()
+        self.messages = self.message_bytes = 0
+        self.schema_changes: list[tuple[Relation, list[str]]] = []
+        self.more_schema_changes = 0
+        self._by_version: dict[int, tuple[TableCount, Sequence[int]]] = {}
+        self._versions: dict[int, Relation] = {}
+        self._transaction = Transaction(None)
+        self.now_rows = self.now_bytes = 0
+        """The counts of the open transaction; so are the next two."""
+        self.first_lsn: int | None = None
+        self.anything = False
+        self._count: dict[type, Callable[[Any], None]] = {
+            RowChange: self._row,
+            TableTruncate: self._truncate,
+            LogicalMessage: self._message,
+            Started: self._started,
+            Ended: self._ended,
+            SchemaChange: self._schema,
+        }
+
+    def event(self, event: Event) -> None:
+        count = self._count.get(type(event))
+        if count is not None:
+            count(event)
+
+    def finish(self) -> None:
+        """Does nothing: events are counted at once."""
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all tables."""
+        return sum([table.bytes for table in self.tables.values()])
+
+    def by_bytes(self) -> list[TableCount]:
+        """The tables by bytes, in descending order."""
+        return sorted(self.tables.values(), key=lambda one: (-one.bytes, -one.rows, one.relation.qualified))
+
+    def hottest(self, limit: int) -> list[HotKey]:
+        """The keys whose rows were updated or deleted most often, at most `limit`."""
+        found = []
+        for (version, cells), count in self.hot_keys.top(limit):
+            relation, places = self._versions[version], self._by_version[version][1]
+            row: list[Cell] = [None] * len(relation.columns)
+            for place, cell in zip(places, cells, strict=True):
+                row[place] = cell
+            found.append(HotKey(*self._redacted(relation, tuple(row)), places, count))
+        return found
+
+    def _redacted(self, relation: Relation, row: TupleData) -> tuple[Relation, TupleData]:
+        """A table and its row, masked where the redaction says so."""
+        change = RowChange("delete", Transaction(None), None, None, relation, "K", row, None)
+        shown = change if self._redaction is None else self._redaction.event(change)
+        assert isinstance(shown, RowChange)
+        assert shown.old is not None
+        return shown.relation, shown.old
+
+    # -- for the compiled code, which counts rows without events --------------------------------------------------
+
+    def begin(self) -> None:
+        """Reset the counts of the open transaction."""
+        self.now_rows = self.now_bytes = 0
+        self.first_lsn = None
+        self.anything = False
+
+    def parts_of(self, transaction: Transaction) -> Parts:
+        """Make this the open transaction. Returns no parts of lines, as Json.parts_of() does: nothing is written."""
+        self._transaction = transaction
+        return b"", b"", b""
+
+    def committed(self, xid: int | None, lsn: int, time: int) -> None:
+        """Count the commit at `lsn` and `time` of transaction `xid`, or of the open one (None)."""
+        self._end(self._transaction if xid is None else Transaction(xid, commit_lsn=lsn, commit_ts=time))
+
+    def known(self, relation: Relation) -> tuple[TableCount, Sequence[int]]:
+        """The counts of a table, and the indexes of its key's columns."""
+        known = self._by_version.get(relation.version)
+        if known is None:
+            table = self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation))
+            table.relation = relation
+            key = set(relation.key)
+            places = [index for index, column in enumerate(relation.columns) if column.name in key]
+            known = self._by_version[relation.version] = table, places
+            self._versions[relation.version] = relation
+        return known
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        self.begin()
+
+    def _ended(self, event: Ended) -> None:
+        if event.complete:
+            self._end(event.transaction)
+        else:
+            self.transactions.incomplete += 1
+
+    def _end(self, transaction: Transaction) -> None:
+        if not self.anything:
+            self.transactions.empty += 1
+            return
+        self.transactions.add(transaction, self.now_rows, self.now_bytes, self.first_lsn)
+        if transaction.time is not None and self.now_rows:
+            self.rate.add(transaction.time, self.now_rows, self.now_bytes)
+
+    def _row(self, change: RowChange) -> None:
+        known = self._by_version.get(change.relation.version)
+        table, key = self.known(change.relation) if known is None else known
+        new, old = change.new, change.old
+        size = _ROW_HEAD
+        if new is not None:
+            size += _tuple_size(new)
+        if old is not None:
+            size += _tuple_size(old)
+        if new is None:
+            table.deletes += 1
+        elif change.op == "update":
+            table.updates += 1
+            self._update(table, change, new)
+        else:
+            table.inserts += 1
+        if key and change.op != "insert":
+            self._touch(change.relation.version, key, old if change.old_kind == "K" else new)
+        table.bytes += size
+        self.now_bytes += size
+        self.now_rows += 1
+        self.anything = True
+        if self.first_lsn is None:
+            self.first_lsn = change.lsn
+
+    def _update(self, table: TableCount, change: RowChange, new: TupleData) -> None:
+        old = change.old
+        if change.old_kind == "O" and old is not None:
+            table.compared += 1
+            table.same += _same(old, new)
+        elif old is not None:
+            table.moved += not _same_key(old, new)
+        if UNCHANGED in new:
+            table.unsent += 1
+            for index, cell in enumerate(new):
+                if cell is UNCHANGED:
+                    table.unsent_columns[change.relation.column_name(index)] += 1
+
+    def _touch(self, version: int, key: Sequence[int], cells: TupleData | None) -> None:
+        """Count a change of the row with this key, unless the row does not fit its table."""
+        if cells is not None and len(cells) == len(self._versions[version].columns):
+            self.hot_keys.add((version, tuple([cells[index] for index in key])))
+
+    def _truncate(self, change: TableTruncate) -> None:
+        self.known(change.relation)[0].truncates += 1
+        self.anything = True
+
+    def _message(self, message: LogicalMessage) -> None:
+        self.messages += 1
+        self.message_bytes += len(message.content)
+        self.anything = self.anything or message.transaction is not None
+
+    def _schema(self, event: SchemaChange) -> None:
+        if self._redaction is not None:
+            self._redaction.learn(event.before, event.now)
+        found = [] if event.before is None else differences(event.before, event.now)
+        if not found:
+            return
+        if len(self.schema_changes) < _MAX_SCHEMA_CHANGES:
+            self.schema_changes.append((event.now, found))
+        else:
+            self.more_schema_changes += 1
+
+
+def _tuple_size(cells: TupleData) -> int:
+    """The bytes of a TupleData and the kind before it."""
+    size = 3 + len(cells)
+    for cell in cells:
+        if cell is not None and cell is not UNCHANGED:
+            size += 4 + len(cell)
+    return size
+
+
+def _same_key(old: TupleData, new: TupleData) -> bool:
+    """Whether an update kept the key: a TOASTed key is sent even if it did not change. Other columns are NULL."""
+    return all(now is UNCHANGED or before is None or now == before for before, now in zip(old, new, strict=False))
+
+
+def _same(old: TupleData, new: TupleData) -> bool:
+    """Whether an update changed nothing: an unsent value is the old one."""
+    return old == new or (
+        len(old) == len(new) and all(now is UNCHANGED or now == before for now, before in zip(new, old, strict=True))
+    )

@@ -1,0 +1,65 @@
+"""Find the most frequent keys in bounded memory, with a known error.
+
+A Misra-Gries summary (Misra and Gries, Finding repeated elements, 1982) that reduces its counts in batches, as in
+Agarwal et al., Mergeable summaries, 2012: every count is too low by at most `error`, and exact while `error` is 0.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, TypeAlias
+
+from pgtail.pgoutput.cells import TupleData
+
+MAX_KEYS: Final = 32_768
+"""Keys counted at a time."""
+MAX_BYTES: Final = 16 << 20
+"""Their total size in bytes."""
+
+Key: TypeAlias = tuple[int, TupleData]
+"""(Relation.version, the cells of the key's columns in their order)."""
+
+
+class HotKeys:
+    """Counts keys. `total` is the number of calls of add(), `error` how much too low a count may be."""
+
+    def __init__(self, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_keys = max_keys
+        self._max_bytes = max_bytes
+        self._counts: dict[Key, int] = {}
+        self._size = 0
+        self.total = 0
+        self.error = 0
+
+    def add(self, key: Key) -> None:
+        """Count a key once more."""
+        counts = self._counts
+        self.total += 1
+        known = counts.get(key)
+        if known is not None:
+            counts[key] = known + 1
+            return
+        counts[key] = 1
+        self._size += _size(key)
+        if len(counts) > self._max_keys or self._size > self._max_bytes:
+            self._reduce_counts()
+
+    def _reduce_counts(self) -> None:
+        """Lower all counts by their median, which leaves at most half of the keys."""
+        cut = sorted(self._counts.values())[len(self._counts) // 2]
+        self._counts = {key: count - cut for key, count in self._counts.items() if count > cut}
+        self._size = sum(map(_size, self._counts))
+        self.error += cut
+
+    def top(self, limit: int, least: int = 2) -> list[tuple[Key, int]]:
+        """The `limit` keys with the highest counts, as (key, count), without those below `least`.
+
+        Each was counted `count` to `count + error` times.
+        """
+        found = heapq.nlargest(limit, self._counts.items(), key=lambda item: item[1])
+        return [(key, count) for key, count in found if count >= least]
+
+
+def _size(key: Key) -> int:
+    """The bytes of the key's cells."""
+    return sum([len(cell) for cell in key[1] if isinstance(cell, bytes)])

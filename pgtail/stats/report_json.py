@@ -1,0 +1,136 @@
+"""The report of `pgtail stats` as one JSON object (man page pgtail-stats(1))."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pgtail._orjson import orjson
+from pgtail.changes.relations import Relation
+from pgtail.outputs.ndjson import RelationJson, RowParts
+from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.stats.collect import HotKey, Statistics, TableCount
+from pgtail.stats.histogram import Histogram
+from pgtail.stats.transactions import Largest, TransactionSize
+from pgtail.terminal.escape import escape_json
+
+MAX_KEYS: Final = 20
+"""Hot keys in the report."""
+MAX_STEPS: Final = 120
+"""Steps of the rate in the report."""
+
+
+def stats_json(stats: Statistics) -> bytes:
+    """The report as one line of JSON."""
+    return escape_json(orjson.dumps(_object(stats)).decode()).encode() + b"\n"
+
+
+def _object(stats: Statistics) -> dict[str, Any]:
+    keys = stats.hot_keys
+    total = stats.bytes
+    return {
+        "transactions": _transactions(stats),
+        "tables": [_table(table, total) for table in stats.by_bytes()],
+        "messages": {"count": stats.messages, "bytes": stats.message_bytes},
+        "rate": _rate(stats),
+        "hot_keys": {
+            "counted": keys.total,
+            "error": keys.error,
+            "keys": [_key(key) for key in stats.hottest(MAX_KEYS)],
+        },
+        "schema_changes": [{**_name(relation), "differences": found} for relation, found in stats.schema_changes],
+        "more_schema_changes": stats.more_schema_changes,
+    }
+
+
+def _name(relation: Relation) -> dict[str, Any]:
+    return {"schema": relation.schema, "table": relation.name} if relation.seen else {"relid": relation.oid}
+
+
+def _table(table: TableCount, total: int) -> dict[str, Any]:
+    return {
+        **_name(table.relation),
+        "identity": table.relation.identity or None,
+        "inserts": table.inserts,
+        "updates": table.updates,
+        "deletes": table.deletes,
+        "truncates": table.truncates,
+        "bytes": table.bytes,
+        "share": round(table.bytes / total, 6) if total else 0.0,
+        "key_updates": table.moved,
+        "updates_compared": table.compared,
+        "updates_without_change": table.same,
+        "updates_with_unsent_toast": table.unsent,
+        "unsent_toast": dict(table.unsent_columns),
+    }
+
+
+def _transactions(stats: Statistics) -> dict[str, Any]:
+    found = stats.transactions
+    return {
+        "count": found.count,
+        "empty": found.empty,
+        "incomplete": found.incomplete,
+        "first": None if found.first is None else _place(found.first.lsn, found.first.time),
+        "last": None if found.last is None else _place(found.last.lsn, found.last.time),
+        "rows": _histogram(found.rows),
+        "bytes": _histogram(found.bytes),
+        "most_bytes": _largest(found.by_bytes),
+        "most_rows": _largest(found.by_rows),
+        "longest": _largest(found.by_time),
+    }
+
+
+def _place(lsn: int | None, time: int | None) -> dict[str, Any]:
+    return {"lsn": None if lsn is None else lsn_text(lsn), "ts": None if time is None else time_text(time)}
+
+
+def _histogram(histogram: Histogram) -> dict[str, int]:
+    return {
+        "total": histogram.total,
+        "p50": histogram.percentile(50),
+        "p95": histogram.percentile(95),
+        "p99": histogram.percentile(99),
+        "max": histogram.maximum,
+    }
+
+
+def _largest(largest: Largest) -> list[dict[str, Any]]:
+    return [_size(size) for size in largest.sizes()]
+
+
+def _size(size: TransactionSize) -> dict[str, Any]:
+    transaction = size.transaction
+    return {
+        "xid": transaction.xid,
+        **({} if transaction.gid is None else {"gid": transaction.gid}),
+        **_place(transaction.lsn, transaction.time),
+        "rows": size.rows,
+        "bytes": size.bytes,
+        "seconds_at_least": _seconds(size.at_least),
+        "seconds_at_most": _seconds(size.at_most),
+    }
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1_000_000
+
+
+def _rate(stats: Statistics) -> dict[str, Any] | None:
+    series = stats.rate.series(MAX_STEPS)
+    if series is None:
+        return None
+    return {
+        "from": time_text(series.start),
+        "step_seconds": series.width / 1_000_000,
+        "rows": series.rows,
+        "bytes": series.bytes,
+    }
+
+
+def _key(key: HotKey) -> dict[str, Any]:
+    table, row = RelationJson(key.relation), RowParts()
+    skip = set(range(len(key.cells))) - set(key.places)
+    parts = row.parts(table, key.cells, skip)
+    whole = b"".join([part if isinstance(part, bytes) else b"".join(part) for part in parts])
+    undecoded = {"undecoded": row.undecoded} if row.undecoded else {}
+    return {**_name(key.relation), "key": orjson.Fragment(whole), **undecoded, "changes": key.count}

@@ -1,0 +1,346 @@
+"""The report of `pgtail stats` as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from pgtail.changes.events import RowChange, Transaction
+from pgtail.humanize import counted, grouped, size_text, span_text
+from pgtail.outputs.table.rows import RowFormatter
+from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.stats.collect import HotKey, Statistics, TableCount
+from pgtail.stats.histogram import Histogram
+from pgtail.stats.transactions import LARGEST_KEPT, TransactionSize
+from pgtail.terminal.escape import quoted
+from pgtail.terminal.layout import GAP, SPACE, Item, bar, fit_end, item_width, padding, plot, sentence, width_of, wrap
+from pgtail.terminal.style import Fragment, Painter, Palette
+from pgtail.terminal.values import ValueStyle, name
+
+MAX_TABLES: Final = 30
+"""The largest tables are shown, by bytes."""
+_MAX_KEYS: Final = 10
+_MAX_COLUMNS: Final = 3
+_MAX_LONGEST: Final = 3
+_MIN_WIDTH: Final = 40
+"""The minimum width in cells: lines are not made narrower than this."""
+_COLUMNS_WIDTH: Final = 80
+"""In narrower terminals (in cells) the other columns go below the first if they do not fit beside it."""
+_DATED_WIDTH: Final = 90
+"""Terminals from this width (in cells) on have room for dates."""
+_MARGIN: Final = 2
+_BAR: Final = 20
+_PLOT_HEIGHT: Final = 4
+_MAX_STEPS: Final = 100
+_MIN_NAME_WIDTH: Final = 12
+_SHORT_TIME: Final = 1000
+"""Durations below this (in microseconds) are not shown more exactly."""
+_FINE_STEP: Final = 1_000_000
+"""Below this width of a column (in microseconds) times are shown in milliseconds."""
+
+Line = list[Fragment]
+
+
+def stats_table(stats: Statistics, palette: Palette, *, width: int) -> bytes:
+    """The whole report, with lines of at most `width` cells (at least 40)."""
+    painter = Painter(palette)
+    view = _View(stats, max(width, _MIN_WIDTH))
+    return "".join([f"{painter.line(line)}\n" for line in view.lines()]).encode()
+
+
+class _View:
+    """The report: sections with an empty line between them."""
+
+    def __init__(self, stats: Statistics, width: int) -> None:
+        self._stats = stats
+        self._width = width
+        self._inner = width - _MARGIN
+
+    def lines(self) -> Iterator[Line]:
+        """All lines of the report."""
+        yield from self._head()
+        for section in (
+            self._tables(),
+            self._percentiles(),
+            self._largest(),
+            self._rate(),
+            self._updates(),
+            self._keys(),
+            self._schema(),
+        ):
+            lines = list(section)
+            if lines:
+                yield []
+                yield from lines
+
+    # -- sections ----------------------------------------------------------------------------------------------
+
+    def _head(self) -> Iterator[Line]:
+        stats, found = self._stats, self._stats.transactions
+        items: list[Item] = [((counted(found.count, "transaction"), "xid"),)]
+        items.append(((counted(sum([table.rows for table in stats.tables.values()]), "row"), "xid"),))
+        items.append(((size_text(stats.bytes), "xid"),))
+        if stats.messages:
+            items.append(((f"{counted(stats.messages, 'message')}, {size_text(stats.message_bytes)}", "message"),))
+        if found.empty:
+            items.append(((f"{counted(found.empty, 'transaction')} without changes", "dim"),))
+        if found.incomplete:
+            items.append(((f"{counted(found.incomplete, 'transaction')} incomplete", "bad"),))
+        lines = wrap(items, self._inner)
+        yield [("● ", "dot"), *next(lines)]
+        yield from self._indented(lines)
+        if found.first is not None and found.last is not None:
+            yield from self._indented(wrap(_span_of(found.first, found.last, self._inner), self._inner))
+
+    def _tables(self) -> Iterator[Line]:
+        tables, total = self._stats.by_bytes(), self._stats.bytes
+        if not tables:
+            return
+        shown = tables[:MAX_TABLES]
+        truncates = any(table.truncates for table in tables)
+        heads: list[Fragment] = [("table", "dim"), ("inserts", "insert"), ("updates", "update"), ("deletes", "delete")]
+        heads += [("truncates", "truncate")] if truncates else []
+        heads += [("bytes", "dim"), ("share", "dim")]
+        rows = [_table_row(table, total, truncates=truncates) for table in shown]
+        yield from self._columns(heads, rows, [table.bytes / total for table in shown] if total else ())
+        rest = tables[MAX_TABLES:]
+        if rest:
+            rows_of_rest = sum([table.rows for table in rest])
+            text = f"and {counted(len(rest), 'table')} more: {counted(rows_of_rest, 'row')}"
+            yield from self._words(f"{text}, {size_text(sum([table.bytes for table in rest]))}")
+
+    def _percentiles(self) -> Iterator[Line]:
+        found = self._stats.transactions
+        if found.count < 2:
+            return
+        heads: list[Fragment] = [(text, "dim") for text in ("a transaction has", "half", "95 %", "99 %", "the largest")]
+        yield from self._columns(
+            heads,
+            [
+                _percentile_row("rows up to", found.rows, grouped),
+                _percentile_row("bytes up to", found.bytes, size_text),
+            ],
+        )
+
+    def _largest(self) -> Iterator[Line]:
+        found = self._stats.transactions
+        if not found.count:
+            return
+        sizes = found.by_bytes.sizes()
+        title = f"{LARGEST_KEPT} largest transactions" if found.count > LARGEST_KEPT else "largest transactions first"
+        yield from self._sizes(title, sizes)
+        longest = found.by_time.sizes()[:_MAX_LONGEST]
+        if longest and found.count > LARGEST_KEPT:
+            yield []
+            yield from self._sizes("longest transactions", longest)
+        if any(size.at_most is not None for size in sizes):
+            yield from self._words("took: from the first change to the commit, estimated from other commits")
+
+    def _rate(self) -> Iterator[Line]:
+        series = self._stats.rate.series(min(self._inner, _MAX_STEPS))
+        if series is None or len(series.rows) < 2:
+            return
+        highest = max(series.rows)
+        title = f"rows by time of commit; a column is {_step(series.width)}, the highest {counted(highest, 'row')}"
+        yield from self._indented(wrap([sentence(title, "dim", self._inner)], self._inner))
+        for line in plot(series.rows, _PLOT_HEIGHT):
+            yield [padding(_MARGIN), (line, "lsn")]
+        stop = series.start + len(series.rows) * series.width
+        start, end = (_time(time, digits=3 if series.width < _FINE_STEP else 0) for time in (series.start, stop))
+        gap = len(series.rows) - len(start) - len(end)
+        shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
+        yield from self._indented(wrap([sentence(shown, "dim", self._inner)], self._inner))
+
+    def _updates(self) -> Iterator[Line]:
+        tables = [table for table in self._stats.by_bytes() if table.updates][:MAX_TABLES]
+        if not tables:
+            return
+        heads: list[Fragment] = [
+            *(("updates of", "dim"), ("all", "update"), ("of the key", "dim"), ("changed nothing", "dim")),
+            ("TOAST not sent", "dim"),
+        ]
+        yield from self._columns(heads, [_update_row(table) for table in tables])
+        if any(not table.compared for table in tables):
+            yield from self._words("?: unknown, because only REPLICA IDENTITY FULL sends the old row")
+
+    def _keys(self) -> Iterator[Line]:
+        stats, keys = self._stats, self._stats.hot_keys
+        found = stats.hottest(_MAX_KEYS)
+        if not found:
+            return
+        heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
+        rows = RowFormatter(ValueStyle(self._width // 3), fill_unchanged=False)
+        yield from self._columns(
+            heads, [[_key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found]
+        )
+        if keys.error:
+            yield from self._words(f"too many keys to count exactly: each count may be {grouped(keys.error)} too low")
+        if any(table.relation.identity == "full" and table.rows > table.inserts for table in stats.tables.values()):
+            yield from self._words("without tables of REPLICA IDENTITY FULL: the server does not send their key")
+
+    def _schema(self) -> Iterator[Line]:
+        changes = self._stats.schema_changes
+        for number, (relation, found) in enumerate(changes):
+            if not number:
+                yield [padding(_MARGIN), ("schema changes", "dim")]
+            items: list[Item] = [((name(relation.qualified), "table"),), *[((name(text), "plain"),) for text in found]]
+            yield from self._indented(wrap(items, self._inner))
+        if self._stats.more_schema_changes:
+            yield from self._words(f"and {grouped(self._stats.more_schema_changes)} more")
+
+    # -- layout ------------------------------------------------------------------------------------------------
+
+    def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[Line]:
+        heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim"), ("took", "dim")]
+        rows: list[list[Item]] = []
+        widest = max([len(_xid(size)) for size in sizes])
+        for size in sizes:
+            amounts: list[Item] = [((grouped(size.rows), "plain"),), ((size_text(size.bytes), "plain"),)]
+            rows.append([_who(size, widest, dated=self._width >= _DATED_WIDTH), *amounts, ((_took(size), "plain"),)])
+        yield from self._columns(heads, rows)
+
+    def _columns(
+        self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]], shares: Sequence[float] = ()
+    ) -> Iterator[Line]:
+        """A table: the first column is left-aligned and cut if there is no room, the others are right-aligned.
+
+        `shares` (0 to 1) are drawn as bars after the rows if there is room.
+        """
+        table = [[(head,) for head in heads], *rows]
+        widths = [max([item_width(row[column]) for row in table]) for column in range(len(heads))]
+        others = sum(widths[1:]) + GAP * (len(heads) - 1)
+        if self._width < _COLUMNS_WIDTH and widths[0] + others > self._inner:
+            yield from self._stacked(heads, rows)
+            return
+        widths[0] = min(widths[0], max(self._inner - others, _MIN_NAME_WIDTH))
+        room = min(self._inner - widths[0] - others - GAP, _BAR)
+        bars = ["", *[bar(share, room) for share in shares]] if shares and room > 0 else [""] * len(table)
+        for row, drawn in zip(table, bars, strict=True):
+            first = _cut(row[0], widths[0])
+            line: Line = [padding(_MARGIN), *first, padding(widths[0] - item_width(first))]
+            for item, width in zip(row[1:], widths[1:], strict=True):
+                line += [padding(GAP + width - item_width(item)), *item]
+            yield [*line, padding(GAP), (drawn, "lsn")] if drawn else line
+
+    def _stacked(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[Line]:
+        """The same for narrow terminals: the values of the other columns go below the first, with their names."""
+        yield from self._words(*heads[0])
+        for first, *others in rows:
+            yield from self._indented(wrap([first], self._inner))
+            named = [(head, SPACE, *item) for head, item in zip(heads[1:], others, strict=True)]
+            for line in wrap(named, self._inner - _MARGIN):
+                yield [padding(2 * _MARGIN), *line]
+
+    def _words(self, text: str, style: str = "note") -> Iterator[Line]:
+        yield from self._indented(wrap([sentence(text, style, self._inner)], self._inner))
+
+    def _indented(self, lines: Iterable[Line]) -> Iterator[Line]:
+        for line in lines:
+            yield [padding(_MARGIN), *line]
+
+
+def _cut(item: Item, width: int) -> Item:
+    """The item cut to `width` cells, with an ellipsis if it was cut."""
+    if item_width(item) <= width:
+        return item
+    found: list[Fragment] = []
+    left = width - 1
+    for text, style in item:
+        end = fit_end(text, 0, left)
+        found.append((text[:end], style))
+        left -= width_of(text[:end])
+        if end < len(text):
+            break
+    return (*found, ("…", "dim"))
+
+
+def _table_row(table: TableCount, total: int, *, truncates: bool) -> list[Item]:
+    counts = [table.inserts, table.updates, table.deletes, *([table.truncates] if truncates else [])]
+    share = f"{100 * table.bytes / total:.1f} %" if total else ""
+    return [
+        ((name(table.relation.qualified), "table"),),
+        *[((grouped(count), "plain" if count else "dim"),) for count in counts],
+        ((size_text(table.bytes), "plain"),),
+        ((share, "plain"),),
+    ]
+
+
+def _percentile_row(title: str, histogram: Histogram, text: Callable[[int], str]) -> list[Item]:
+    numbers = [histogram.percentile(50), histogram.percentile(95), histogram.percentile(99), histogram.maximum]
+    return [((title, "plain"),), *[((text(number), "plain"),) for number in numbers]]
+
+
+def _update_row(table: TableCount) -> list[Item]:
+    same = f"{grouped(table.same)} of {grouped(table.compared)}" if table.compared else "?"
+    return [
+        ((name(table.relation.qualified), "table"),),
+        ((grouped(table.updates), "plain"),),
+        ((grouped(table.moved), "plain" if table.moved else "dim"),),
+        ((same, "plain" if table.same else "dim"),),
+        _unsent(table),
+    ]
+
+
+def _unsent(table: TableCount) -> Item:
+    """The number of updates with an unsent TOASTed value, and the columns."""
+    if not table.unsent:
+        return (("0", "dim"),)
+    columns = [name(column) for column, _ in table.unsent_columns.most_common(_MAX_COLUMNS)]
+    more = "" if len(table.unsent_columns) <= _MAX_COLUMNS else ", …"
+    return (f"{grouped(table.unsent)} ", "plain"), (f"({', '.join(columns)}{more})", "dim")
+
+
+def _xid(size: TransactionSize) -> str:
+    return f"xid {'unknown' if size.transaction.xid is None else size.transaction.xid}"
+
+
+def _who(size: TransactionSize, widest: int, *, dated: bool) -> Item:
+    transaction = size.transaction
+    found: list[Fragment] = [(_xid(size).ljust(widest), "xid")]
+    if transaction.lsn is not None:
+        found.append((f"  {lsn_text(transaction.lsn)}", "lsn"))
+    if transaction.time is not None:
+        when = _time(transaction.time)
+        found.append((f"  {when if dated else when.partition(' ')[2]}", "plain"))
+    if transaction.gid is not None:
+        found.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
+    return tuple(found)
+
+
+def _took(size: TransactionSize) -> str:
+    """The bounds of a duration, the lower one rounded down and the upper one up."""
+    upper = None if size.at_most is None else span_text(size.at_most + 999)
+    if size.at_least is None or size.at_least < _SHORT_TIME:
+        return "?" if upper is None else f"< {upper}"
+    lower = span_text(size.at_least)
+    return f"> {lower}" if upper is None else f"{lower} to {upper}"
+
+
+def _key_item(rows: RowFormatter, key: HotKey) -> Item:
+    change = RowChange("delete", Transaction(None), None, None, key.relation, "K", key.cells, None)
+    row = rows.change(change)
+    return *row.table, (" ", "plain"), *row.key
+
+
+def _times(key: HotKey, error: int) -> str:
+    return f"{grouped(key.count)} to {grouped(key.count + error)}" if error else grouped(key.count)
+
+
+def _span_of(first: Transaction, last: Transaction, width: int) -> list[Item]:
+    items: list[Item] = []
+    if first.time is not None and last.time is not None:
+        span = span_text(abs(last.time - first.time))
+        items.append(sentence(f"{_time(first.time)} to {_time(last.time)}, {span}", "plain", width))
+    if first.lsn is not None and last.lsn is not None:
+        items.append(((f"{lsn_text(first.lsn)} to {lsn_text(last.lsn)}", "lsn"),))
+    return items
+
+
+def _time(time: int, *, digits: int = 0) -> str:
+    """A time with `digits` digits of the second's fraction."""
+    whole, _, rest = time_text(time).replace("T", " ").partition(".")
+    return whole + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
+
+
+def _step(micros: int) -> str:
+    return f"{micros / 1_000_000:g} s" if micros < 60_000_000 else span_text(micros)

@@ -1,0 +1,1 @@
+"""Text for terminals: escaping, colours, layout and how values are shown."""

@@ -1,0 +1,75 @@
+"""Escape text from a server or a file before it is shown.
+
+Control characters, characters that reorder a line and invisible characters are written as escapes. All others are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Unicode's general categories Cc, Cf, Cs, Zl and Zp, and the other characters with Default_Ignorable_Code_Point
+# (DerivedCoreProperties.txt). Joiners and variation selectors are included: terminals disagree about the width of such
+# an emoji, and two values that differ only in one of them must not look the same.
+_HIDDEN: Final = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f\xad"  # C0, DEL, C1, soft hyphen
+    "\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2"
+    "\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # zero width, marks, separators, embeddings, overrides, isolates
+    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"  # tags and more variation selectors
+    "\ufdd0-\ufdef\ufffe\uffff"  # noncharacters
+    "]"
+)
+_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def escape(text: str) -> str:
+    r"""The text with hidden characters as \n, \r, \t, \xNN (ASCII), \uNNNN or \UNNNNNNNN.
+
+    Backslashes are kept: a caller whose reader must tell the two apart doubles them first.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN.sub(_spelled, text)
+
+
+def escape_json(text: str) -> str:
+    r"""A line of JSON with hidden characters as \uNNNN: the same value, safe on a terminal."""
+    return _HIDDEN.sub(_in_units, text)
+
+
+def hides(text: str) -> bool:
+    """Whether escape() would change the text."""
+    return not (text.isascii() and text.isprintable()) and _HIDDEN.search(text) is not None
+
+
+def quoted(text: str) -> str:
+    r"""A string literal of SQL: 'it''s', or E'...\n' with doubled backslashes if it has hidden characters."""
+    hidden = hides(text)
+    return f"{'E' if hidden else ''}'{inside_quotes(text, hidden=hidden)}'"
+
+
+def inside_quotes(text: str, *, hidden: bool) -> str:
+    """The text between the quotes of a literal; `hidden` says that it is an E'' literal."""
+    text = text.replace("'", "''")
+    return escape(text.replace("\\", "\\\\")) if hidden else text
+
+
+def _spelled(match: re.Match[str]) -> str:
+    char = match[0]
+    code = ord(char)
+    if code < 0x80:
+        return _SHORT.get(char) or f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _in_units(match: re.Match[str]) -> str:
+    """The character's UTF-16 code units: one, or a surrogate pair."""
+    code = ord(match[0])
+    if code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 | code >> 10:04x}\\u{0xDC00 | code & 0x3FF:04x}"

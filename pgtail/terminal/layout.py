@@ -1,0 +1,134 @@
+"""Measure, wrap and draw text in terminal cells."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from rich.cells import cell_len, get_character_cell_size
+
+from pgtail.terminal.style import Fragment
+
+Item: TypeAlias = tuple[Fragment, ...]
+"""Fragments that stay on one line if possible, such as a name and its value."""
+
+GAP: Final = 2
+"""Cells between two items and between two columns."""
+
+SPACE: Final[Fragment] = (" ", "plain")
+_GAP: Final[Fragment] = (" " * GAP, "plain")
+
+
+def width_of(text: str) -> int:
+    """The width of escaped text in cells."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def item_width(item: Sequence[Fragment]) -> int:
+    """The width of an item in cells."""
+    width = 0
+    for text, _ in item:
+        width += len(text) if text.isascii() else cell_len(text)
+    return width
+
+
+def fit_end(text: str, start: int, width: int) -> int:
+    """The end of the longest part of the text from `start` that is at most `width` cells wide."""
+    if text.isascii():
+        return min(len(text), start + width)
+    for index in range(start, len(text)):
+        width -= get_character_cell_size(text[index])
+        if width < 0:
+            return index
+    return len(text)
+
+
+def padding(width: int) -> Fragment:
+    """`width` spaces."""
+    return " " * width, "plain"
+
+
+def breakable(text: str, style: str) -> Item:
+    """Text that may be broken between words."""
+    fragments: list[Fragment] = []
+    for word in text.split(" "):
+        fragments += (SPACE, (word, style))
+    return tuple(fragments[1:])
+
+
+def sentence(text: str, style: str, width: int) -> Item:
+    """Text that is broken between words if it is wider than `width` cells, the width of a line."""
+    return ((text, style),) if width_of(text) <= width else breakable(text, style)
+
+
+def wrap(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
+    """Lay items side by side in lines of at most `width` cells; an item wider than a line is broken."""
+    line: list[Fragment] = []
+    used = 0
+    for item in items:
+        size = item_width(item)
+        if line and used + GAP + size <= width:
+            line += (_GAP, *item)
+            used += GAP + size
+            continue
+        if line:
+            yield line
+        if size <= width:
+            line, used = list(item), size
+        else:
+            line = yield from _broken(item, width)
+            used = item_width(line)
+    if line:
+        yield line
+
+
+def _broken(item: Item, width: int) -> Generator[list[Fragment], None, list[Fragment]]:
+    """Break one item into lines; returns the last line, which may have room for more.
+
+    Lines are broken between fragments, and inside fragments wider than a line. Adjacent fragments of the same style
+    are one text; a fragment of one space separates them, and no line begins or ends with it.
+    """
+    line: list[Fragment] = []
+    left, before = width, ""
+    for text, style in item:
+        size = width_of(text)
+        if left < size <= width and (style != before or line[-1:] == [SPACE]):
+            if line[-1:] == [SPACE]:
+                del line[-1]
+            if line:
+                yield line
+            line, left = [], width
+        before = style
+        if not line and text == " ":
+            continue
+        start = 0
+        while size > left:
+            end = fit_end(text, start, left)
+            piece = text[start:end]
+            size -= width_of(piece)
+            yield [*line, (piece, style)]
+            line, start, left = [], end, width
+        line.append((text[start:] if start else text, style))
+        left -= size
+    return line
+
+
+_HORIZONTAL: Final = " ▏▎▍▌▋▊▉█"
+_VERTICAL: Final = " ▁▂▃▄▅▆▇█"
+
+
+def bar(value: float, width: int) -> str:
+    """A horizontal bar for a share (0 to 1) of `width` cells; only 0 gives an empty one."""
+    eighths = min(round(value * width * 8), width * 8)
+    full, rest = divmod(max(eighths, 1) if value > 0 else 0, 8)
+    return _HORIZONTAL[8] * full + (_HORIZONTAL[rest] if rest else "")
+
+
+def plot(values: Sequence[int], height: int) -> list[str]:
+    """Vertical bars, one cell wide each, as `height` lines from top to bottom; the highest value fills all lines."""
+    highest = max(values, default=0)
+    eighths = [0 if not value else max(1, value * height * 8 // highest) for value in values]
+    return [
+        "".join([_VERTICAL[min(8, max(0, one - 8 * line))] for one in eighths]).rstrip()
+        for line in reversed(range(height))
+    ]

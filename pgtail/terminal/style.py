@@ -1,0 +1,150 @@
+"""Palettes, and the painter that writes text in their colours.
+
+pgtail's palette has only ANSI's named colours and attributes, without black and white, so that the terminal's theme
+makes them readable on dark and on light. It does not have blue: xterm's has a contrast of 2:1 on black.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from rich.ansi import AnsiDecoder
+from rich.color import ColorSystem
+from rich.errors import StyleSyntaxError
+from rich.style import Style
+
+from pgtail.errors import OptionError
+
+Fragment: TypeAlias = tuple[str, str]
+"""(escaped text, the name of its style: a field of Palette)."""
+
+_NONE: Final = Style.null()
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The style of each kind of text."""
+
+    plain: Style = _NONE
+    value: Style = _NONE
+    dot: Style = _NONE
+    xid: Style = _NONE
+    lsn: Style = _NONE
+    origin: Style = _NONE
+    prepared: Style = _NONE
+    insert: Style = _NONE
+    update: Style = _NONE
+    delete: Style = _NONE
+    truncate: Style = _NONE
+    message: Style = _NONE
+    table: Style = _NONE
+    name: Style = _NONE
+    null: Style = _NONE
+    old: Style = _NONE
+    new: Style = _NONE
+    note: Style = _NONE
+    dim: Style = _NONE
+    good: Style = _NONE
+    warning: Style = _NONE
+    bad: Style = _NONE
+    cure: Style = _NONE
+    aborted: Style = _NONE
+    match: Style = _NONE
+
+
+_THINGS: Final = [field.name for field in fields(Palette)]
+PLAIN: Final = Palette()
+COLORED: Final = Palette(
+    dot=Style.parse("bold bright_blue"),
+    xid=Style.parse("bold"),
+    lsn=Style.parse("bright_blue"),
+    origin=Style.parse("magenta"),
+    prepared=Style.parse("cyan"),
+    insert=Style.parse("green"),
+    update=Style.parse("yellow"),
+    delete=Style.parse("red"),
+    truncate=Style.parse("bold magenta"),
+    message=Style.parse("cyan"),
+    table=Style.parse("bold"),
+    name=Style.parse("dim"),
+    null=Style.parse("dim italic"),
+    old=Style.parse("red"),
+    new=Style.parse("green"),
+    note=Style.parse("dim italic"),
+    dim=Style.parse("dim"),
+    good=Style.parse("green"),
+    warning=Style.parse("yellow"),
+    bad=Style.parse("bold red"),
+    cure=Style.parse("bold"),
+    aborted=Style.parse("dim strike"),
+    match=Style.parse("bold reverse"),
+)
+_NUMBERS: Final = re.compile(r"[0-9;]+")
+
+
+def palette(*, color: bool, colors: str = "") -> Palette:
+    """No colours, or pgtail's palette with the changes in `colors`: THING=STYLE:THING=STYLE...
+
+    A style is one of rich's ("bold red", "color(208) on grey11", "#ff8700"), the numbers of an SGR sequence as in
+    GREP_COLORS ("01;31"), or empty for none. Raises OptionError.
+    """
+    changes = {}
+    for item in filter(None, colors.split(":")):
+        thing, equals, style = item.partition("=")
+        if not equals or thing not in _THINGS:
+            raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(_THINGS)}")
+        changes[thing] = _style(thing, style)
+    return replace(COLORED, **changes) if color else PLAIN
+
+
+def _style(thing: str, text: str) -> Style:
+    if _NUMBERS.fullmatch(text):
+        spans = AnsiDecoder().decode_line(f"\x1b[{text}mx").spans
+        return spans[0].style if spans and isinstance(spans[0].style, Style) else _NONE
+    try:
+        return Style.parse(text) if text else _NONE
+    except StyleSyntaxError:
+        raise OptionError(f"colours: {thing}={text} is not a style such as bold red, color(208) or 01;31") from None
+
+
+class Painter:
+    """Writes fragments in the colours of a palette.
+
+    Text that matches a regular expression of `highlight` is marked. Raises OptionError for an invalid one.
+    """
+
+    def __init__(self, palette: Palette, highlight: Iterable[str] = ()) -> None:
+        try:
+            self._patterns = [re.compile(text) for text in highlight]
+        except re.error as error:
+            raise OptionError(f"--highlight {error.pattern!r}: {error}") from None
+        self._codes: dict[str, tuple[str, str]] = {}
+        for field in fields(palette):
+            style: Style = getattr(palette, field.name)
+            before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
+            self._codes[field.name] = (before, after)
+
+    def line(self, fragments: list[Fragment]) -> str:
+        """The fragments of one line as text, without a newline."""
+        codes, parts = self._codes, []
+        for text, style in self._marked(fragments) if self._patterns else fragments:
+            before, after = codes[style]
+            parts.append(f"{before}{text}{after}")
+        return "".join(parts)
+
+    def _marked(self, fragments: list[Fragment]) -> Iterator[Fragment]:
+        """The same fragments, split where a match begins or ends; a match may span several."""
+        whole = "".join([text for text, _ in fragments])
+        found = [range(*match.span()) for pattern in self._patterns for match in pattern.finditer(whole) if match[0]]
+        cuts = sorted({place for match in found for place in (match.start, match.stop)})
+        at = 0
+        for text, style in fragments:
+            end = at + len(text)
+            places = [at, *[cut for cut in cuts if at < cut < end], end]
+            for start, stop in pairwise(places):
+                yield whole[start:stop], "match" if any(start in match for match in found) else style
+            at = end

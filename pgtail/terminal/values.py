@@ -1,0 +1,164 @@
+"""Show one value to people: quoted, escaped and cut."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
+from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
+from pgtail.terminal.layout import SPACE, Item, fit_end, width_of
+from pgtail.terminal.style import Fragment
+from pgtail.values import Codec, Kind, Undecoded
+from pgtail.values.oids import BUILTIN
+from pgtail.values.render import hex_pieces
+
+_STRINGS: Final = frozenset(("text", "varchar", "bpchar", "char", "name", "xml", "refcursor", "pg_node_tree"))
+BARE: Final = frozenset([oid for oid, builtin in BUILTIN.items() if builtin.name not in _STRINGS])
+"""The types whose values need no quotes: dates, UUIDs, addresses, ranges, ..."""
+
+NULL: Final[Fragment] = ("NULL", "null")
+UNCHANGED_MARK: Final[Fragment] = ("(unchanged)", "note")
+UNDECODED: Final[Item] = (SPACE, ("(undecoded)", "note"))
+_MORE: Final[Fragment] = ("…", "dim")
+
+_BOOLEANS: Final = {"t": "true", "f": "false"}
+_E_QUOTED: Final = {"'": "''", "\\": "\\\\"}
+_SHORTEST: Final = 8
+"""The smallest limit: E'', an escape and the ellipsis."""
+
+_NAME_LIMIT: Final = 256
+"""The maximum width of a name in cells: PostgreSQL's have at most 63 bytes, escaped up to four cells each."""
+
+_CHUNK: Final = 16 * 1024
+"""Characters of a text that are escaped at a time."""
+
+_LARGE: Final = 64 * 1024
+"""Of larger texts (in bytes) only the beginning is decoded if only that is shown."""
+
+
+def name(text: str) -> str:
+    """A name, prefix or the like, escaped; an empty one as ''."""
+    shown = escape(text[:_NAME_LIMIT])
+    if len(text) <= _NAME_LIMIT and width_of(shown) <= _NAME_LIMIT:
+        return shown or "''"
+    return shown[: fit_end(shown, 0, _NAME_LIMIT - 1)] + "…"
+
+
+class ValueStyle:
+    """Shows values; `limit` is the maximum width of a value in terminal cells, None for no limit."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = None if limit is None else max(limit, _SHORTEST)
+
+    def cell(
+        self, codec: Codec, cell: Cell, style: str = "value", *, bare: bool = False, mark: Item = UNDECODED
+    ) -> Item:
+        """One cell; `bare` says that its type needs no quotes, `mark` follows a value that cannot be decoded."""
+        if cell is None:
+            return (NULL,)
+        if cell is UNCHANGED:
+            return (UNCHANGED_MARK,)
+        bare = bare or codec.kind is not Kind.TEXT
+        try:
+            if self._limit is None and len(cell) > _LARGE and _is_text(codec, cell):
+                return self._whole(_decoded(codec, cell), style, quotes=not bare)
+            text = self._text(codec, cell)
+        except Undecoded as undecoded:
+            return (*self.bare(self._undecoded(undecoded), style), *mark)
+        if codec.kind is Kind.BOOL:
+            text = _BOOLEANS.get(text, text)
+        return self.bare(text, style) if bare and text else self.string(text, style)
+
+    def _text(self, codec: Codec, cell: bytes) -> str:
+        """The text of a cell, or its beginning if only that is shown. Raises Undecoded."""
+        if not _is_text(codec, cell):
+            cut = self._limit is not None and codec.long_binary is hex_pieces
+            return codec.text_binary(cell[: self._limit] if cut else cell)
+        if self._limit is not None and len(cell) > _LARGE:
+            try:
+                return codec.text_text(cell[: _boundary(cell, 4 * self._limit + 4)])
+            except Undecoded:
+                pass  # its encoding may not be UTF-8, so that the cut split a character
+        return codec.text_text(cell)
+
+    def _undecoded(self, undecoded: Undecoded) -> str:
+        """The text to show for a value that cannot be decoded, or its beginning if only that is shown."""
+        if self._limit is None or undecoded.raw is None:
+            return undecoded.text
+        return Undecoded(undecoded.raw[: self._limit]).text
+
+    def string(self, text: str, style: str = "value") -> Item:
+        """Text in quotes."""
+        limit = self._limit
+        if limit is None and len(text) > _CHUNK:
+            return self._whole(_chunks(text), style, quotes=True)
+        if limit is None or len(text) <= limit:
+            shown = quoted(text)
+            if limit is None or width_of(shown) <= limit:
+                return ((shown, style),)
+        begin = text[:limit]
+        if hides(begin):
+            return self._cut("E'", [escape(_E_QUOTED.get(char, char)) for char in begin], "'", style)
+        return self._cut("'", ["''" if char == "'" else char for char in begin], "'", style)
+
+    def bare(self, text: str, style: str = "value") -> Item:
+        """Text without quotes."""
+        limit = self._limit
+        if limit is None and len(text) > _CHUNK:
+            return self._whole(_chunks(text), style, quotes=False)
+        if limit is None or len(text) <= limit:
+            shown = escape(text)
+            if limit is None or width_of(shown) <= limit:
+                return ((shown, style),)
+        return self._cut("", [escape(char) for char in text[:limit]], "", style)
+
+    def _whole(self, pieces: list[str], style: str, *, quotes: bool) -> Item:
+        """A long text in pieces, so that one wide character does not widen the whole string in memory."""
+        if not quotes:
+            return tuple([(escape(piece), style) for piece in pieces])
+        hidden = any(map(hides, pieces))
+        inside = [(inside_quotes(piece, hidden=hidden), style) for piece in pieces]
+        return ("E'" if hidden else "'", style), *inside, ("'", style)
+
+    def _cut(self, before: str, chars: list[str], after: str, style: str) -> Item:
+        """As many characters as fit, and an ellipsis after the closing quote."""
+        assert self._limit is not None
+        left = self._limit - len(before) - len(after) - 1
+        count = 0
+        for char in chars:
+            left -= width_of(char)
+            if left < 0:
+                break
+            count += 1
+        return (f"{before}{''.join(chars[:count])}{after}", style), _MORE
+
+
+def _is_text(codec: Codec, cell: bytes) -> bool:
+    """Whether the bytes are the text itself, also in binary form."""
+    return not isinstance(cell, Binary) or (codec.binary_is_text and 0 not in cell)
+
+
+def _chunks(text: str) -> list[str]:
+    """A long text in pieces."""
+    return [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
+
+
+def _decoded(codec: Codec, cell: bytes) -> list[str]:
+    """A long text cell in pieces. Raises Undecoded."""
+    pieces, start = [], 0
+    try:
+        while start < len(cell):
+            end = _boundary(cell, start + _CHUNK)
+            pieces.append(codec.text_text(cell[start:end]))
+            start = end
+    except Undecoded:
+        return _chunks(codec.text_text(cell))  # invalid, or its encoding is not UTF-8 and the cut split a character
+    return pieces
+
+
+def _boundary(cell: bytes, at: int) -> int:
+    """`at`, or the start of the UTF-8 character that `at` is inside of."""
+    for end in range(at, at - 4, -1):
+        if end >= len(cell) or cell[end] & 0xC0 != 0x80:
+            return end
+    return at

@@ -1,0 +1,53 @@
+"""The types pg_lsn, tid, pg_snapshot and txid_snapshot.
+
+Sources: src/backend/utils/adt/pg_lsn.c, tid.c, xid8funcs.c.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.values.codec import Kind, Loader, plain
+from pgtail.values.nested import joined
+from pgtail.values.render import strings
+
+_lsn = struct.Struct(">Q").unpack
+_tid = struct.Struct(">IH").unpack
+_snapshot = struct.Struct(">iQQ")
+
+
+def pg_lsn_text(cell: bytes) -> str:
+    """An unsigned 64-bit LSN."""
+    (lsn,) = _lsn(cell)
+    return lsn_text(lsn)
+
+
+def tid_text(cell: bytes) -> str:
+    """Block number and offset in the block."""
+    return "({},{})".format(*_tid(cell))
+
+
+def snapshot_text(cell: bytes) -> str:
+    """The number of listed transactions, xmin, xmax, the listed transactions."""
+    count, xmin, xmax = _snapshot.unpack_from(cell)
+    if count < 0 or len(cell) != _snapshot.size + 8 * count:
+        raise ValueError("snapshot of another length")
+    if not 0 < xmin <= xmax:
+        raise ValueError("xmin of a snapshot is beyond its xmax")
+    return f"{xmin}:{xmax}:{joined(_xids(cell, xmin, xmax), ',', len(cell))}"
+
+
+def _xids(cell: bytes, first: int, end: int) -> Iterator[str]:
+    for (xid,) in struct.iter_unpack(">Q", memoryview(cell)[_snapshot.size :]):
+        if not first <= xid < end:
+            raise ValueError("transactions of a snapshot out of order")
+        yield str(xid)
+        first = xid
+
+
+PG_LSN: Final = Loader(Kind.TEXT, strings, plain(pg_lsn_text))
+TID: Final = Loader(Kind.TEXT, strings, plain(tid_text))
+SNAPSHOT: Final = Loader(Kind.TEXT, strings, plain(snapshot_text))

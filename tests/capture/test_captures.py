@@ -1,0 +1,180 @@
+"""A capture decodes to what was recorded, whole and each segment alone; damage anywhere is reported."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.capture.recorder import Rotation
+from tests.support.captures import data_frames, lengths, read, record, segments, whole_streams
+from tests.support.corpus import Capture, capture
+from tests.support.run import Result
+
+STREAMS = [found for found in whole_streams() if found.scenario.version in ("pg14", "pg16", "pg18")]
+LARGE = [capture("A_big", "p1_msg"), capture("D_twophase", "p3_2pc")]
+"""Transactions over many segments; two-phase commit."""
+
+
+def options(found: Capture) -> tuple[str, ...]:
+    return ("--encoding", found.encoding)
+
+
+def plain(found: Capture, folder: Path) -> Result:
+    """The output for the same frames as a plain dump."""
+    path = folder / "frames.bin"
+    path.write_bytes(lengths(data_frames(found)))
+    return read(path, options=options(found))
+
+
+@pytest.mark.parametrize("found", STREAMS, ids=str)
+def test_a_capture_gives_the_lines_of_its_frames(found: Capture, tmp_path: Path) -> None:
+    record(tmp_path / "capture", data_frames(found))
+    again = read(tmp_path / "capture", options=options(found))
+    assert again.stdout == plain(found, tmp_path).stdout
+    assert "damage" not in again.stderr
+    assert again.status == 0
+
+
+@pytest.fixture(scope="module", params=LARGE, ids=str)
+def recorded(request: pytest.FixtureRequest, module_path: Path) -> tuple[Capture, Path]:
+    directory = module_path / str(request.param)
+    record(directory, data_frames(request.param))
+    return request.param, directory
+
+
+def test_every_segment_decodes_alone(recorded: tuple[Capture, Path]) -> None:
+    found, directory = recorded
+    paths = segments(directory)
+    assert len(paths) > 3
+    alone = [read(path, options=options(found)) for path in paths]
+    assert b"".join(one.stdout for one in alone) == read(directory, options=options(found)).stdout
+    assert {one.status for one in alone} == {0}
+
+
+def test_segments_given_in_any_order_and_twice(recorded: tuple[Capture, Path]) -> None:
+    found, directory = recorded
+    paths = segments(directory) * 2
+    random.Random(7).shuffle(paths)
+    lines = read(*paths, options=options(found)).lines
+    assert set(lines) == set(read(directory, options=options(found)).lines)
+
+
+def test_gzip_reads_it_and_its_frames_are_those_that_were_recorded(recorded: tuple[Capture, Path]) -> None:
+    found, directory = recorded
+    raw = subprocess.run(["gzip", "-dc", *segments(directory)], check=True, capture_output=True).stdout
+    rest = raw
+    for frame in data_frames(found):
+        _, message, rest = rest.partition(b"d" + (len(frame) + 4).to_bytes(4) + frame)
+        assert message
+    assert raw.count(b"pgtail.end\0") == len(segments(directory))
+
+
+def test_names_are_in_the_order_of_the_stream(tmp_path: Path) -> None:
+    record(tmp_path, data_frames(capture("A_msgs", "p1_msg")), Rotation(size=1, sync_size=1))
+    names = [path.name.removesuffix(".pgcap") for path in segments(tmp_path)]
+    lines = [json.loads(read(path).lines[0]) for path in segments(tmp_path) if read(path).lines]
+    assert len(set(names)) == len(names) > 10
+    assert [position(line) for line in lines] == sorted(position(line) for line in lines)
+
+
+def position(line: dict[str, Any]) -> int:
+    high, low = line.get("commit_lsn", line["lsn"]).split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["gzip", "plain"])
+def capture_of_dml(request: pytest.FixtureRequest, module_path: Path) -> Path:
+    directory = module_path / f"dml-{request.param}"
+    rotation = Rotation(size=20_000, sync_size=4000)
+    record(directory, data_frames(capture("A_dml", "p1")), rotation, compress=request.param)
+    return directory
+
+
+def test_a_flipped_bit_is_reported_or_changes_nothing(capture_of_dml: Path, tmp_path: Path) -> None:
+    rng = random.Random(11)
+    whole = read(capture_of_dml)
+    path = segments(capture_of_dml)[0]
+    data = path.read_bytes()
+    found = 0
+    places = rng.sample(range(len(data) * 8), 60) + list(range(0, 8 * 40, 3))
+    for place in places:
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        broken = tmp_path / "broken"
+        broken.mkdir(exist_ok=True)
+        for other in segments(capture_of_dml):
+            (broken / other.name).write_bytes(other.read_bytes())
+        (broken / path.name).write_bytes(damaged)
+        result = read(broken)
+        if result.status == 0:
+            assert result.stdout == whole.stdout
+        else:
+            assert path.name in result.stderr
+            found += 1
+    assert found > len(places) // 2
+
+
+def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> None:
+    paths = segments(capture_of_dml)
+    for index, gone in enumerate(paths):
+        broken = tmp_path / str(index)
+        broken.mkdir()
+        for other in [*capture_of_dml.iterdir()]:
+            if other != gone:
+                (broken / other.name).write_bytes(other.read_bytes())
+        result = read(broken)
+        if index == 0:
+            # Nothing says what came before the first segment that is there: a capture may begin anywhere.
+            continue
+        assert result.status == 1
+        assert gone.name.removesuffix(".pgcap") in result.stderr
+
+
+def test_a_removed_member_is_reported(tmp_path: Path) -> None:
+    record(tmp_path, data_frames(capture("A_dml", "p1")), Rotation(size=1 << 20, sync_size=2000))
+    [path] = segments(tmp_path)
+    members = list(split(path.read_bytes()))
+    assert len(members) > 4
+    for gone in range(len(members)):
+        path.write_bytes(b"".join(members[:gone] + members[gone + 1 :]))
+        result = read(path)
+        assert (result.status, path.name in result.stderr) == (1, True)
+    swapped = [members[0], members[2], members[1], *members[3:]]
+    path.write_bytes(b"".join(swapped))
+    result = read(tmp_path)
+    assert (result.status, path.name in result.stderr) == (1, True)
+
+
+def split(data: bytes) -> list[bytes]:
+    """The members of a gzip file."""
+    members = []
+    while data:
+        member = zlib.decompressobj(31)
+        member.decompress(data)
+        members.append(data[: len(data) - len(member.unused_data)])
+        data = member.unused_data
+    return members
+
+
+def test_a_segment_cut_anywhere_gives_a_prefix(capture_of_dml: Path, tmp_path: Path) -> None:
+    path = segments(capture_of_dml)[0]
+    whole, data = read(path), path.read_bytes()
+    cut = tmp_path / path.name
+    for size in random.Random(3).sample(range(len(data)), 60):
+        cut.write_bytes(data[:size])
+        result = read(cut)
+        assert whole.stdout.startswith(result.stdout)
+        assert result.status == 1 or size == 0
+        assert path.name in result.stderr or size == 0
+
+
+def test_a_directory_without_a_capture(tmp_path: Path) -> None:
+    result = read(tmp_path)
+    assert result.status == 1
+    assert "holds no capture" in result.stderr

@@ -1,0 +1,258 @@
+"""`pgtail record` on real servers: it continues where it stopped, and acknowledges what is on disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from pgtail.capture.state import FILE
+from pgtail.cli.record import command as record_command
+from pgtail.demo.server import EmbeddedServer
+from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from tests.capture.torture import torture
+from tests.support.captures import segments
+from tests.support.limits import within
+from tests.support.run import Result, command, here
+from tests.support.run_process import PROGRAM, started
+from tests.support.servers import Database, fresh_database
+from tests.support.tail import PATIENCE, stream, wait_for
+
+SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
+
+
+def record(database: Database, directory: Path, *options: str) -> Result:
+    return command("record", database.conninfo(), "-S", "cap", "-D", directory, *options)
+
+
+def recording(*arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A running `pgtail record`."""
+    return started([*PROGRAM, "record", *arguments], stderr=subprocess.PIPE, text=True)
+
+
+def confirmed(database: Database) -> int:
+    return parse_lsn(
+        database.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'cap'")
+    )
+
+
+def test_killed_again_and_again(newest_server: EmbeddedServer) -> None:
+    torture(newest_server, 25, 0, time.time_ns() % 1_000_000, print)
+
+
+def test_it_creates_the_slot_and_continues(database: Database, tmp_path: Path) -> None:
+    database.execute(*SCHEMA)
+    first = record(database, tmp_path / "c", "--until", "now")
+    assert (
+        first.status,
+        "slot cap was created. It retains WAL until it is dropped: pgtail slot drop cap" in first.stderr,
+    ) == (0, True)
+    database.execute("SELECT pg_create_logical_replication_slot('truth', 'pgoutput')")
+    database.execute(*[f"INSERT INTO t VALUES ({i}, 'row {i}')" for i in range(10)])
+    assert record(database, tmp_path / "c", "--until", "now").status == 0
+    database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(100, 3000) i", "TRUNCATE t")
+    assert record(database, tmp_path / "c", "--until", "now", "--segment-size", "50kB").status == 0
+    assert len(segments(tmp_path / "c")) > 5
+    truth, _ = stream(database, "-S", "truth", "--until", "now", "-o", "json")
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert (found.status, found.stderr) == (0, "")
+    assert len(found.lines) == len(truth) == 2912
+    assert [(one["commit_lsn"], one["seq"]) for one in truth] == [
+        (one["commit_lsn"], str(one["seq"])) for one in found.objects
+    ]
+
+
+def test_what_is_acknowledged_is_on_the_disk_and_idle_positions_too(newest_database: Database, tmp_path: Path) -> None:
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "0.05"]
+    with recording(*arguments) as running:
+        before = confirmed(database)
+        database.execute("INSERT INTO t VALUES (1, 'x')")
+        after = parse_lsn(database.value("SELECT pg_current_wal_flush_lsn()::text"))
+        wait_for("acknowledgement", lambda: confirmed(database) > before)
+        assert confirmed(database) <= after
+        running.kill()
+        running.communicate()
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert [one["new"] for one in found.objects] == [{"id": 1, "v": "x"}]
+    wait_for("free slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+    database.execute("CREATE TABLE unpublished ()", "SELECT pg_switch_wal()", "CHECKPOINT")
+    assert record(database, tmp_path / "c", "--until", "now").status == 0
+    idle = confirmed(database)
+    assert idle > after
+    assert record(database, tmp_path / "c", "--until", "now").status == 0
+    assert confirmed(database) >= idle
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5", 5), ("0.7", 0.7), (".05", 0.05), ("90s", 90), ("500ms", 0.5), ("5m", 300), ("1h", 3600)]
+)
+def test_times_are_seconds_or_have_a_unit(text: str, seconds: float) -> None:
+    given = ["-D", "c", "--segment-age", text, "--sync-interval", text]
+    options = record_command.make_context("record", given).params
+    assert (options["segment_age"], options["sync_interval"]) == (seconds, seconds)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "words"),
+    [
+        ("--segment-age", "soon", "'soon' is not a time such as 30s, 500ms or 2m"),
+        ("--segment-age", "-1", "'-1' is not a time such as 30s"),
+        ("--segment-age", "0ms", "0ms is not more than 0"),
+        ("--sync-interval", "5 days", "'5 days' is not a time such as 30s"),
+    ],
+)
+def test_invalid_times(option: str, text: str, words: str) -> None:
+    result = here("record", "-D", "c", option, text)
+    assert (result.status, f"Invalid value for '{option}': {words}" in result.stderr) == (2, True), result.stderr
+
+
+def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    database.execute("INSERT INTO t VALUES (1, 'lost')")
+    stream(database, "-S", "cap", "--until", "now", "--ack", "commit", "-o", "json")
+    refused = record(database, tmp_path / "c", "--until", "now")
+    assert (refused.status, "another client has consumed it" in refused.stderr) == (3, True)
+    database.execute("INSERT INTO t VALUES (2, 'kept')")
+    allowed = record(database, tmp_path / "c", "--until", "now", "--allow-gap")
+    assert (allowed.status, "warning: the capture has a gap: it lacks what was committed" in allowed.stderr) == (
+        0,
+        True,
+    )
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert [one["new"]["v"] for one in found.objects] == ["kept"]
+    assert "there is a gap before it: what was committed between" in found.stderr
+    database.execute("SELECT pg_drop_replication_slot('cap')")
+    gone = record(database, tmp_path / "c", "--until", "now")
+    assert (gone.status, "slot cap does not exist" in gone.stderr) == (3, True)
+    other = command("record", database.conninfo(), "-S", "other", "-D", tmp_path / "c", "--until", "now")
+    assert (other.status, "is of slot cap, not other" in other.stderr) == (2, True)
+
+
+def test_a_gap_stays_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
+    """The next segment records it, even if the run that skipped the gap got nothing, or nothing complete."""
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    database.execute("INSERT INTO t VALUES (1, 'before')")
+    record(database, tmp_path / "c", "--until", "now")
+    first = lsn_text(confirmed(database))
+    for number in (2, 3):
+        database.execute(f"INSERT INTO t VALUES ({number}, 'lost')")
+        last = database.value("SELECT end_lsn::text FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
+        assert record(database, tmp_path / "c", "--until", "now", "--allow-gap").status == 0
+    for number in (4, 5):
+        database.execute(f"INSERT INTO t VALUES ({number}, 'behind')")
+        assert record(database, tmp_path / "c", "--until", "now").status == 0
+    found = command("decode", "-o", "json", tmp_path / "c")
+    assert [one["new"]["v"] for one in found.objects] == ["before", "behind", "behind"]
+    _, behind, _ = segments(tmp_path / "c")
+    words = f"between {first} and {last} is not in the capture"
+    note = f"pgtail: note: {behind}: there is a gap before it: what was committed {words}\n"
+    assert (found.status, found.stderr) == (0, note)
+    assert command("decode", "-o", "json", *segments(tmp_path / "c")).stderr == note
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_closes_the_open_segment(newest_database: Database, tmp_path: Path, sent: signal.Signals) -> None:
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "60"]
+    with recording(*arguments) as running:
+        wait_for("segment", lambda: list((tmp_path / "c").glob("*.part")))
+        running.send_signal(sent)
+        _, said = running.communicate(timeout=within(PATIENCE))
+    assert (running.returncode, "has everything up to" in said) == (0, True)
+    assert not list((tmp_path / "c").glob("*.part"))
+    assert [one["new"]["id"] for one in command("decode", "-o", "json", tmp_path / "c").objects] == [1]
+
+
+@pytest.mark.parametrize(
+    "away", [shutil.rmtree, lambda path: path.rename(path.with_name("other"))], ids=["removed", "renamed"]
+)
+def test_a_directory_that_goes_away_is_noticed_before_anything_more_is_acknowledged(
+    newest_database: Database, tmp_path: Path, away: Callable[[Path], object]
+) -> None:
+    database, directory = newest_database, tmp_path / "c"
+    database.execute(*SCHEMA)
+    record(database, directory, "--until", "now")
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(directory), "--sync-interval", "50ms"]
+    with recording(*arguments) as running:
+        database.execute("INSERT INTO t VALUES (1, 'x')")
+        first = parse_lsn(database.value("SELECT pg_current_wal_lsn()::text"))
+        wait_for("acknowledged", lambda: confirmed(database) >= first)
+        away(directory)
+        database.execute("INSERT INTO t VALUES (2, 'y')")
+        last = parse_lsn(database.value("SELECT pg_current_wal_lsn()::text"))
+        _, said = running.communicate(timeout=within(PATIENCE))
+    assert (running.returncode, "is gone: it or its directory was removed or renamed" in said) == (4, True)
+    assert "has everything" not in said
+    assert confirmed(database) < last
+
+
+def test_a_slot_is_needed(newest_database: Database, tmp_path: Path) -> None:
+    result = command("record", newest_database.conninfo(), "-D", tmp_path / "c")
+    assert (result.status, "--slot NAME is missing" in result.stderr) == (2, True)
+
+
+def test_a_capture_of_something_else(newest_database: Database, tmp_path: Path) -> None:
+    """Even if only positions came so far: what the slot has before them would be lost silently."""
+    database, directory = newest_database, tmp_path / "c"
+    database.execute(*SCHEMA, "SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    record(database, directory, "--until", "now")
+    other = command("record", database.conninfo(), "-S", "older", "-D", directory, "--until", "now")
+    assert (other.status, "is of slot cap, not older" in other.stderr) == (2, True)
+    note = json.loads((directory / FILE).read_text())
+    before = confirmed(database)
+    for words, change in [
+        ("this is another server", {"head": note["head"] | {"pgtail.system_identifier": "1"}}),
+        ("it is another server, or it was restored from a backup", {"position": "FFFF/0"}),
+    ]:
+        (directory / FILE).write_text(json.dumps(note | change))
+        refused = record(database, directory, "--until", "now", "--allow-gap")
+        assert (refused.status, words in refused.stderr) == (3, True), refused.stderr
+    (directory / FILE).write_text(json.dumps(note | {"head": {"pgtail.from": "dumps"}}))
+    assert "was made from dumps" in record(database, directory, "--until", "now").stderr
+    assert confirmed(database) == before
+
+
+def test_text_as_the_server_stores_it(newest_server: EmbeddedServer, tmp_path: Path) -> None:
+    """Otherwise one character without a UTF8 equivalent would make recording the slot impossible."""
+    with fresh_database(newest_server, encoding="LATIN1", lc_collate="C", lc_ctype="C") as database:
+        database.execute(*SCHEMA)
+        record(database, tmp_path / "c", "--until", "now")
+        database.execute("INSERT INTO t VALUES (1, 'd' || chr(233) || 'j' || chr(224))")
+        assert record(database, tmp_path / "c", "--until", "now", "--encoding", "latin1").status == 0
+    found = command("decode", "-o", "json", "--encoding", "latin1", tmp_path / "c")
+    assert [one["new"]["v"] for one in found.objects] == ["d\u00e9j\u00e0"]
+    assert (
+        b"client_encoding\0latin1\0"
+        in subprocess.run(["gzip", "-dc", *segments(tmp_path / "c")], check=True, capture_output=True).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-D", "", "-S", "s"], "--directory is empty"),
+        (["-D", "x", "--from", "dump", "-S", "s"], "--slot is for recording a slot, not for dumps"),
+        (["-D", "x", "--from", "dump", "--until", "now"], "--until is for recording a slot"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments: list[str], words: str) -> None:
+    result = command("record", *arguments)
+    assert (result.status, words in result.stderr) == (2, True)

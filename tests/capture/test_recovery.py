@@ -1,0 +1,155 @@
+"""After a crash at any moment a capture continues: it has every complete and synced transaction exactly once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pgtail.capture.format import GAP, OPEN
+from pgtail.capture.reader import head
+from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.capture.recovery import recover
+from pgtail.errors import InputError, OptionError
+from tests.support.captures import SMALL, data_frames, lengths, read, record, segments
+from tests.support.corpus import Capture, capture
+
+STREAMS = [capture("A_dml", "p1"), capture("A_big", "p1_msg"), capture("D_twophase", "p3_2pc")]
+ENDS = b"CPKr"
+
+
+def transactions(found: Capture) -> list[list[bytes]]:
+    """The frames up to each end of a transaction or outcome."""
+    groups: list[list[bytes]] = [[]]
+    for frame in data_frames(found):
+        groups[-1].append(frame)
+        if frame[25] in ENDS or (frame[25] == ord("M") and not frame[26] & 1):
+            groups.append([])
+    return groups[:-1]
+
+
+def end_of(frames: list[bytes]) -> int:
+    """The end position of the last frame."""
+    last = frames[-1]
+    start = 27 if last[25] == ord("M") else 35
+    return int.from_bytes(last[start : start + 8])
+
+
+@pytest.mark.parametrize("found", STREAMS, ids=str)
+def test_killed_at_random_moments(found: Capture, tmp_path: Path) -> None:
+    rng, whole = random.Random(str(found)), [frame for group in transactions(found) for frame in group]
+    directory = tmp_path / "capture"
+    directory.mkdir()
+    crashes = 0
+    while True:
+        recorder = Recorder(directory, {}, rotation=SMALL)
+        acknowledged = recorder.safe
+        rest = [frame for group in transactions(found) if end_of(group) > acknowledged for frame in group]
+        if not rest:
+            break
+        stop = rng.randrange(1, 2 + len(rest))
+        for frame in rest[:stop]:
+            recorder.take(frame)
+        assert recorder.safe >= acknowledged
+        if rng.random() < 0.5:
+            recorder.sync()
+        before = recorder.safe
+        crash(recorder, directory, rng)
+        crashes += 1
+        assert recover(directory, compress=True).position >= before
+    assert crashes > 2
+    plain = tmp_path / "frames.bin"
+    plain.write_bytes(lengths(whole))
+    again = read(directory)
+    assert again.stdout == read(plain).stdout
+    assert again.status == 0
+
+
+def crash(recorder: Recorder, directory: Path, rng: random.Random) -> None:
+    """Simulate a crash: drop what was not synced, except perhaps a part of the last member."""
+    if recorder._segment is not None:
+        recorder._segment.leave()
+    parts = sorted(directory.glob(f"*{OPEN}"))
+    if parts and rng.random() < 0.7:
+        with parts[-1].open("ab") as file:
+            file.write(rng.choice([b"\x1f\x8b\x08\0\0\0", bytes(40), parts[-1].read_bytes()[:60]]))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_segment_after_a_gap_records_it_however_often_it_crashes(tmp_path: Path, whole: bool) -> None:
+    first, *groups = [group for group in transactions(STREAMS[0]) if len(group) > 3][:4]
+    record(tmp_path / "capture", first)
+    recorder = Recorder(tmp_path / "capture", {}, rotation=SMALL, gap=(5, 9))
+    for group in groups[:-1]:
+        for frame in [*(group if whole else ()), *groups[-1][:-1]]:
+            recorder.take(frame)
+        recorder.sync()
+        crash(recorder, tmp_path / "capture", random.Random(1))
+        recorder = Recorder(tmp_path / "capture", {}, rotation=SMALL)
+    for frame in groups[-1]:
+        recorder.take(frame)
+    recorder.close()
+    told = [head(path).get(GAP) for path in segments(tmp_path / "capture")]
+    assert len(told) == (4 if whole else 2)
+    assert told == [None, "0/5 0/9", *[None] * (len(told) - 2)]
+
+
+def test_an_open_segment_cut_anywhere_keeps_its_whole_transactions(tmp_path: Path) -> None:
+    found = capture("A_dml", "p1")
+    directory = tmp_path / "capture"
+    directory.mkdir()
+    recorder = Recorder(directory, {}, rotation=Rotation(sync_size=500))
+    for frame in data_frames(found):
+        recorder.take(frame)
+    recorder.sync()
+    [part] = directory.glob(f"*{OPEN}")
+    data = part.read_bytes()
+    plain = tmp_path / "frames.bin"
+    plain.write_bytes(lengths(data_frames(found)))
+    lines = read(plain).stdout
+    ends = {end_of(group) for group in transactions(found)}
+    for size in random.Random(5).sample(range(len(data)), 40):
+        shutil.rmtree(directory)
+        directory.mkdir()
+        part.write_bytes(data[:size])
+        position = recover(directory, compress=True).position
+        assert position == 0 or position in ends
+        assert not list(directory.glob(f"*{OPEN}"))
+        if segments(directory):
+            again = read(directory)
+            assert again.status == 0
+            assert lines.startswith(again.stdout)
+
+
+def test_a_crash_between_closing_and_removal(tmp_path: Path) -> None:
+    record(tmp_path, data_frames(capture("A_dml", "p1")))
+    lines = read(tmp_path).stdout
+    last = segments(tmp_path)[-1]
+    shutil.copy(last, last.with_name(last.name + ".part"))
+    shutil.copy(last, last.with_name(last.name + ".draft"))
+    recover(tmp_path, compress=True)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json"] + [".pgcap"] * len(segments(tmp_path))
+    assert read(tmp_path).stdout == lines
+
+
+def test_an_end_that_is_missing_in_the_middle_is_no_crash(tmp_path: Path) -> None:
+    record(tmp_path, data_frames(capture("A_big", "p1_msg")))
+    first, second, *_ = segments(tmp_path)[-2:]
+    first.with_name(first.name + ".part").write_bytes(first.read_bytes()[:-10])
+    second.rename(second.with_name(second.name + ".part"))
+    first.unlink()
+    with pytest.raises(InputError, match="has no end, and others follow it"):
+        recover(tmp_path, compress=True)
+
+
+def test_two_writers(tmp_path: Path) -> None:
+    from pgtail.capture.lock import open_directory
+
+    with (
+        open_directory(tmp_path / "capture"),
+        pytest.raises(OptionError, match="another process"),
+        open_directory(tmp_path / "capture"),
+    ):
+        pass

@@ -1,0 +1,152 @@
+"""`make torture`: kill pgtail record at random moments during a workload; nothing may be lost or doubled.
+
+The truth is a second slot, made at the same time and read once at the end, and the workload's own tables.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+
+from pgtail.demo.server import EmbeddedServer
+from tests.support.captures import segments
+from tests.support.run import command
+from tests.support.servers import Database, Servers, fresh_database, installations
+from tests.support.tail import wait_for
+
+KILLS = 200
+RESTARTS = 4
+_RECORD = [sys.executable, "-c", "from pgtail.cli import main; main()", "record"]
+_OPTIONS = ["--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]
+
+SCHEMA = """
+CREATE TABLE log (id bigint PRIMARY KEY, text text);
+CREATE TABLE counter (id int PRIMARY KEY, value bigint);
+INSERT INTO counter VALUES (1, 0);
+CREATE PUBLICATION everything FOR ALL TABLES;
+"""
+
+
+class Workload(threading.Thread):
+    """Small transactions and some large ones, as fast as the server takes them; it survives a restart of the server."""
+
+    def __init__(self, database: Database, rng: random.Random) -> None:
+        super().__init__()
+        self._database = database
+        self._rng = rng
+        self.stopping = False
+        self.restarting = threading.Lock()
+
+    def run(self) -> None:
+        while not self.stopping:
+            with self.restarting, self._database.connect() as session:
+                for _ in range(20):
+                    self._transaction(session)
+            time.sleep(0.02)
+
+    def _transaction(self, session: psycopg.Connection[tuple[object, ...]]) -> None:
+        rows = 2000 if self._rng.random() < 0.01 else self._rng.randint(1, 5)
+        with session.transaction():
+            session.execute("UPDATE counter SET value = value + 1")
+            session.execute(
+                "INSERT INTO log SELECT coalesce((SELECT max(id) FROM log), 0) + i, repeat(md5(i::text), 4)"
+                " FROM generate_series(1, %s) i",
+                (rows,),
+            )
+            if self._rng.random() < 0.1:
+                session.execute("DELETE FROM log WHERE id = (SELECT min(id) FROM log)")
+
+
+def torture(server: EmbeddedServer, kills: int, restarts: int, seed: int, say: Callable[[str], None]) -> None:
+    """Kill and restart; raises AssertionError if the capture differs from the workload."""
+    rng = random.Random(seed)
+    say(f"seed {seed}")
+    with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        directory = Path(folder, "capture")
+        for statement in SCHEMA.strip().split(";\n"):
+            database.execute(statement)
+        for slot in ("cap", "truth"):
+            database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+        workload = Workload(database, random.Random(seed))
+        workload.start()
+        try:
+            when = sorted(rng.sample(range(kills), restarts))
+            for kill in range(kills):
+                _record_and_kill(database, directory, rng.uniform(0.15, 0.9))
+                if kill in when:
+                    say(f"restarting the server after {kill + 1} kills")
+                    with workload.restarting:
+                        server.restart(rng.choice(["fast", "immediate"]))
+        finally:
+            workload.stopping = True
+            workload.join()
+        run = _started(database, directory, "--until", "now")
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 0, said
+        _compare(database, directory, say)
+
+
+def _started(database: Database, directory: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Record. The slot may still be in use by the walsender of a killed run."""
+    wait_for(
+        "free slot",
+        lambda: not database.value("SELECT active FROM pg_replication_slots WHERE slot_name = 'cap'"),
+    )
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(directory), *_OPTIONS, *options]
+    return subprocess.Popen([*_RECORD, *arguments], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+
+
+def _record_and_kill(database: Database, directory: Path, seconds: float) -> None:
+    run = _started(database, directory)
+    try:
+        _, said = run.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        run.communicate()
+    else:
+        raise AssertionError(f"record ended by itself: {run.returncode} {said.decode()}")
+
+
+def _compare(database: Database, directory: Path, say: Callable[[str], None]) -> None:
+    recorded = command("decode", "-o", "json", directory, timeout=300)
+    assert (recorded.status, recorded.stderr) == (0, "")
+    truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)
+    assert truth.status == 0, truth.stderr
+    ours, theirs = recorded.lines, truth.lines
+    say(f"{len(ours)} changes recorded in {len(segments(directory))} segments, {len(theirs)} in the other slot")
+    assert len(ours) == len(theirs)
+    assert ours == theirs
+    updates = [change["new"]["value"] for change in recorded.objects if change["table"] == "counter"]
+    assert updates[-1] == database.value("SELECT value FROM counter")
+    for path in segments(directory)[:: max(1, len(segments(directory)) // 20)]:
+        alone = command("decode", "-o", "json", path)
+        assert alone.status == 0, alone.stderr
+        assert set(alone.lines) <= set(ours)
+        subprocess.run(["gzip", "-t", path], check=True)
+
+
+def main() -> None:
+    servers = Servers()
+    name = list(installations())[-1]
+    kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
+    started = time.monotonic()
+    try:
+        torture(servers.get(name), kills, RESTARTS, seed, lambda text: print(text, flush=True))
+    finally:
+        servers.close()
+    print(f"{name}: {kills} kills, nothing lost, nothing twice ({time.monotonic() - started:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Which changes pass a filter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.changes.filters import Filter, Where
+from pgtail.changes.relations import Relation, Relations
+from pgtail.errors import OptionError
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
+from pgtail.pgoutput.schema import Relation as RelationMessage
+from pgtail.pgoutput.schema import RelationColumn
+from pgtail.values import Types
+
+BOOL, INT8, INT4, TEXT, NUMERIC, TIMESTAMP, BYTEA = 16, 20, 23, 25, 1700, 1114, 17
+TRANSACTION = Transaction(7)
+_relations = Relations(Types())
+
+
+def table(
+    schema: str = "public", name: str = "t", types: tuple[int, ...] = (INT4, TEXT), identity: str = "d"
+) -> Relation:
+    """A table with columns a (the key), b, c, ..."""
+    columns = [RelationColumn(int(i == 0), "abcdefgh"[i], oid, -1) for i, oid in enumerate(types)]
+    oid = 1000 + len(_relations.versions)
+    return _relations.see(RelationMessage(None, oid, schema, name, identity, tuple(columns)))[1]
+
+
+def insert(relation: Relation, *cells: Cell) -> RowChange:
+    return RowChange("insert", TRANSACTION, 1, None, relation, "", None, cells)
+
+
+def delete(relation: Relation, kind: str, *cells: Cell) -> RowChange:
+    return RowChange("delete", TRANSACTION, 1, None, relation, kind, cells, None)
+
+
+def truncate(relation: Relation) -> TableTruncate:
+    return TableTruncate(TRANSACTION, 1, None, relation, cascade=False, restart_identity=False)
+
+
+MESSAGE = LogicalMessage(TRANSACTION, None, "p", b"", transactional=True)
+ALONE = LogicalMessage(None, None, "p", b"", transactional=False)
+OUTCOME = Outcome("commit_prepared", 9, "g", 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "name", "passes"),
+    [
+        ({}, "public", "t", True),
+        ({"tables": ["t"]}, "public", "t", True),
+        ({"tables": ["t"]}, "other", "t", True),
+        ({"tables": ["t"]}, "public", "tt", False),
+        ({"tables": ["T"]}, "public", "t", False),
+        ({"tables": ["t*"]}, "public", "tt", True),
+        ({"tables": ["other.t"]}, "public", "t", False),
+        ({"tables": ["public.*"]}, "public", "t", True),
+        ({"tables": ["pub*.t?"]}, "public", "t1", True),
+        ({"tables": ["[ab]"]}, "public", "b", True),
+        ({"tables": ["x", "t"]}, "public", "t", True),
+        ({"tables": ["my.table"]}, "public", "my.table", False),
+        ({"tables": ["*.my.table"]}, "public", "my.table", True),
+        ({"exclude": ["t"]}, "public", "t", False),
+        ({"exclude": ["public.*"]}, "other", "t", True),
+        ({"tables": ["t"], "exclude": ["public.t"]}, "public", "t", False),
+        ({"tables": ["t"], "exclude": ["public.t"]}, "other", "t", True),
+    ],
+)
+def test_tables(options: dict[str, Any], schema: str, name: str, passes: bool) -> None:
+    relation = table(schema, name)
+    for change in (insert(relation, b"1", b"x"), truncate(relation)):
+        assert Filter(**options).passes(change) is passes
+
+
+def test_nothing_passes_a_pattern_for_a_table_whose_name_is_unknown() -> None:
+    unseen = _relations.get(99_999)
+    assert not Filter(tables=["*"]).passes(insert(unseen, b"1"))
+    assert Filter(exclude=["*"]).passes(insert(unseen, b"1"))
+
+
+@pytest.mark.parametrize("op", ["insert", "delete", "truncate", "message", "commit_prepared", "rollback_prepared"])
+def test_operations(op: str) -> None:
+    filter_ = Filter(ops=[op])
+    relation = table()
+    changes: list[Change] = [
+        insert(relation, b"1", b"x"),
+        delete(relation, "K", b"1", None),
+        truncate(relation),
+        MESSAGE,
+        ALONE,
+    ]
+    assert {change.op for change in changes if filter_.passes(change)} == {op} & {change.op for change in changes}
+    assert filter_.outcome_passes(OUTCOME) is (op == "commit_prepared")
+
+
+def test_transactions() -> None:
+    change = insert(table(), b"1", b"x")
+    assert Filter(xids=[7]).passes(change)
+    assert Filter(xids=[6, 7]).passes(MESSAGE)
+    assert not Filter(xids=[8]).passes(change)
+    assert not Filter(xids=[7]).passes(ALONE)
+    assert Filter(xids=[9]).outcome_passes(OUTCOME)
+    assert not Filter(xids=[7]).outcome_passes(OUTCOME)
+
+
+def test_what_has_no_table_passes_no_table_filter_and_no_condition() -> None:
+    for filter_ in (Filter(tables=["*"]), Filter(where=["a = 1"])):
+        assert not filter_.passes(MESSAGE)
+        assert not filter_.outcome_passes(OUTCOME)
+    assert Filter(exclude=["*"]).passes(MESSAGE)
+    assert Filter(exclude=["*"]).outcome_passes(OUTCOME)
+
+
+def test_a_filter_knows_whether_it_filters() -> None:
+    assert not Filter().active
+    assert Filter(where=["a = 1"]).active
+    assert Filter(xids=[1]).active
+
+
+@pytest.mark.parametrize(
+    ("where", "passes"),
+    [
+        ("a = 10", True),
+        ("a=10", True),
+        ("a = 10.0", True),
+        ("a = 1e1", True),
+        ("a = '10'", True),
+        ("a != 10", False),
+        ("a <> 10", False),
+        ("a > 9", True),
+        ("a < 9", False),
+        ("a >= 10", True),
+        ("a <= 9.99", False),
+        ("a is null", False),
+        ("a is not null", True),
+        ("a IS NOT NULL", True),
+        ("b = it's", True),
+        ("b = 'it''s'", True),
+        ("b = 'it'", False),
+        ("b ~ ^it", True),
+        ("b !~ ^it", False),
+        ("b ~ t.s", True),
+        ("b > i", True),
+        ("c = 12.50", True),
+        ("c = 12.5", True),
+        ("c > 12.49999999999999999999", True),
+        ("c < 9", False),
+        ("d = true", True),
+        ("d = t", True),
+        ("d = on", True),
+        ("d = false", False),
+        ("e is null", True),
+        ("e = x", False),
+        ("e != x", False),
+        ("e is not null", False),
+        ("f = 9007199254740993", True),
+        ("f = 9007199254740992", False),
+        ("g >= '2024-01-02'", True),
+        ("nosuch = 1", False),
+    ],
+)
+def test_conditions(where: str, passes: bool) -> None:
+    relation = table(types=(INT4, TEXT, NUMERIC, BOOL, TEXT, INT8, TIMESTAMP))
+    row = insert(relation, b"10", b"it's", b"12.50", b"t", None, b"9007199254740993", b"2024-01-02 03:04:05")
+    filter_ = Filter(where=[where])
+    assert filter_.passes(row) is passes
+    assert filter_.not_sent == 0
+    assert filter_.where[0].column_seen is not where.startswith("nosuch")
+
+
+@pytest.mark.parametrize("where", ['"my ""col""" = 1', '"my ""col"""=1'])
+def test_a_quoted_column(where: str) -> None:
+    assert Where(where).column == 'my "col"'
+    assert (Where(where).op, Where(where).value) == ("=", "1")
+
+
+def test_binary_cells_are_compared_as_what_they_mean() -> None:
+    relation = table(types=(INT4, BOOL, NUMERIC))
+    row = insert(relation, Binary(b"\0\0\0\x0a"), Binary(b"\1"), Binary(bytes.fromhex("0002000000000002000c1388")))
+    assert Filter(where=["a = 10", "b = true", "c = 12.5"]).passes(row)
+    assert not Filter(where=["a = 10", "b = false"]).passes(row)
+
+
+@pytest.mark.parametrize(
+    ("where", "passes"), [("a = NaN", True), ("a > 1e300", True), ("a > Infinity", True), ("a < 5", False)]
+)
+def test_nan_is_above_all_numbers(where: str, passes: bool) -> None:
+    assert Filter(where=[where]).passes(insert(table(types=(NUMERIC,)), b"NaN")) is passes
+
+
+def test_infinity_is_a_number() -> None:
+    relation = table(types=(NUMERIC,))
+    assert Filter(where=["a > 5"]).passes(insert(relation, b"Infinity"))
+    assert Filter(where=["a < 5"]).passes(insert(relation, b"-Infinity"))
+
+
+def test_all_conditions_must_hold() -> None:
+    row = insert(table(), b"1", b"x")
+    assert Filter(where=["a = 1", "b = x"]).passes(row)
+    assert not Filter(where=["a = 1", "b = y"]).passes(row)
+
+
+def test_what_was_not_sent_never_matches_and_is_counted() -> None:
+    filter_ = Filter(where=["b = x"])
+    relation = table()
+    assert not filter_.passes(insert(relation, b"1", UNCHANGED))
+    assert not filter_.passes(delete(relation, "K", b"1", None))
+    assert filter_.not_sent == 2
+    for where in ("b is null", "b is not null", "b != x"):
+        assert not Filter(where=[where]).passes(delete(relation, "K", b"1", None))
+
+
+def test_deletes_are_tested_on_the_old_row() -> None:
+    relation = table(identity="f")
+    assert Filter(where=["b = x"]).passes(delete(relation, "O", b"1", b"x"))
+    assert Filter(where=["b is null"]).passes(delete(relation, "O", b"1", None))
+    assert Filter(where=["a = 1"]).passes(delete(table(), "K", b"1", None))
+
+
+def test_updates_are_tested_on_the_new_row() -> None:
+    update = RowChange("update", TRANSACTION, 1, None, table(), "K", (b"1", None), (b"2", b"x"))
+    assert Filter(where=["a = 2"]).passes(update)
+    assert not Filter(where=["a = 1"]).passes(update)
+
+
+def test_truncates_pass_no_condition() -> None:
+    assert not Filter(where=["a = 1"]).passes(truncate(table()))
+
+
+def test_a_row_that_is_too_short_has_no_value() -> None:
+    filter_ = Filter(where=["b = x"])
+    assert not filter_.passes(insert(table(), b"1"))
+    assert filter_.not_sent == 1
+
+
+def test_a_number_that_is_none_in_the_data_does_not_match() -> None:
+    filter_ = Filter(where=["a = 5"])
+    assert not filter_.passes(insert(table(), b"five", b"x"))
+    assert not filter_.passes(insert(table(), Binary(b"12345"), b"x"))
+
+
+def test_a_number_that_is_none_in_the_condition_is_the_user_s_mistake() -> None:
+    with pytest.raises(OptionError, match="--where 'a = five': a is a number, 'five' is none"):
+        Filter(where=["a = five"]).passes(insert(table(), b"5", b"x"))
+
+
+@pytest.mark.parametrize("where", ["", "a", "= 5", "a is nul", "a like x", "a b = 5", '"" = 5', "a ~ ("])
+def test_what_is_no_condition(where: str) -> None:
+    with pytest.raises(OptionError, match="--where"):
+        Where(where)

@@ -1,0 +1,101 @@
+"""What is said of masked columns: notes, errors and refusals quote no value."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pgtail.changes.redaction import MASK, Redaction
+from pgtail.errors import OptionError
+from tests.changes.test_redaction import DUMP, inspect
+from tests.support.encode import begin, commit, insert, recvlogical, relation
+from tests.support.run import command, decode
+
+
+def test_a_condition_is_tested_on_the_true_value_and_not_quoted() -> None:
+    result = decode("--redact", "v", "--where", "v = one", input=DUMP)
+    assert [line["new"] for line in result.objects] == [{"id": 1, "v": MASK}]
+    result = decode("--redact", "colour", "--where", "colour = red", input=DUMP)
+    assert "red" not in result.stderr.replace("redact", "")
+    for wrong in ("id = secret", "id ~ (?P<secret>a)(?P<secret>b)"):
+        result = decode("--redact", "id", "--where", wrong, input=DUMP)
+        assert (result.status, "secret" in result.stderr) == (2, False)
+
+
+def test_a_rule_that_matched_nothing_is_named() -> None:
+    assert "no table had a column E.mail (--redact)" in decode("--redact", "id,E.mail", input=DUMP).stderr
+    assert decode("--redact", "id", input=DUMP).stderr == ""
+
+
+def test_errors_and_damaged_bytes_quote_nothing(tmp_path: Path) -> None:
+    """A byte of a value in place of a kind of cell."""
+    wrong = recvlogical(relation(), begin(), insert("1", "Z").replace(b"t\0\0\0\1Z", b"Z\0\0\0\1Z"))
+    plain, masked = decode(input=wrong), decode("--redact", "v", input=wrong)
+    assert plain.status == masked.status == 1
+    assert "'Z' where" in plain.stderr
+    assert f"{MASK} where" in masked.stderr
+    assert "Z" not in masked.stderr
+    path = tmp_path / "wrong.bin"
+    path.write_bytes(wrong)
+    for options in (("-o", "json"), ()):
+        result = inspect(tmp_path, path, "--redact", "v", *options)
+        assert result.status == 1
+        last = result.stdout.decode().strip().splitlines()[-1]
+        assert MASK in last
+        assert "5a" not in last.partition('"error"')[2]
+        assert " 5a" not in last
+
+
+def _escaped(*messages: bytes) -> bytes:
+    """As psql -At shows them under bytea_output = escape."""
+    shown = ["".join([chr(c) if 31 < c < 127 else f"\\{c:03o}" for c in message]) for message in messages]
+    return "".join([f"0/1{number}|7|{text}\n" for number, text in enumerate(shown)]).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        # Bytes of a value in place of a cell's length: AAAA.
+        (recvlogical(relation(), begin(), insert("1", "Z").replace(b"t\0\0\0\1Z", b"tAAAAZ")), "1094795"),
+        # An invalid backslash in the escape format.
+        (_escaped(relation(), begin(), insert("1", "Zeta"), commit()).replace(b"Zeta", b"Z\\ta"), "'\\\\'"),
+    ],
+    ids=["length", "character"],
+)
+def test_errors_quote_no_length_and_no_character_that_may_be_a_value(data: bytes, words: str) -> None:
+    plain, masked = decode(input=data), decode("--redact", "v", input=data)
+    assert plain.status == masked.status == 1
+    assert words in plain.stderr
+    assert words not in masked.stderr
+    assert MASK in masked.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--redact", ""), "--redact names no column"),
+        (("--redact", "a.b.c.d"), "expected COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN"),
+        (("--redact", "a", "--redact-hash"), "needs --redact-key-file"),
+        (("--redact-hash",), "--redact-hash needs --redact"),
+        (("--redact", "a", "--redact-hash", "--redact-key-file", "/no/such"), "/no/such: No such file or directory"),
+        (("--redact", "a", "--redact-hash", "--redact-key-file", "/dev/null"), "has 0 bytes, fewer than 16"),
+    ],
+)
+def test_what_cannot_be_asked_for(options: tuple[str, ...], words: str) -> None:
+    result = decode(*options, input=DUMP)
+    assert (result.status, result.stdout) == (2, b"")
+    assert words in result.stderr
+
+
+def test_the_real_command_masks_a_compressed_dump_from_a_pipe() -> None:
+    result = command("decode", "--redact", "v", "-", input=gzip.compress(DUMP))
+    assert result.status == 0
+    assert b"one" not in result.stdout
+    assert result.stdout.count(MASK.encode()) == 2
+
+
+def test_a_key_that_is_too_short() -> None:
+    with pytest.raises(OptionError, match="has 3 bytes"):
+        Redaction(["a"], b"abc")

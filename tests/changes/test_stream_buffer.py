@@ -1,0 +1,187 @@
+"""StreamBuffer compared with a simple model: lists in memory."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.changes.stream_buffer import CHUNK, StreamBuffer
+from pgtail.errors import OutputError
+from pgtail.pgoutput.cells import UNCHANGED, Binary
+from pgtail.pgoutput.rows import Insert
+from tests.support.limits import within
+
+
+class Model:
+    """A StreamBuffer without a limit, after stream_abort_internal in PostgreSQL's worker.c."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, list[tuple[int, Any]]] = {}
+
+    def add(self, xid: int, subxid: int, entry: Any) -> None:
+        self.open[xid].append((subxid, entry))
+
+    def abort(self, xid: int, subxid: int) -> bool:
+        first = next((i for i, (sub, _) in enumerate(self.open[xid]) if sub == subxid), None)
+        if first is not None:
+            del self.open[xid][first:]
+        return first is not None
+
+
+MakeBuffer = Callable[..., StreamBuffer]
+
+
+@pytest.fixture
+def make() -> Iterator[MakeBuffer]:
+    """Makes StreamBuffers, closed at the end."""
+    with ExitStack() as stack:
+
+        def made(**options: int) -> StreamBuffer:
+            return stack.enter_context(closing(StreamBuffer(**options)))
+
+        yield made
+
+
+def test_what_went_in_comes_out_in_order(make: MakeBuffer) -> None:
+    buffer = make()
+    buffer.start(7)
+    for number in range(10):
+        buffer.add(7, 7, number, 100)
+    assert 7 in buffer
+    assert list(buffer.take(7)) == list(range(10))
+    assert 7 not in buffer
+
+
+def test_an_abort_drops_everything_since_the_first_entry(make: MakeBuffer) -> None:
+    buffer = make()
+    buffer.start(1)
+    for subxid, entry in [(1, "a"), (2, "b"), (3, "c"), (2, "d"), (1, "never: 2 was still open")]:
+        buffer.add(1, subxid, entry, 1)
+    assert buffer.abort(1, 2)
+    buffer.add(1, 1, "e", 1)
+    assert list(buffer.take(1)) == ["a", "e"]
+
+
+def test_a_late_abort_of_a_nested_subtransaction_drops_nothing_more(make: MakeBuffer) -> None:
+    buffer = make()
+    buffer.start(1)
+    for subxid, entry in [(1, "a"), (2, "b"), (3, "c")]:
+        buffer.add(1, subxid, entry, 1)
+    assert buffer.abort(1, 2)
+    buffer.add(1, 1, "d", 1)
+    assert not buffer.abort(1, 3)
+    assert list(buffer.take(1)) == ["a", "d"]
+
+
+def test_an_abort_without_entries_returns_false(make: MakeBuffer) -> None:
+    buffer = make()
+    buffer.start(1)
+    buffer.add(1, 1, "a", 1)
+    assert not buffer.abort(1, 99)
+    assert list(buffer.take(1)) == ["a"]
+
+
+def test_starting_again_drops_old_entries(make: MakeBuffer) -> None:
+    buffer = make(limit=0)
+    buffer.start(1)
+    buffer.add(1, 1, "old" * CHUNK, CHUNK)
+    buffer.start(1)
+    buffer.add(1, 1, "new", 1)
+    assert list(buffer.take(1)) == ["new"]
+
+
+@pytest.mark.parametrize("limit", [0, 1000, 100_000, 10**9])
+@pytest.mark.parametrize("seed", range(5))
+def test_any_history_is_that_of_the_model(make: MakeBuffer, limit: int, seed: int) -> None:
+    choose = random.Random(f"{limit} {seed}")
+    buffer, model = make(limit=limit), Model()
+    number = 0
+    for _ in range(3000):
+        xid = choose.choice((10, 20, 30))
+        if xid not in model.open:
+            model.open[xid] = []
+            buffer.start(xid)
+        match choose.random():
+            case chance if chance < 0.9:
+                subxid = xid + choose.choice((0, 0, 1, 2, 3))
+                number += 1
+                model.add(xid, subxid, number)
+                buffer.add(xid, subxid, number, choose.choice((10, 1000, CHUNK)))
+            case chance if chance < 0.96:
+                subxid = xid + choose.randrange(1, 5)
+                assert buffer.abort(xid, subxid) == model.abort(xid, subxid)
+            case chance if chance < 0.98:
+                assert list(buffer.take(xid)) == [entry for _, entry in model.open.pop(xid)]
+            case _:
+                model.open.pop(xid)
+                buffer.drop(xid)
+    for xid, entries in model.open.items():
+        assert list(buffer.take(xid)) == [entry for _, entry in entries]
+
+
+def test_cells_keep_their_kinds_on_disk(make: MakeBuffer) -> None:
+    buffer = make(limit=0)
+    buffer.start(1)
+    message = Insert(5, 6, (b"text", Binary(b"binary"), None, UNCHANGED))
+    buffer.add(1, 5, message, CHUNK)
+    buffer.add(1, 5, "in memory", 1)
+    kept, last = buffer.take(1)
+    assert kept == message
+    assert [type(cell) for cell in kept.new] == [bytes, Binary, type(None), type(UNCHANGED)]
+    assert kept.new[3] is UNCHANGED
+    assert last == "in memory"
+
+
+def test_many_small_transactions_stay_within_the_limit(make: MakeBuffer) -> None:
+    buffer = make(limit=10_000)
+    for xid in range(100):
+        buffer.start(xid)
+        for number in range(20):
+            buffer.add(xid, xid, (xid, number), 100)
+            assert buffer._used <= 20_000
+    for xid in range(100):
+        assert list(buffer.take(xid)) == [(xid, number) for number in range(20)]
+
+
+def test_the_file_does_not_grow_while_one_stream_or_another_is_always_open(make: MakeBuffer) -> None:
+    buffer = make(limit=0)
+    buffer.start(0)
+    largest = 0
+    for xid in range(1, 60):
+        buffer.start(xid)
+        for _ in range(3):
+            buffer.add(xid, xid, bytes(CHUNK), CHUNK)
+        assert len(list(buffer.take(xid - 1))) == (3 if xid > 1 else 0)
+        largest = max(largest, buffer._file.size)
+    assert largest < 10 * CHUNK
+    buffer.drop(59)
+    assert buffer._file.size == 0
+
+
+def test_a_hundred_thousand_rolled_back_savepoints_are_fast(make: MakeBuffer) -> None:
+    """A loop with an exception block does this; a check of every range for every entry would take minutes."""
+    buffer = make()
+    buffer.start(1)
+    began = time.process_time()
+    for number in range(100_000):
+        buffer.add(1, 1, number, 1)
+        buffer.add(1, 2 + number, -1, 1)
+        buffer.abort(1, 2 + number)
+    assert list(buffer.take(1)) == list(range(100_000))
+    assert time.process_time() - began < within(10)
+
+
+def test_a_disk_that_cannot_be_written_is_an_output_error(
+    make: MakeBuffer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    buffer = make(limit=0)
+    buffer.start(1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(OutputError, match=r"cannot keep a streamed transaction in .*missing.*TMPDIR"):
+        buffer.add(1, 1, "x", CHUNK)

@@ -1,0 +1,84 @@
+"""`pgtail spark`: what its options say reaches the work, and contradictions are refused before Spark starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from click.testing import CliRunner
+
+from pgtail.cli import main
+from pgtail.commands import spark
+from pgtail.commands.spark import Dataset, SparkOptions
+
+CHANGES = [
+    "--format",
+    "orc",
+    "-t",
+    "a.*",
+    "-t",
+    "b",
+    "--watch",
+    "--every",
+    "2m",
+    "--master",
+    "yarn",
+    "--conf",
+    "a=b",
+    "-v",
+]
+STATE = ["--until", "0/10", "--allow-gap", "--retain", "30s"]
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "datasets"),
+    [
+        ("changes", ["--compact"], ()),
+        ("tables", ["--variant"], ("tables",)),
+        ("state", STATE, ("state",)),
+        ("history", STATE, ("history",)),
+        ("all", ["--variant", *STATE], ("tables", "state", "history")),
+    ],
+)
+def test_every_option_of_a_command_is_passed_on(
+    command: str, more: list[str], datasets: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[tuple[SparkOptions, Sequence[Dataset]]] = []
+    monkeypatch.setattr(spark, "run", lambda options, made: passed.append((options, made)))
+    ran = CliRunner().invoke(main, ["spark", command, *CHANGES, *more, "one", "two", "out"], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.stderr
+    with_state = "--until" in more
+    expected = SparkOptions(
+        captures=["one", "two"],
+        out="out",
+        stored_as="orc",
+        tables=("a.*", "b"),
+        compact="--compact" in more,
+        variant="--variant" in more,
+        until="0/10" if with_state else None,
+        allow_gap=with_state,
+        retain=30 if with_state else 3600,
+        watch=True,
+        every=120,
+        master="yarn",
+        conf=("a=b",),
+        verbose=1,
+    )
+    assert passed == [(expected, datasets)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["changes", "capture"], "expected CAPTURE... OUT"),
+        (["changes", "--watch", "--compact", "capture", "out"], "--watch does not end"),
+        (["state", "--watch", "--until", "0/1", "capture", "out"], "--watch does not end"),
+        (["all", "--until", "yesterday", "capture", "out"], "--until 'yesterday' is neither an LSN"),
+        (["tables", "--every", "soon", "capture", "out"], "'soon' is not a time such as 30s"),
+        (["tables", "capture", "s3a://bucket/out"], "a manifest cannot be kept on s3a"),
+    ],
+)
+def test_contradictions_are_refused_before_spark_starts(arguments: list[str], message: str) -> None:
+    ran = CliRunner().invoke(main, ["spark", *arguments])
+    assert ran.exit_code == 2
+    assert message in ran.stderr

@@ -1,0 +1,447 @@
+"""The doctor on real servers with deliberate problems: it finds them, nothing else, and its cures work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from pgtail import doctor
+from pgtail.doctor import bugs, provider, server, slots
+from pgtail.doctor.base import Context, Finding, Severity
+from pgtail.postgres.catalog import server_facts
+from pgtail.postgres.connection import Connector, parameters
+from tests.conftest import StartServer
+from tests.support.servers import Database, fresh_database, installations, since
+from tests.support.tail import stream, tailing, wait_for
+
+
+def examine(database: Database | str) -> list[Finding]:
+    conninfo = database if isinstance(database, str) else database.conninfo()
+    return [finding for _, finding in doctor.examine(Connector(parameters(conninfo))).all()]
+
+
+def of(findings: list[Finding], check: str) -> list[Finding]:
+    return [finding for finding in findings if finding.check == check]
+
+
+def one(findings: list[Finding], check: str) -> Finding:
+    [found] = of(findings, check)
+    return found
+
+
+def wrong(findings: list[Finding]) -> dict[str, Severity]:
+    """The findings that are not ok."""
+    return {one.check: one.severity for one in findings if one.severity is not Severity.OK}
+
+
+def publish(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+
+
+@contextmanager
+def role(database: Database, name: str, rights: str = "") -> Iterator[str]:
+    database.execute(f"CREATE ROLE {name} LOGIN {rights}")
+    try:
+        yield database.conninfo(user=name)
+    finally:
+        database.execute(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+# -- server ----------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_well(database: Database) -> None:
+    publish(database)
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    findings = examine(database)
+    assert wrong(findings) == {}
+    assert one(findings, "wal_level").text == "wal_level is logical"
+    assert "1 table, inserts, updates, deletes and truncates" in one(findings, "publications").text
+    assert one(findings, "slots").subjects == ("s",)
+
+
+def test_a_server_that_was_never_set_up(start_server: StartServer) -> None:
+    found = start_server(
+        wal_level="replica", synchronous_standby_names="*", synchronous_commit="local", wal_sender_timeout=0,
+        max_replication_slots=1,
+    )  # fmt: skip
+    database = Database(found, "postgres")
+    database.query("SELECT pg_create_physical_replication_slot('only')")
+    findings = examine(database)
+    assert wrong(findings) == {
+        "wal_level": Severity.PROBLEM,
+        "free_slots": Severity.PROBLEM,
+        "timeouts": Severity.WARNING,
+        "synchronous_standby_names": Severity.WARNING,
+        "publications": Severity.PROBLEM,
+    }
+    assert "ALTER SYSTEM SET wal_level = logical;" in one(findings, "wal_level").cure
+    assert "(*) matches pgtail" in one(findings, "synchronous_standby_names").text
+    database.execute("ALTER SYSTEM SET wal_level = logical", "ALTER SYSTEM SET wal_sender_timeout = '5s'")
+    found.restart()
+    findings = examine(database)
+    assert one(findings, "wal_level").severity is Severity.OK
+    assert "wal_sender_timeout is 5 s" in one(findings, "timeouts").text
+    assert one(findings, "timeouts").severity is Severity.WARNING
+
+
+def test_releases_and_their_bugs() -> None:
+    lost, lists, prepared, aborts = bugs.BUGS
+    assert lost.fixed_in(130022) == "14.18"
+    assert [lost.fixed_in(version) for version in (160008, 160009, 170004, 170005)] == ["16.9", None, "17.5", None]
+    assert lost.fixed_in(180000) is None
+    assert [lists.fixed_in(version) for version in (140000, 150001, 150002)] == [None, "15.2", None]
+    assert [prepared.fixed_in(version) for version in (130000, 180004, 180006)] == [None, "18.6", None]
+    assert [aborts.fixed_in(version) for version in (170000, 180006, 180007, 190000)] == [None, "18.7", None, None]
+
+
+def test_the_bugs_of_this_release(database: Database) -> None:
+    version = server_version(database)
+    found = of(examine(database), "bugs")
+    assert [finding.severity for finding in found if finding.severity is Severity.PROBLEM] == [
+        Severity.PROBLEM for bug in bugs.BUGS if bug.loses and bug.fixed_in(version)
+    ]
+    assert [finding.severity for finding in found] == [Severity.OK], "the database has nothing that a bug needs"
+    publish(database)
+    database.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput', false, true)")
+    [finding] = of(examine(database), "bugs")
+    assert ("bug 19556" in finding.text) == (finding.severity is Severity.WARNING)
+    assert finding.severity is (Severity.OK if bugs.BUGS[2].fixed_in(version) is None else Severity.WARNING)
+
+
+@since(18)
+def test_aborts_that_nobody_asked_for_need_large_transactions(database: Database) -> None:
+    if bugs.BUGS[3].fixed_in(server_version(database)) is None:
+        pytest.skip("this release does not have the bug")
+    publish(database)
+    database.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    assert of_severity(database, "bugs") == []
+    database.execute(
+        "INSERT INTO t SELECT generate_series(1, 5000)",
+        "SET logical_decoding_work_mem = '64kB'; SELECT count(*) FROM pg_logical_slot_peek_binary_changes("
+        "'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p')",
+    )
+    finding = wait_for("statistics", lambda: next(iter(of_severity(database, "bugs")), None))
+    assert "bug 19616" in finding.text
+
+
+def server_version(database: Database) -> int:
+    return int(database.value("SELECT current_setting('server_version_num')::int"))
+
+
+@pytest.mark.parametrize(
+    ("level", "effective", "version", "severity"),
+    [
+        ("minimal", None, 180000, Severity.PROBLEM),
+        ("replica", None, 180000, Severity.PROBLEM),
+        ("replica", "replica", 190000, Severity.OK),
+        ("replica", "logical", 190000, Severity.OK),
+        ("minimal", "minimal", 190000, Severity.PROBLEM),
+        ("logical", "logical", 190000, Severity.OK),
+    ],
+)
+def test_the_wal_level_of_any_version(
+    newest_database: Database, level: str, effective: str | None, version: int, severity: Severity
+) -> None:
+    settings = {} if effective is None else {"effective_wal_level": effective}
+    with context_of(newest_database) as context:
+        other = replace(context.server, wal_level=level, version=version)
+        [finding] = server.wal_level(replace(context, server=other, settings=settings))
+    assert finding.severity is severity
+
+
+@pytest.mark.parametrize(
+    ("version", "feedback", "severity"),
+    [(150000, "on", Severity.PROBLEM), (160000, "off", Severity.WARNING), (160000, "on", Severity.OK)],
+)
+def test_what_a_standby_needs(newest_database: Database, version: int, feedback: str, severity: Severity) -> None:
+    with context_of(newest_database) as context:
+        assert list(server.standby(context)) == []
+        other = replace(context.server, in_recovery=True, version=version)
+        [finding] = server.standby(replace(context, server=other, settings={"hot_standby_feedback": feedback}))
+    assert finding.severity is severity
+
+
+@contextmanager
+def context_of(database: Database) -> Iterator[Context]:
+    """The context of a real server; tests replace parts of it."""
+    connector = Connector(parameters(database.conninfo()))
+    with connector.ordinary() as connection:
+        yield Context(connection, connector, server_facts(connection), {})
+
+
+def test_a_list_of_output_plugins(newest_database: Database) -> None:
+    assert server.allowed('pgoutput, "my lib",$libdir/x , "a""b"') == ["pgoutput", "my lib", "$libdir/x", 'a"b']
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    with context_of(newest_database) as context:
+        assert list(server.output_plugins(context)) == [], "the server has no such list"
+        listed = replace(context, settings={"output_plugin_libraries": "pgoutput, test_decoding"})
+        assert [finding.severity for finding in server.output_plugins(listed)] == [Severity.OK]
+        listed = replace(context, settings={"output_plugin_libraries": "wal2json"})
+        [finding] = server.output_plugins(listed)
+        assert finding.severity is Severity.PROBLEM
+        statement = "SET output_plugin_libraries = 'wal2json', 'pgoutput';"
+        assert f"ALTER SYSTEM {statement}" == finding.cure[1]
+        # Every server has this setting, and its values have the same form.
+        context.connection.execute(statement.replace("output_plugin_libraries", "session_preload_libraries").encode())
+        shown = context.only("the list", "SHOW session_preload_libraries").text("session_preload_libraries")
+        assert server.allowed(shown) == ["wal2json", "pgoutput"]
+        listed = replace(context, settings={"output_plugin_libraries": "wal2json"})
+        newest_database.query("SELECT pg_create_logical_replication_slot('r', 'pgoutput')")
+        assert len(list(server.output_plugins(listed))) == 1, "one cure for all: a second one would undo the first"
+
+
+# -- access ----------------------------------------------------------------------------------------------------
+
+
+def test_a_role_without_rights_gets_a_list_of_what_is_hidden(database: Database) -> None:
+    publish(database)
+    with role(database, "mere") as conninfo:
+        findings = examine(conninfo)
+        assert wrong(findings) == {"replication_right": Severity.PROBLEM, "visibility": Severity.WARNING}
+        assert one(findings, "replication_connection").text == "pg_hba.conf allows replication connections"
+        database.execute(*one(findings, "visibility").cure, *one(findings, "replication_right").cure)
+        assert wrong(examine(conninfo)) == {}
+
+
+def test_a_check_without_permission_is_reported(newest_database: Database) -> None:
+    publish(newest_database)
+    newest_database.execute("REVOKE SELECT ON pg_prepared_xacts FROM PUBLIC")
+    try:
+        with role(newest_database, "mere", "REPLICATION") as conninfo:
+            finding = one(examine(conninfo), "transactions")
+            assert finding.severity is Severity.WARNING
+            assert finding.text == "could not be checked: permission denied for view pg_prepared_xacts"
+    finally:
+        newest_database.execute("GRANT SELECT ON pg_prepared_xacts TO PUBLIC")
+
+
+def test_a_server_without_a_free_walsender(start_server: StartServer) -> None:
+    database = Database(start_server(max_wal_senders=1), "postgres")
+    publish(database)
+    with tailing(database) as running:
+        wait_for("walsender", lambda: database.query("SELECT 1 FROM pg_stat_replication"))
+        findings = examine(database)
+        running.stop()
+    assert wrong(findings) == {"free_senders": Severity.PROBLEM, "replication_connection": Severity.PROBLEM}
+    assert "a replication connection fails" in one(findings, "replication_connection").text
+    assert "max_wal_senders" in " ".join(one(findings, "replication_connection").cure)
+    assert wrong(examine(database)) == {}
+
+
+@pytest.mark.parametrize("known", provider.PROVIDERS, ids=lambda known: known.name)
+def test_providers_are_detected_and_have_their_own_cures(newest_database: Database, known: provider.Provider) -> None:
+    newest_database.execute(f"CREATE ROLE {known.role}")
+    try:
+        with role(newest_database, "mere") as conninfo:
+            report = doctor.examine(Connector(parameters(conninfo)))
+            assert report.provider is known
+            cure = one([finding for _, finding in report.all()], "replication_right").cure
+            hint = known.hints.get("replication_right")
+            assert (f"-- On {known.name}: {hint}" in cure) == (hint is not None)
+    finally:
+        newest_database.execute(f"DROP ROLE {known.role}")
+    assert known.hint("timeouts", ("ALTER SYSTEM SET a = b;",)) == known.settings
+    assert known.hint("toast", ("ALTER TABLE t;",)) is None
+
+
+# -- publications and tables -----------------------------------------------------------------------------------
+
+TABLES = (
+    "CREATE TABLE with_key (id int PRIMARY KEY, v int)",
+    "CREATE TABLE bare (id int, v int)",
+    'CREATE TABLE "Un ique" (id int NOT NULL UNIQUE, v int)',
+    "CREATE TABLE nullable (id int UNIQUE, v int)",
+    "CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE, v int)",
+    "CREATE TABLE nothing (id int PRIMARY KEY, v int)",
+    "ALTER TABLE nothing REPLICA IDENTITY NOTHING",
+    "CREATE TABLE complete (id int, v int)",
+    "ALTER TABLE complete REPLICA IDENTITY FULL",
+    "CREATE TABLE by_index (id int NOT NULL UNIQUE, v int)",
+    "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_id_key",
+    "CREATE TABLE index_gone (id int NOT NULL CONSTRAINT gone UNIQUE, v int)",
+    "ALTER TABLE index_gone REPLICA IDENTITY USING INDEX gone",
+    "ALTER TABLE index_gone DROP CONSTRAINT gone",
+    "CREATE TABLE parts (id int, v int) PARTITION BY RANGE (id)",
+    "CREATE TABLE part_bare PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE part_key PARTITION OF parts (PRIMARY KEY (id)) FOR VALUES FROM (10) TO (20)",
+)
+NAMES = (
+    "with_key", "bare", '"Un ique"', "nullable", "deferred", "nothing", "complete", "by_index", "index_gone",
+    "part_bare", "part_key",
+)  # fmt: skip
+
+
+def refusing(database: Database, names: tuple[str, ...]) -> set[str]:
+    """The tables where the server refuses an UPDATE."""
+    found = set()
+    with database.connect() as session:
+        for name in names:
+            try:
+                session.execute(f"UPDATE {name} SET v = 1 WHERE false".encode())
+            except psycopg.errors.ObjectNotInPrerequisiteState:
+                found.add(f"public.{name}")
+            except psycopg.errors.InvalidColumnReference:
+                found.add(f"public.{name}")
+    return found
+
+
+@pytest.mark.parametrize("via_root", [False, True])
+def test_tables_that_refuse_updates_are_found_and_cured(database: Database, via_root: bool) -> None:
+    database.execute(*TABLES, "CREATE PUBLICATION p FOR ALL TABLES")
+    if via_root:
+        database.execute("ALTER PUBLICATION p SET (publish_via_partition_root = true)")
+    truth = refusing(database, NAMES)
+    assert len(truth) == 7
+    finding = one(examine(database), "replica_identity")
+    assert finding.severity is Severity.PROBLEM
+    assert set(finding.subjects) == truth
+    assert 'ALTER TABLE public."Un ique" REPLICA IDENTITY USING INDEX "Un ique_id_key";' in finding.cure
+    database.execute(*finding.cure)
+    assert refusing(database, NAMES) == set()
+    assert one(examine(database), "replica_identity").severity is Severity.OK
+
+
+def test_publications_of_inserts_need_no_identity(newest_database: Database) -> None:
+    newest_database.execute(*TABLES, "CREATE PUBLICATION p FOR ALL TABLES WITH (publish = 'insert')")
+    findings = examine(newest_database)
+    assert one(findings, "replica_identity").severity is Severity.OK
+    assert "no updates and no deletes" in one(findings, "publications").text
+    newest_database.execute("DROP PUBLICATION p", "CREATE PUBLICATION empty")
+    findings = examine(newest_database)
+    assert wrong(findings) == {"publications": Severity.WARNING}
+    assert one(findings, "replica_identity").text == "no table is published"
+
+
+@since(15)
+def test_column_lists_and_row_filters_outside_of_the_identity(database: Database) -> None:
+    names = ("listed", "unlisted", "filtered", "keyed", "complete", "complete_list")
+    database.execute(
+        *[f"CREATE TABLE {name} (id int PRIMARY KEY, v int, w int)" for name in names],
+        "ALTER TABLE complete REPLICA IDENTITY FULL",
+        "ALTER TABLE complete_list REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR TABLE listed (id, v), unlisted (v), filtered WHERE (v > 1), keyed WHERE (id > 1),"
+        " complete WHERE (w > 1), complete_list (id, v)",
+    )
+    truth = refusing(database, names)
+    assert truth == {"public.unlisted", "public.filtered", "public.complete_list"}
+    found = of(examine(database), "identity_coverage")
+    assert {subject for finding in found for subject in finding.subjects} == truth
+    assert all(finding.severity is Severity.PROBLEM for finding in found)
+
+
+def test_toast_that_updates_leave_out(database: Database) -> None:
+    database.execute(
+        *[f"CREATE TABLE {name} (id int PRIMARY KEY, n int, v text)" for name in ("large", "small", "complete")],
+        "ALTER TABLE large ALTER v SET STORAGE EXTERNAL",
+        "ALTER TABLE complete ALTER v SET STORAGE EXTERNAL",
+        "ALTER TABLE complete REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR ALL TABLES",
+    )
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    for name, size in (("large", 9000), ("small", 10), ("complete", 9000)):
+        database.execute(f"INSERT INTO {name} VALUES (1, 1, repeat('x', {size}))", f"UPDATE {name} SET n = 2")
+    lines, _ = stream(database, "-S", "s", "--until", "now", "--op", "update", "--fill-unchanged")
+    truth = {f"public.{line['table']}" for line in lines if line.get("unchanged") and "v" not in line["new"]}
+    assert truth == {"public.large"}
+    finding = wait_for("statistics", lambda: next(iter(of_severity(database, "toast")), None))
+    assert set(finding.subjects) == truth
+    database.execute(*finding.cure[1:])
+    assert one(examine(database), "toast").severity is Severity.OK
+
+
+def of_severity(database: Database, check: str) -> list[Finding]:
+    return [finding for finding in of(examine(database), check) if finding.severity is not Severity.OK]
+
+
+def test_unlogged_and_partitioned_tables(database: Database) -> None:
+    database.execute(
+        "CREATE UNLOGGED TABLE hasty (id int PRIMARY KEY)",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+        "CREATE PUBLICATION p FOR ALL TABLES",
+    )
+    findings = examine(database)
+    assert wrong(findings) == {"unlogged": Severity.WARNING, "partitioned": Severity.WARNING}
+    assert one(findings, "unlogged").subjects == ("public.hasty",)
+    assert one(findings, "partitioned").subjects == ("public.parts",)
+    database.execute(*one(findings, "unlogged").cure, one(findings, "partitioned").cure[1])
+    assert wrong(examine(database)) == {}
+
+
+# -- slots -----------------------------------------------------------------------------------------------------
+
+
+def test_much_wal_says_why(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "MUCH_WAL", 1_000_000)
+    publish(newest_database)
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i")
+    finding = one(examine(newest_database), "slot_wal")
+    assert "of WAL, not in use" in finding.text
+    assert finding.cure[0] == "-- Let its consumer read it."
+    assert "-- SELECT pg_drop_replication_slot('s');" in finding.cure
+    with tailing(newest_database, "-S", "s") as running:
+        running.wait_for_slot(newest_database, "s")
+        finding = one(examine(newest_database), "slot_wal")
+        assert "of WAL, in use by pid" in finding.text
+        assert f"pgtail stream -d {newest_database.name} --fork s" in finding.cure[0]
+        running.stop()
+
+
+def test_a_publication_newer_than_the_changes_of_a_slot(database: Database) -> None:
+    """What counts is the slot's first change, not when the slot was created."""
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    publish(database)
+    database.query("SELECT pg_create_logical_replication_slot('t', 'pgoutput')")
+    assert of(examine(database), "publication_age") == []
+    database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION young FOR TABLE t", "INSERT INTO t VALUES (2)")
+    before = database.query("SELECT * FROM pg_replication_slots")
+    finding = one(examine(database), "publication_age")
+    assert finding.severity is Severity.WARNING
+    assert 'slots have changes older than publication "young"' in finding.text
+    assert finding.subjects == ("s", "t")
+    assert ("decoding them fails" in finding.text) == (database.version < 18)
+    assert 'One that does can request only "p" until it has passed them.' in finding.cure[0]
+    assert database.query("SELECT * FROM pg_replication_slots") == before
+    for name in ("s", "t"):
+        lines, _ = stream(database, "-S", name, "-P", "p", "--ack", "commit", "--until", "now")
+        assert [line["new"]["id"] for line in lines] == ["1", "2"]
+    assert of(examine(database), "publication_age") == []
+
+
+@pytest.mark.parametrize("version", list(installations()))
+def test_what_cannot_be_checked_is_reported(version: str, start_server: StartServer) -> None:
+    """Without enough free slots no copy is made: another client may need the last one."""
+    database = Database(start_server(installations()[version], max_replication_slots=2), "postgres")
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    publish(database)
+    finding = one(examine(database), "publication_age")
+    assert "not checked, because there are too few free replication slots" in finding.text
+    assert finding.cure[0].endswith("pgtail stream --fork s")
+    with role(database, "mere", "REPLICATION") as conninfo:
+        database.server.restart(max_replication_slots=3)
+        assert wrong(examine(conninfo)) == {"visibility": Severity.WARNING}
+
+
+def test_abandoned_transactions(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "LONG", 0)
+    publish(newest_database)
+    newest_database.execute("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'it''s mine';")
+    finding = one(examine(newest_database), "transactions")
+    assert "prepared transaction 'it''s mine', user postgres" in finding.text
+    newest_database.execute(finding.cure[-1].removeprefix("-- "))
+    assert one(examine(newest_database), "transactions").severity is Severity.OK
+
+
+def test_slots_of_other_databases_are_seen(newest_database: Database) -> None:
+    with fresh_database(newest_database.server) as other:
+        other.query("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
+        publish(newest_database)
+        findings = examine(newest_database)
+        assert wrong(findings) == {}
+        assert ("theirs",) in [finding.subjects for finding in of(findings, "slots")]

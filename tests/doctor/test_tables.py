@@ -1,0 +1,77 @@
+"""The doctor on tables that refuse UPDATE and DELETE because of a publication, and its cures."""
+
+from __future__ import annotations
+
+from tests.doctor.test_doctor import examine, of, of_severity, one, refusing
+from tests.support.servers import Database, since
+
+
+@since(15)
+def test_lists_and_filters_of_a_partitioned_table_apply_to_its_partitions(database: Database) -> None:
+    names = ("listed_1", "fits_1", "filtered_1")
+    database.execute(
+        "CREATE TABLE listed (v int, id int, k int, PRIMARY KEY (id, k)) PARTITION BY RANGE (id)",
+        "CREATE TABLE fits (v int, id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE filtered (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)",
+        *[f"CREATE TABLE {name} PARTITION OF {name[:-2]} FOR VALUES FROM (0) TO (9)" for name in names[::2]],
+        "CREATE TABLE fits_1 (id int NOT NULL, v int)",  # the same columns under other numbers
+        "ALTER TABLE fits ATTACH PARTITION fits_1 FOR VALUES FROM (0) TO (9)",
+        "CREATE PUBLICATION p FOR TABLE listed (id, v), fits (id), filtered WHERE (v > 1)"
+        " WITH (publish_via_partition_root = true)",
+    )
+    truth = refusing(database, names)
+    assert truth == {"public.listed_1", "public.filtered_1"}
+    found = of(examine(database), "identity_coverage")
+    assert {subject for finding in found for subject in finding.subjects} == truth
+    for finding in found:
+        database.execute(*finding.cure)
+    assert refusing(database, names) == set()
+    assert of(examine(database), "identity_coverage") == []
+
+
+@since(18)
+def test_generated_columns_of_the_identity_must_be_published(database: Database) -> None:
+    names = ("complete", "by_index", "beside", "virtual", "listed")
+    stored = "g int GENERATED ALWAYS AS (id * 2) STORED NOT NULL"
+    database.execute(
+        *[f"CREATE TABLE {name} (id int PRIMARY KEY, v int, {stored} UNIQUE)" for name in names if name != "virtual"],
+        "CREATE TABLE virtual (id int PRIMARY KEY, v int, g int GENERATED ALWAYS AS (id * 2) VIRTUAL)",
+        "ALTER TABLE complete REPLICA IDENTITY FULL",
+        "ALTER TABLE virtual REPLICA IDENTITY FULL",
+        "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_g_key",
+        "ALTER TABLE listed REPLICA IDENTITY USING INDEX listed_g_key",
+        'CREATE PUBLICATION "P" FOR TABLE complete, by_index, beside, virtual, listed (id, g)',
+    )
+    truth = refusing(database, names)
+    assert truth == {"public.complete", "public.by_index", "public.virtual"}
+    found = of(examine(database), "identity_generated")
+    assert {subject for finding in found for subject in finding.subjects} == truth
+    for finding in found:
+        database.execute(*finding.cure)
+    assert refusing(database, names) == set()
+    assert of(examine(database), "identity_generated") == []
+
+
+def test_no_cure_makes_a_table_refuse_updates(database: Database) -> None:
+    """REPLICA IDENTITY FULL would, with a column list, and since 18 with unpublished generated columns."""
+    names = ("plain", *(("listed",) if database.version >= 15 else ()), "made")
+    database.execute(
+        *[f"CREATE TABLE {name} (id int PRIMARY KEY, v int, body text)" for name in names],
+        "ALTER TABLE made ADD g int GENERATED ALWAYS AS (id * 2) STORED",
+        *[f"ALTER TABLE {name} ALTER body SET STORAGE EXTERNAL" for name in names],
+        *[f"INSERT INTO {name} VALUES (1, 1, repeat('x', 9000))" for name in names],
+        *[f"VACUUM {name}" for name in names],
+        f"CREATE PUBLICATION p FOR TABLE plain, made{', listed (id, body)' if 'listed' in names else ''}",
+    )
+    finding = one(of_severity(database, "toast"), "toast")
+    assert set(finding.subjects) == {f"public.{name}" for name in names}
+    assert refusing(database, names) == set()
+    database.execute(*finding.cure[1:])
+    assert refusing(database, names) == set()
+
+
+def test_a_publication_of_all_tables_where_there_are_none(newest_database: Database) -> None:
+    newest_database.execute("CREATE PUBLICATION p FOR ALL TABLES")
+    finding = one(examine(newest_database), "publications")
+    assert "has no tables" in finding.text
+    assert "ADD TABLE" not in " ".join(finding.cure), "the server refuses that"

@@ -1,0 +1,98 @@
+"""A program: damaged runs of rows through a build of pgtail.native._rows (its argument) that checks every access.
+
+Run by test_rows_sanitized.py. Python's own allocator is to be off (PYTHONMALLOC=malloc), so that a buffer ends where
+its bytes end.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import random
+import struct
+import sys
+from typing import Any
+
+MUTATIONS = 4000
+
+
+def load(path: str) -> Any:
+    """The build, under the name that the source has."""
+    loader = importlib.machinery.ExtensionFileLoader("pgtail.native._rows", path)
+    spec = importlib.util.spec_from_file_location("pgtail.native._rows", path, loader=loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pgtail.native._rows"] = module
+    loader.exec_module(module)
+    return module
+
+
+def main(path: str) -> None:
+    module = load(path)
+    from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, SEPARATED
+    from pgtail.stats.collect import Statistics
+    from tests.native.test_rows import TYPES, one_of_each
+    from tests.support.encode import begin, commit, frame, lengths, recvlogical
+
+    choose = random.Random("sanitized")
+    taken = 0
+    for types in (TYPES[::3], TYPES[1::3], TYPES[2::3]):
+        table, rows = one_of_each(types)
+        messages = [begin(), *rows, commit()]
+        buffers = {
+            SEPARATED: recvlogical(*messages),
+            LENGTHS: lengths(*messages, lsn=1 << 40),
+            COPY_DATA: b"".join(b"d" + struct.pack(">I", 4 + len(f)) + f for f in map(frame, messages)),
+        }
+        _, kept = one_of_each(types, xid=7)
+        for data in (lengths(*kept), recvlogical(*kept)):
+            framing = LENGTHS if data[0] == 0 else SEPARATED
+            assert module.rows_of_one(data, 0, len(data), framing, len(data))[0] == len(data)
+            for _ in range(MUTATIONS // 9):
+                damaged = bytearray(data)
+                damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+                end = choose.randrange(len(data))
+                taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
+        for framing, data in buffers.items():
+            rows_run = module.Rows({100: table}.get, lambda relation, op: True, len, False)
+            tally = module.StatsRows({100: table.relation}.get, lambda relation, op: True, Statistics(), False)
+            for run in (rows_run, tally):
+                assert run.take(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
+                for end in choose.sample(range(len(data)), min(len(data), 600)):
+                    run.leave()
+                    taken += run.take(data[:end], 0, end, framing)
+                for _ in range(MUTATIONS // 9):
+                    damaged = bytearray(data)
+                    for _ in range(choose.randrange(1, 6)):
+                        damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+                    run.leave()
+                    taken += run.take(bytes(damaged), 0, len(damaged), framing)
+    print(taken + columns(module, choose))
+
+
+def columns(module: Any, choose: random.Random) -> int:
+    """The same of what makes columns for Arrow: text cells, NULL, unchanged, every kind of tuple."""
+    from pgtail.pgoutput.frames import COPY_DATA
+    from tests.support.encode import UNCHANGED, begin, commit, delete, frame, insert, update
+
+    text, taken = ["7", "Gr\u00fc\u00dfe \U0001f600" * 3, None], 0
+    rows = [insert(*text), update(["8", UNCHANGED, "x"]), update(text, ["7", None, None]), update(text, text, "O")]
+    messages = [begin(), *rows, delete("7", None, None), delete(*text, kind="O"), commit(), begin(8), *rows, commit()]
+    data = b"".join(b"d" + struct.pack(">I", 4 + len(one)) + one for one in map(frame, messages))
+    table = (0, ["id", "\u00fcber", "v"], [True, False, False], True)
+    run = module.Columns({100: table}.get)
+    assert run.run(data, 0, len(data), COPY_DATA) == len(data), "nothing of this is unusual"
+    assert len(run.take()["op"]) == 10
+    for number in range(MUTATIONS):
+        damaged = bytearray(data)
+        for _ in range(choose.randrange(1, 4)):
+            damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+        end = choose.randrange(len(data)) if number % 2 else len(data)
+        run.leave()
+        taken += run.run(bytes(damaged[:end]), 0, end, COPY_DATA)
+        run.take()
+    return taken
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

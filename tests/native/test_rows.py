@@ -1,0 +1,380 @@
+"""The fast paths for rows, in Python and compiled, write the same as the decoder: captures, made-up rows, damage."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pgtail import native
+from pgtail.changes.filters import Filter
+from pgtail.changes.relations import Column, Relation
+from pgtail.native import compiled
+from pgtail.outputs.ndjson import RelationJson
+from pgtail.pgoutput.cursor import MAX_COLUMNS
+from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pipeline.pipeline import Pipeline
+from pgtail.values import Codec, Types, Undecoded
+from pgtail.values.oids import BUILTIN
+from tests.support.cells import binary_cells
+from tests.support.corpus import captures
+from tests.support.encode import (
+    STREAM_STOP,
+    UNCHANGED,
+    Cell,
+    begin,
+    commit,
+    delete,
+    frame,
+    insert,
+    lengths,
+    origin,
+    recvlogical,
+    relation,
+    stream_abort,
+    stream_commit,
+    stream_start,
+    update,
+)
+from tests.support.render import WAYS, Way, need_compiled, render, rows_by
+from tests.support.run import decode
+from tests.support.samples import SAMPLES
+
+# -- the build ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_stub_declares_is_there() -> None:
+    if compiled() is None:
+        need_compiled()
+    from pgtail.native import _rows
+    from pgtail.outputs import ndjson_rows
+
+    stub = (Path(native.__file__).parent / "_rows.pyi").read_text(encoding="utf-8")
+    stub = stub.partition("class Rows")[2].partition("\ndef ")[0]
+    declared = set(re.findall(r"^    (?:def )?([a-z]\w*)(?:\(self|: )", stub, re.MULTILINE))
+    assert {"take", "enter", "seq"} <= declared
+    for rows in (_rows.Rows, ndjson_rows.Rows):
+        made = rows(lambda oid: None, lambda relation, op: True, print, False)
+        assert [name for name in declared if not hasattr(made, name)] == []
+
+
+class Alarm(Exception):
+    pass
+
+
+TRANSACTIONS = 500_000
+"""Long enough for a timer of a few milliseconds to fire."""
+
+
+def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
+    """Numbers of Python's own would raise what a signal's handler raises, where nobody can hand it on."""
+    if compiled() is None:
+        need_compiled()
+    from pgtail.native import _rows
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    table, rows = one_of_each([23])
+    buf = lengths(begin(), rows[0], commit()) * TRANSACTIONS
+    lines: list[bytes] = []
+    run = _rows.Rows({100: table}.get, lambda relation, op: True, lines.append, False)
+    before = signal.signal(signal.SIGVTALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.005)
+        with pytest.raises(Alarm):
+            run.take(buf, 0, len(buf), LENGTHS)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert b'"commit_ts":""' not in b"".join(lines)
+    assert run.shown == TRANSACTIONS
+
+
+# -- captures ----------------------------------------------------------------------------------------------------------
+
+
+def same(*messages: bytes, **options: Any) -> bytes:
+    """What all ways write."""
+    if compiled() is None:
+        need_compiled()
+    long, plain, fast = (render(*messages, way=way, **options) for way in WAYS)
+    assert plain.written == long.written
+    assert fast.written == long.written
+    assert plain.notes == fast.notes == long.notes
+    return long.written
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_captures(part: int) -> None:
+    for found in captures()[part::8]:
+        messages = [raw.data for raw in found.messages()]
+        same(*messages, encoding=found.encoding, lsn=0x1_0000_00FF)
+        same(*messages, encoding=found.encoding, filter_=Filter(ops=["update", "truncate"], exclude=["*t*"]))
+
+
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of the messages that were decoded one by one."""
+    found: list[str] = []
+    usual = Pipeline.feed
+
+    def feed(self: Pipeline, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
+        found.append(type(message).__name__)
+        usual(self, message, lsn, offset)
+
+    monkeypatch.setattr(Pipeline, "feed", feed)
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_ordinary_is_taken(way: Way, fed: list[str]) -> None:
+    """Or the ways would be one way."""
+    rows = [insert("1", "one"), update(("1", "one")), delete("1", None)]
+    render(relation(), begin(), *rows, commit(), begin(), *rows, commit(), way=way)
+    if way == "long":
+        assert len(fed) == 11
+    else:
+        # Only from the Begin on is it known that the stream did not start inside a segment.
+        assert fed == ["Relation", "Begin", "Insert"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_streamed_rows_wait_without_being_decoded(way: Way, fed: list[str]) -> None:
+    written = render(*streamed(), way=way).written
+    assert written == b"".join(
+        b'{"op":"insert","schema":"public","table":"t","xid":7,"seq":%d,"commit_lsn":"0/100",'
+        b'"commit_ts":"2000-01-01T00:00:00.000000Z","new":{"id":%d,"%b":"x"}}\n' % (seq, id_, column)
+        for seq, id_, column in [(1, 1, b"v"), (2, 2, b"v"), (3, 6, b"w"), (4, 7, b"w")]
+    )
+    if way == "long":
+        assert fed.count("Insert") == 7
+    else:
+        assert "Insert" not in fed
+
+
+def streamed() -> list[bytes]:
+    """A streamed transaction: a rolled-back part, and a table that becomes another one in its midst."""
+    other = relation(columns=[("id", 23), ("w", 25)], xid=7)
+    rows = [insert(str(number + 1), "x", xid=xid) for number, xid in enumerate([7, 7, 8, 8, 9, 7, 10])]
+    return [
+        *[stream_start(), relation(xid=7), *rows[:3], STREAM_STOP],
+        *[stream_start(first=0), *rows[3:5], STREAM_STOP, stream_abort(7, 8)],
+        *[stream_start(first=0), other, *rows[5:], STREAM_STOP, stream_commit()],
+    ]
+
+
+# -- made-up rows ------------------------------------------------------------------------------------------------------
+
+TYPES = sorted(BUILTIN)
+BINARY: dict[int, list[bytes]] = {}
+for _oid, _cell in binary_cells():
+    BINARY.setdefault(_oid, []).append(_cell)
+
+CELLS = st.one_of(
+    st.none(),
+    st.just(UNCHANGED),
+    st.text(max_size=30),
+    st.text(st.sampled_from('{},"\\ NULabt01-.e+\n\t\0\x1f\x7fé😀'), max_size=20),
+    st.sampled_from(
+        ["t", "f", "0", "-1", "007", "1.50", "NaN", "-Infinity", "1e5", '{"a": [1,\n2]}', "{1,2}", '{"a b"}']
+    ),
+    st.binary(max_size=40),
+    st.integers(0, 2**64 - 1).map(lambda bits: bits.to_bytes(8, "big")),
+    st.integers(0, 2**32 - 1).map(lambda bits: bits.to_bytes(4, "big")),
+)
+
+
+@st.composite
+def cells_of(draw: st.DrawFn, oid: int) -> Cell:
+    """A cell of this type, or one that is none."""
+    own: list[Cell] = [*SAMPLES.get(BUILTIN[oid].name, []), *BINARY.get(oid, [])]
+    return draw(st.one_of(st.sampled_from(own), CELLS)) if own else draw(CELLS)
+
+
+@st.composite
+def transactions(draw: st.DrawFn) -> list[bytes]:
+    """Messages about one table with columns of any types."""
+    types = draw(st.lists(st.sampled_from(TYPES), max_size=6))
+    name = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)
+    columns = [(draw(name), oid) for oid in types]
+    key = draw(st.sets(st.sampled_from(range(6)), max_size=3))
+    identity = draw(st.sampled_from("dnfi"))
+    table = draw(st.sampled_from(["t", 'q"%d\\', "é"]))
+    messages = [relation(name=table, columns=columns, key=sorted(key), identity=identity)]
+    row = st.tuples(*[cells_of(oid) for oid in types])
+    old_row = row.map(lambda cells: tuple(cell if index in key else None for index, cell in enumerate(cells)))
+    old = st.one_of(st.tuples(st.just("K"), old_row), st.tuples(st.sampled_from("KO"), row))
+    for xid in range(draw(st.integers(1, 3))):
+        time = draw(st.integers(-(2**63), 2**63 - 1))
+        messages.append(begin(xid=xid, lsn=0x1_2345_6789 + xid, time=time))
+        if draw(st.booleans()):
+            messages.append(origin('or"i'))
+        for _ in range(draw(st.integers(0, 4))):
+            kind = draw(st.sampled_from("IUUUD"))
+            if kind == "I":
+                messages.append(insert(*draw(row)))
+            elif kind == "U":
+                tuple_kind, before = draw(st.one_of(st.just(("", None)), old))
+                messages.append(update(draw(row), before, tuple_kind))
+            else:
+                tuple_kind, before = draw(old)
+                messages.append(delete(*before, kind=tuple_kind))
+        messages.append(commit(lsn=0x1_2345_6789 + xid, time=time, flags=draw(st.sampled_from([0, 0, 0, 1]))))
+    return messages
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    transactions(),
+    st.sampled_from([0, 1, 0xFFFF_FFFF, 0x1_0000_0000, 2**64 - 1]),
+    st.sampled_from(["exact", "string"]),
+    st.booleans(),
+    st.sampled_from([None, ["insert"], ["update", "delete"]]),
+)
+def test_made_up_rows(messages: list[bytes], lsn: int, numbers: str, fill: bool, ops: Sequence[str] | None) -> None:
+    filter_ = None if ops is None else Filter(ops=ops)
+    same(*messages, lsn=lsn, numbers=numbers, fill_unchanged=fill, filter_=filter_)
+
+
+def first_readable(codec: Codec, cells: Sequence[bytes]) -> bytes | None:
+    """A binary cell that can be decoded."""
+    for cell in cells:
+        with contextlib.suppress(Undecoded):
+            codec.json_binary(cell)
+            return cell
+    return None
+
+
+def one_of_each(types: Sequence[int], xid: int | None = None) -> tuple[RelationJson, list[bytes]]:
+    """The table 100 with a column of each type, and rows that every fast path processes."""
+    columns = [Column(f"c{oid}", oid, -1, index % 2 == 0, "", Types().codec(oid)) for index, oid in enumerate(types)]
+    table = RelationJson(Relation(100, "public", "t", "default", tuple(columns)))
+    text: list[Cell] = [SAMPLES.get(BUILTIN[oid].name, [None])[0] for oid in types]
+    binary: list[Cell] = [first_readable(column.codec, BINARY.get(column.type_oid, [])) for column in columns]
+    key = [cell if index % 2 == 0 else None for index, cell in enumerate(text)]
+    rows = [insert(*text, xid=xid), insert(*binary, xid=xid), update(binary, text, "O", xid=xid)]
+    return table, [*rows, update(text, key, xid=xid), delete(*key, xid=xid)]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_every_value_of_every_type(binary: bool) -> None:
+    for oid in TYPES:
+        values: Sequence[Cell] = BINARY.get(oid, []) if binary else SAMPLES.get(BUILTIN[oid].name, [])
+        rows = [insert(value) for value in values] + [delete(value) for value in values]
+        for numbers in ("exact", "string"):
+            same(relation(columns=[("v", oid)]), begin(), *rows, commit(), numbers=numbers)
+
+
+@pytest.mark.parametrize(("oid", "size"), [(700, 4), (701, 8), (1114, 8), (1184, 8), (1082, 4), (20, 8), (21, 2)])
+def test_any_bits_of_a_fixed_size(oid: int, size: int) -> None:
+    choose = random.Random(oid)
+    cells = [choose.randbytes(size) for _ in range(3000)]
+    # Usual numbers, too: exponents around zero, days around now.
+    cells += [
+        (0x3F80_0000 + choose.randrange(-(1 << 27), 1 << 27)).to_bytes(4, "big").ljust(size, b"\x5a")[:size]
+        for _ in range(3000)
+    ]
+    cells += [choose.randrange(1 << 50).to_bytes(8, "big")[-size:] for _ in range(1000)]
+    same(relation(columns=[("v", oid)]), begin(), *[insert(cell) for cell in cells], commit())
+
+
+def test_any_numeric() -> None:
+    choose = random.Random(1700)
+    cells = []
+    for _ in range(5000):
+        digits = [choose.choice((0, 1, 10, 1000, 9999, choose.randrange(10000))) for _ in range(choose.randrange(6))]
+        head = (
+            len(digits),
+            choose.randrange(-4, 5) & 0xFFFF,
+            choose.choice((0, 0, 0x4000, 0xC000)),
+            choose.randrange(20),
+        )
+        cells.append(b"".join(value.to_bytes(2, "big") for value in (*head, *digits)))
+    same(relation(columns=[("v", 1700)]), begin(), *[insert(cell) for cell in cells], commit())
+
+
+@pytest.mark.parametrize("columns", [0, 1, MAX_COLUMNS])
+def test_any_number_of_columns(columns: int) -> None:
+    described = relation(columns=[(f"c{number}", 23) for number in range(columns)])
+    row = [str(number) for number in range(columns)]
+    rows = [insert(*row), update(row), update(row, row), delete(*row), insert(*row[1:])]
+    if columns < MAX_COLUMNS:
+        rows.append(insert(*row, "1"))
+    same(described, begin(), *rows, commit())
+
+
+@pytest.mark.parametrize("size", [7, 8, 9, 4096, 1 << 20, (1 << 20) + 1, 3 << 20])
+@pytest.mark.parametrize("char", ["x", '"', "\x01", "é", "😀"])
+def test_values_of_any_size(size: int, char: str) -> None:
+    same(relation(), begin(), insert("1", char * (size // len(char.encode()))), insert("2", "next"), commit())
+
+
+def test_a_table_that_becomes_another_one() -> None:
+    other = relation(columns=[("n", 25), ("w", 23)])
+    messages = [
+        relation(),
+        begin(),
+        insert("1", "2"),
+        other,
+        insert("1", "2"),
+        relation(oid=101),
+        insert("1", "2"),
+        commit(),
+    ]
+    written = same(*messages, begin(), insert("1", "2"), insert("3", "4", oid=101), commit())
+    assert written.count(b'"id":1,"v":"2"') == 1
+    assert written.count(b'"n":"1","w":2') == 3
+
+
+def test_invalid_utf8() -> None:
+    choose = random.Random("utf-8")
+    cells = [choose.randbytes(choose.randrange(1, 5)) for _ in range(2000)]
+    cells += [
+        bytes([choose.randrange(0xC0, 0xF8)] + [choose.randrange(0x7E, 0xC2) for _ in range(3)]) for _ in range(4000)
+    ]
+    rows = [b"I\0\0\0\x64N\0\1t" + len(cell).to_bytes(4, "big") + cell for cell in cells]
+    same(relation(columns=[("v", 25)]), begin(), *rows, commit())
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+FRAMINGS: dict[str, Callable[[Sequence[bytes]], bytes]] = {
+    "recvlogical": lambda messages: recvlogical(*messages),
+    "lengths": lambda messages: lengths(*messages, lsn=0x1_0000_0001),
+    "copydata": lambda messages: b"".join(
+        b"d" + (4 + len(framed)).to_bytes(4, "big") + framed for framed in [frame(data) for data in messages]
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FRAMINGS)
+def test_damaged_files(form: str) -> None:
+    """The same output, exit status and messages with and without the fast path."""
+    choose = random.Random(form)
+    messages = [relation(), begin()]
+    messages += [insert("1", "one"), update(("1", None), ("2", None)), update(("1", UNCHANGED)), delete("1", None)] * 4
+    data = FRAMINGS[form]([*messages, commit(), begin(), *messages[2:], commit()])
+    for _ in range(150):
+        damaged = bytearray(data)
+        for _ in range(choose.randrange(1, 4)):
+            damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, choose.randrange(256)))
+        if choose.random() < 0.2:
+            del damaged[choose.randrange(len(data)) :]
+        options = ("--input-format", form, *(("--resync",) if choose.random() < 0.5 else ()))
+        results = []
+        for way in WAYS[1:]:
+            with rows_by(way):
+                done = decode(*options, input=bytes(damaged))
+            results.append((done.status, done.stdout, re.sub(r"/\S+/input", "input", done.stderr)))
+        assert results[0] == results[1]

@@ -1,0 +1,167 @@
+"""`pgtail expect` in a test script: it is ready before the change, the expectation is met or not, what came instead."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from tests.support.limits import within
+from tests.support.servers import Database
+from tests.support.tail import Tailing, tailing
+
+
+@pytest.fixture
+def shop(newest_database: Database) -> Database:
+    newest_database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, status text)",
+        "CREATE TABLE audit (id int PRIMARY KEY)",
+        "CREATE PUBLICATION p FOR TABLE orders, audit",
+        "INSERT INTO orders VALUES (1, 'new'), (2, 'new')",
+    )
+    return newest_database
+
+
+def span(seconds: float) -> str:
+    """A time for --within, longer on a slow machine."""
+    return f"{within(seconds):.1f}s"
+
+
+def expect(database: Database, *arguments: str, **options: Any) -> AbstractContextManager[Tailing]:
+    return tailing(database, *arguments, command="expect", **options)
+
+
+PAID = ("-t", "orders", "--op", "update", "--where", "status=paid")
+
+
+def test_what_is_expected_comes_after_it_was_ready(shop: Database) -> None:
+    with expect(shop, *PAID, "--within", span(20)) as running:
+        running.wait_for_words("pgtail: ready: every commit from ")
+        shop.execute("UPDATE orders SET status = 'packed'", "INSERT INTO audit VALUES (1)")
+        assert running.process.poll() is None
+        shop.execute("UPDATE orders SET status = 'paid' WHERE id = 2")
+        words = running.end()
+        assert [change["new"] for change in running.changes] == [{"id": "2", "status": "paid"}]
+    assert "as expected, after " in words
+    assert words.rstrip().endswith(": 1 change")
+    assert "instead" not in words
+    assert shop.value("SELECT count(*) FROM pg_replication_slots") == 0
+
+
+def test_what_was_rolled_back_does_not_count(shop: Database) -> None:
+    with expect(shop, *PAID, "--within", span(1)) as running:
+        running.wait_for_words("ready")
+        with shop.connect() as session:
+            session.execute("BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
+        words = running.end(status=1)
+        assert running.changes == []
+    assert "none came of 1 change (-t orders --op update --where 'status=paid')" in words
+    assert "nothing else came either" in words
+
+
+def test_what_came_instead_is_shown(shop: Database) -> None:
+    started = time.monotonic()
+    with expect(shop, *PAID, "--within", span(1.5)) as running:
+        running.wait_for_words("ready")
+        shop.execute(
+            "UPDATE orders SET status = 'packed'",
+            "INSERT INTO audit SELECT generate_series(1, 3)",
+            "SELECT pg_logical_emit_message(false, 'test', 'hello')",
+            "TRUNCATE audit",
+        )
+        words = running.end(status=1)
+    assert time.monotonic() - started > 1.5
+    assert "instead came 3 insert public.audit, 2 update public.orders, 1 message, 1 truncate public.audit" in words
+    lines = words.partition("the last ones:")[2].splitlines()
+    assert ['"status":"packed"' in line for line in lines if line.strip()] == [True, True]
+    assert "audit" not in "".join(lines)  # changes of the expected table are shown first
+
+
+def test_what_came_instead_is_masked_also_of_a_column_that_was_renamed(shop: Database) -> None:
+    """In a table that the filter excludes."""
+    with expect(shop, "-t", "audit", "--within", span(1), "--redact", "orders.status") as running:
+        running.wait_for_words("ready")
+        shop.execute("UPDATE orders SET status = 'one secret'", "ALTER TABLE orders RENAME status TO state")
+        shop.execute("UPDATE orders SET state = 'another secret' WHERE id = 1")
+        words = running.end(status=1)
+    assert "instead came 3 update public.orders" in words
+    assert words.count("(redacted)") == 3
+    assert "secret" not in words
+
+
+def test_a_count_over_several_transactions(shop: Database) -> None:
+    with expect(shop, "-t", "audit", "--count", "3", "--within", span(20)) as running:
+        running.wait_for_words("ready")
+        shop.execute("INSERT INTO audit VALUES (1)", "INSERT INTO orders VALUES (3, 'new')")
+        shop.execute("INSERT INTO audit VALUES (2), (3), (4)")
+        words = running.end()
+        assert [change["new"]["id"] for change in running.changes] == ["1", "2", "3", "4"]
+    assert ": 4 changes" in words
+
+
+def test_too_few_are_counted_and_shown(shop: Database) -> None:
+    with expect(shop, "-t", "audit", "--count", "2", "--within", span(1)) as running:
+        running.wait_for_words("ready")
+        shop.execute("INSERT INTO audit VALUES (1)")
+        words = running.end(status=1)
+        assert len(running.changes) == 1
+    assert "1 came of 2 changes" in words
+
+
+def test_a_slot_is_read_from_its_position_and_not_consumed(shop: Database) -> None:
+    shop.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    before = shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+    shop.execute("UPDATE orders SET status = 'paid' WHERE id = 1")
+    for _ in range(2):
+        with expect(shop, "-S", "s", *PAID, "--within", span(20), "-o", "table") as running:
+            assert "as expected" in running.end()
+            assert b"'paid'" in b"".join(running.out)
+    assert shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots") == before
+
+
+def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
+    shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
+    with expect(shop, "-t", "audit", "--where", "id = 5000", "--within", span(25)) as running:
+        running.wait_for_words("ready")
+        with shop.connect() as session:
+            session.execute("BEGIN; INSERT INTO audit SELECT generate_series(1, 5000)")
+            time.sleep(0.3)
+            assert running.process.poll() is None
+            session.execute("COMMIT")
+        running.end()
+        assert [change["new"]["id"] for change in running.changes] == ["5000"]
+
+
+def test_what_is_open_or_was_rolled_back_is_shown_and_does_not_count(shop: Database) -> None:
+    shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
+    shown = ("--show-aborted", "--show-uncommitted")
+    with expect(shop, "-t", "audit", *shown, "--within", span(2)) as running:
+        running.wait_for_words("ready")
+        with shop.connect() as session:
+            session.execute("BEGIN; INSERT INTO audit SELECT generate_series(1, 5000)")
+            running.wait_for_lines(1)
+            session.execute("ROLLBACK")
+        words = running.end(status=1)
+        assert {line.get("state") or line.get("aborted") for line in running.changes} >= {"open", True}
+    assert "none came of 1 change (-t audit)" in words
+    assert "nothing else came either" in words
+
+
+def test_ctrl_c_before_it_came_is_not_as_expected(shop: Database) -> None:
+    with expect(shop, *PAID) as running:
+        running.wait_for_words("ready")
+        words = running.stop(status=1)
+    assert "not as expected" in words
+
+
+def test_invalid_options_are_refused(shop: Database) -> None:
+    for arguments, status, words in (
+        (["--within", "soon"], 2, "not a time such as 30s"),
+        (["--count", "0"], 2, "--count"),
+        (["--op", "upsert"], 2, "--op upsert"),
+        (["-S", "nosuch"], 3, "there is no slot nosuch"),
+    ):
+        with expect(shop, *arguments) as running:
+            assert words in running.end(status=status)

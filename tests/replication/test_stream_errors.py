@@ -1,0 +1,418 @@
+"""Common errors: each message says what is wrong and what to do, and shows no password."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pgtail.demo.server import EmbeddedServer
+from tests.conftest import StartServer
+from tests.support.servers import Database, fresh_database, since
+from tests.support.tail import COMMAND, stream, tailing, wait_for
+from tests.support.terminals import on_terminal
+
+SECRET = "open-sesame-42"
+
+
+def fails(database: Database | str, *arguments: str, status: int = 3, **options: Any) -> str:
+    """Standard error of a run that fails without output."""
+    lines, words = stream(database, *arguments, status=status, **options)
+    assert lines == []
+    assert SECRET not in words
+    return words
+
+
+def publish(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+
+
+def create_slot(database: Database, name: str, plugin: str = "pgoutput") -> None:
+    database.query(f"SELECT pg_create_logical_replication_slot('{name}', '{plugin}')")
+
+
+@contextmanager
+def role(database: Database, name: str, rights: str) -> Iterator[str]:
+    """A role with a password; yields its connection string for TCP."""
+    database.execute(f"CREATE ROLE {name} LOGIN {rights} PASSWORD '{SECRET}'")
+    try:
+        yield database.conninfo(tcp=True, user=name, password=SECRET)
+    finally:
+        database.execute(f"DROP ROLE {name}")
+
+
+def without_password(conninfo: str) -> str:
+    parameters = conninfo_to_dict(conninfo)
+    del parameters["password"]
+    return make_conninfo("", **parameters)
+
+
+# -- slots -----------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_slot_lists_the_existing_ones(database: Database) -> None:
+    publish(database)
+    words = fails(database, "-S", "nosuch")
+    assert "there is no slot nosuch" in words
+    create_slot(database, "one")
+    database.query("SELECT pg_create_physical_replication_slot('phys')")
+    try:
+        words = fails(database, "-S", "nosuch")
+    finally:
+        database.query("SELECT pg_drop_replication_slot('phys')")
+    assert f"one, pgoutput, database {database.name}, free, confirmed" in words
+    assert "phys, physical" in words
+    assert "pgtail slot create nosuch creates it" in words
+
+
+def test_a_slot_in_use_names_its_reader(database: Database) -> None:
+    publish(database)
+    create_slot(database, "s")
+    with tailing(database, "-S", "s", env={"PGAPPNAME": "first reader"}) as running:
+        running.wait_for_slot(database, "s")
+        pid = database.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 's'")
+        words = fails(database, "-S", "s")
+        assert f"slot s is in use by pid {pid}, user postgres, first reader, local." in words
+        assert f"pg_terminate_backend({pid})" in words
+        running.stop()
+
+
+def test_slots_of_other_kinds_are_refused(database: Database) -> None:
+    publish(database)
+    database.query("SELECT pg_create_physical_replication_slot('phys')")
+    try:
+        assert "slot phys is a physical slot" in fails(database, "-S", "phys")
+    finally:
+        database.query("SELECT pg_drop_replication_slot('phys')")
+    with fresh_database(database.server) as other:
+        publish(other)
+        create_slot(other, "elsewhere")
+        words = fails(database, "-S", "elsewhere")
+        assert f"slot elsewhere belongs to database {other.name}, but this is {database.name}." in words
+        assert f"-d {other.name}" in words
+    create_slot(database, "s")
+    assert "slot s exists already" in fails(database, "-S", "s", "--create-slot")
+
+
+def test_a_slot_of_another_plugin_is_refused(database: Database) -> None:
+    publish(database)
+    try:
+        create_slot(database, "td", "test_decoding")
+    except psycopg.errors.UndefinedFile:
+        pytest.skip("this server comes without test_decoding")
+    assert "slot td uses the plugin test_decoding; pgtail reads pgoutput." in fails(database, "-S", "td")
+
+
+def test_two_phase_is_not_turned_on_for_an_existing_slot(database: Database) -> None:
+    publish(database)
+    create_slot(database, "s")
+    words = fails(database, "-S", "s", "--two-phase", status=2)
+    assert "slot s was created without it, and this would change the slot permanently" in words
+    if database.version >= 14:
+        assert database.value("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 's'") is False
+
+
+# -- publications ----------------------------------------------------------------------------------------------
+
+
+def test_which_publications_are_read(database: Database) -> None:
+    words = fails(database)
+    assert f"database {database.name} has no publication" in words
+    assert "CREATE PUBLICATION some_name FOR TABLE" in words
+    publish(database)
+    database.execute('CREATE PUBLICATION "Quer, ""Straße"" 🦊" FOR TABLE t')
+    words = fails(database)
+    assert 'has 2 publications: "Quer, ""Straße"" 🦊", "p".' in words
+    assert "-P " in words
+    words = fails(database, "-P", "p", "-P", "quer")
+    assert 'has no publication "quer"' in words
+    assert 'CREATE PUBLICATION "quer" FOR TABLE' in words
+    assert ("--allow-missing-publication" in words) == (database.version >= 18)
+
+
+def test_a_publication_newer_than_the_slot(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    create_slot(database, "s")
+    database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION p FOR TABLE t", "INSERT INTO t VALUES (2)")
+    lines, words = stream(database, "-S", "s", "--until", "now", status=3)
+    assert lines == []
+    if database.version < 18:
+        assert 'publication "p" does not exist' in words
+        assert "the server reads the catalog as it was" in words
+    else:
+        assert 'skipped loading publication "p"' in words
+        assert "--allow-missing-publication" in words
+        lines, words = stream(database, "-S", "s", "--until", "now", "--allow-missing-publication")
+        assert "WARNING" in words
+        assert [line["new"]["id"] for line in lines] == ["2"]
+    before = database.value("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 's'")
+    assert before is not None
+
+
+@since(18)
+def test_a_missing_publication_may_be_allowed(database: Database) -> None:
+    publish(database)
+    create_slot(database, "s")
+    database.execute("INSERT INTO t VALUES (1)")
+    lines, words = stream(database, "-S", "s", "-P", "p", "-P", "gone", "--until", "now", "--allow-missing-publication")
+    assert [line["new"]["id"] for line in lines] == ["1"]
+    assert "gone" in words
+
+
+@since(10, before=18)
+def test_a_missing_publication_cannot_be_allowed_before_18(database: Database) -> None:
+    publish(database)
+    words = fails(database, "-P", "gone", "--allow-missing-publication")
+    assert "--allow-missing-publication needs PostgreSQL 18" in words
+
+
+def test_warnings_when_nothing_will_be_shown(newest_database: Database) -> None:
+    newest_database.execute("CREATE PUBLICATION empty", "CREATE TABLE t (id int)")
+    _, words = stream(newest_database, "--for", "100ms")
+    assert "warning: publication empty has no tables" in words
+    newest_database.execute("DROP PUBLICATION empty", "CREATE PUBLICATION p FOR TABLE t")
+    _, words = stream(newest_database, "--for", "0.1", "-t", "public.t", "-t", "T*", "-t", "other.*")
+    assert "--table T* matches none of the 1 published tables" in words
+    assert "--table other.* matches none" in words
+    assert "public.t " not in words
+
+
+# -- connections -----------------------------------------------------------------------------------------------
+
+
+def test_passwords(database: Database, tmp_path: Path) -> None:
+    publish(database)
+    with role(database, "reader", "REPLICATION") as conninfo:
+        wrong = database.conninfo(tcp=True, user="reader", password=SECRET + "!")
+        words = fails(wrong)
+        assert 'password authentication failed for user "reader"' in words
+        assert "~/.pgpass" in words
+        missing = without_password(database.conninfo(tcp=True, user="reader"))
+        environment = {"PGPASSFILE": str(tmp_path / "none")}
+        words = fails(missing, env=environment, start_new_session=True)
+        assert "no password supplied" in words
+        assert "-W" in words
+        stream(conninfo, "--for", "0.1")
+        stream(missing, "--for", "0.1", env={"PGPASSWORD": SECRET})
+        passfile = tmp_path / "pgpass"
+        passfile.write_text(f"127.0.0.1:{database.server.port}:*:reader:{SECRET}\n")
+        passfile.chmod(0o600)
+        stream(missing, "--for", "0.1", env={"PGPASSFILE": str(passfile)})
+
+
+def test_a_missing_password_is_asked_for(newest_database: Database, tmp_path: Path) -> None:
+    publish(newest_database)
+    environment = {"PGPASSFILE": str(tmp_path / "none")}
+    with role(newest_database, "asked", "REPLICATION"):
+        missing = without_password(newest_database.conninfo(tcp=True, user="asked"))
+        command = [*COMMAND, missing, "--for", "0.5"]
+        status, shown = on_terminal(command, until="Password", answer=f"{SECRET}\n", env=environment)
+        assert status == 0, shown
+        assert "Password for user asked:" in shown
+        assert SECRET not in shown
+        assert f"PostgreSQL {newest_database.version}" in shown
+        assert "publication p (1 table)" in shown
+        status, shown = on_terminal([*command, "-W"], until="Password", answer="no\n", env=environment)
+        assert status == 3
+        assert "password authentication failed" in shown
+
+
+def test_the_right_to_replicate_is_missing(database: Database) -> None:
+    publish(database)
+    with role(database, "mere", "") as conninfo:
+        words = fails(conninfo)
+        assert "ALTER ROLE mere REPLICATION;" in words
+        assert "rds_replication" in words
+
+
+def test_addresses_without_a_server(newest_database: Database) -> None:
+    server = newest_database.server
+    assert "Check that the server runs, and where" in fails("host=127.0.0.1 port=1 dbname=x")
+    assert "Check that the server runs, and where" in fails("host=/nowhere dbname=x")
+    assert "Check the host name" in fails("host=no.such.host.invalid dbname=x")
+    assert "Name a database that exists" in fails(server.conninfo("nosuch"))
+    assert "-U NAME" in fails(newest_database.conninfo(user="nosuch"))
+    words = fails(newest_database.conninfo(tcp=True, sslmode="require"))
+    assert "server does not support SSL" in words
+    assert "sslmode=prefer" in words
+    assert "service" in fails("service=nosuch")
+
+
+def test_pg_hba_and_full_servers(start_server: StartServer) -> None:
+    server = start_server(max_wal_senders=1, max_replication_slots=1, max_slot_wal_keep_size="1MB")
+    with fresh_database(server) as database:
+        publish(database)
+        create_slot(database, "s")
+        with tailing(database, "-S", "s", "-v") as running:
+            running.wait_for_slot(database, "s")
+            words = fails(database)
+            assert "max_wal_senders" in words
+            running.stop()
+        words = fails(database)
+        assert "all replication slots are in use" in words
+        assert "max_replication_slots" in words
+        database.execute("CREATE TABLE big AS SELECT generate_series(1, 100000) i")
+        for _ in range(3):
+            database.execute(
+                "SELECT pg_switch_wal()", "INSERT INTO big SELECT generate_series(1, 100000)", "CHECKPOINT"
+            )
+        words = fails(database, "-S", "s")
+        assert "slot s is invalidated" in words
+        assert "Drop it and create it again" in words
+        hba = server.data / "pg_hba.conf"
+        hba.write_text("local all all trust\nhost all nobody 127.0.0.1/32 trust\nhost all postgres all reject\n")
+        server.reload()
+        wait_for("rules", lambda: "rejects" in fails(database.conninfo(tcp=True)))
+        words = fails(database.conninfo(tcp=True, user="somebody"))
+        assert "no pg_hba.conf entry" in words
+        assert "add a line to its pg_hba.conf" in words
+
+
+def test_wal_level_must_be_logical(start_server: StartServer) -> None:
+    server = start_server(wal_level="replica")
+    with fresh_database(server) as database:
+        publish(database)
+        words = fails(database)
+        assert "wal_level is replica" in words
+        assert "ALTER SYSTEM SET wal_level = logical;" in words
+
+
+def test_errors_do_not_quote_the_dsn() -> None:
+    for dsn in (
+        f"host=x password={SECRET} {SECRET}",
+        f"postgresql://user:{SECRET}@{SECRET}@host/db",
+        f"postgresql://user:x/{SECRET}@host/db",
+        f"postgresql://user:{SECRET}[@host/db?x",
+        f"host=x pass word='{SECRET}",
+        f'postgresql://user:a"{SECRET}@[::1/db',
+        f'postgresql://user:%zz"{SECRET}@host/db',
+        f"user:{SECRET}@host/db",
+    ):
+        words = fails(dsn, status=2)
+        assert "connection" in words
+    words = fails(f"postgresql://user:{SECRET}@127.0.0.1:1/db")
+    assert "Connection refused" in words
+
+
+# -- acknowledging ---------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_acknowledges_is_no_synchronous_standby(start_server: StartServer) -> None:
+    server = start_server(synchronous_standby_names="FIRST 1 (other, PgTail)", synchronous_commit="local")
+    with fresh_database(server) as database:
+        publish(database)
+        create_slot(database, "s")
+        for arguments in ([], ["-S", "s", "--ack", "commit"], ["-S", "s", "--ack", "exit"]):
+            words = fails(database, *arguments)
+            assert "counts as a synchronous standby" in words
+            assert "--ack none" in words
+        stream(database, "--for", "0.1", "--ack", "none")
+        stream(database, "--for", "0.1", env={"PGAPPNAME": "somebody else"})
+        server.configure(synchronous_standby_names="*")
+        server.reload()
+        wait_for("setting", lambda: database.value("SHOW synchronous_standby_names") == "*")
+        fails(database, env={"PGAPPNAME": "somebody else"})
+        with tailing(database, "-S", "s") as running:
+            running.wait_for_slot(database, "s")
+            database.execute("INSERT INTO t VALUES (1)")
+            running.wait_for_lines(1)
+            time.sleep(1.2)
+            assert database.query("SELECT sync_state FROM pg_stat_replication") == [("async",)]
+            running.stop()
+
+
+def test_creating_a_slot_waits_for_transactions_and_says_so(database: Database) -> None:
+    publish(database)
+    with database.connect() as session:
+        session.execute("SET application_name TO 'long runner'")
+        session.execute("BEGIN")
+        session.execute("INSERT INTO t VALUES (7)")
+        with tailing(database, "-S", "made", "--create-slot") as running:
+            running.wait_for_words("waits for a transaction to end")
+            assert f"pid {session.info.backend_pid}, user postgres, long runner, idle in transaction" in running.stderr
+            words = running.stop()
+            assert "stopped before anything was read" in words
+        assert not database.query("SELECT 1 FROM pg_replication_slots")
+        with tailing(database, "-S", "made", "--create-slot") as running:
+            running.wait_for_words("waits for a transaction to end")
+            session.execute("COMMIT")
+            running.wait_for_slot(database, "made")
+            database.execute("INSERT INTO t VALUES (8)")
+            assert running.wait_for_lines(1)[0]["new"] == {"id": "8"}
+            running.stop()
+    session.close()
+    database.execute("BEGIN; INSERT INTO t VALUES (9); PREPARE TRANSACTION 'held';")
+    with tailing(database) as running:
+        running.wait_for_words("waits for a transaction to end: the prepared transaction 'held'")
+        database.execute("ROLLBACK PREPARED 'held'")
+        wait_for("slot", lambda: database.query("SELECT 1 FROM pg_replication_slots WHERE active AND temporary"))
+        running.stop()
+
+
+# -- encodings and names ---------------------------------------------------------------------------------------
+
+
+def test_a_character_that_utf8_does_not_have(server: EmbeddedServer) -> None:
+    with fresh_database(server, encoding="WIN1252") as database:
+        database.execute("CREATE TABLE t (id int, v text)", "CREATE PUBLICATION p FOR TABLE t")
+        create_slot(database, "s")
+        database.execute(r"INSERT INTO t VALUES (1, E'n\xe9')", "INSERT INTO t VALUES (2, chr(129))")
+        lines, words = stream(database, "-S", "s", "--until", "now", status=3)
+        assert [line["new"] for line in lines] == [{"id": "1", "v": "né"}]
+        assert "has no equivalent in encoding" in words
+        assert "--encoding NAME" in words
+        lines, _ = stream(database, "-S", "s", "--until", "now", "--encoding", "latin1")
+        assert [line["new"]["v"] for line in lines] == ["né", "\x81"]
+
+
+def test_a_database_without_an_encoding(server: EmbeddedServer) -> None:
+    with fresh_database(server, encoding="SQL_ASCII") as database:
+        database.execute("CREATE TABLE t (id int, v text)", "CREATE PUBLICATION p FOR TABLE t")
+        create_slot(database, "s")
+        database.execute(r"INSERT INTO t VALUES (1, E'n\xe9'), (2, 'né')")
+        lines, _ = stream(database, "-S", "s", "--until", "now")
+        assert [line["new"]["v"] for line in lines] == [r"\x6ee9", "né"]
+        assert [line.get("undecoded") for line in lines] == [["v"], None]
+        lines, _ = stream(database, "-S", "s", "--until", "now", "--encoding", "latin1")
+        assert [line["new"]["v"] for line in lines] == ["né", "nÃ©"]
+
+
+def test_names_of_all_kinds(database: Database) -> None:
+    names = ['Groß, "klein"', "a,b", "x'y\\z", "🦊 Fuchs", "select", " lead"]
+    for number, name in enumerate(names):
+        quoted = '"' + name.replace('"', '""') + '"'
+        database.execute(
+            f"CREATE SCHEMA {quoted}",
+            f"CREATE TABLE {quoted}.{quoted} ({quoted} int PRIMARY KEY)",
+            f"CREATE PUBLICATION {quoted} FOR TABLE {quoted}.{quoted}",
+        )
+        create_slot(database, f"s{number}")
+        database.execute(f"INSERT INTO {quoted}.{quoted} VALUES ({number})")
+    for number, name in enumerate(names):
+        lines, _ = stream(database, "-S", f"s{number}", "-P", name, "--until", "now")
+        assert [(line["schema"], line["table"], line["new"]) for line in lines] == [(name, name, {name: str(number)})]
+    arguments = [argument for name in names for argument in ("-P", name)]
+    create_slot(database, "all")
+    database.execute('INSERT INTO "a,b"."a,b" VALUES (99)', 'INSERT INTO "🦊 Fuchs"."🦊 Fuchs" VALUES (98)')
+    lines, _ = stream(database, "-S", "all", *arguments, "--until", "now", "-t", "🦊*")
+    assert [line["table"] for line in lines] == ["🦊 Fuchs"]
+    odd = 'Ünü "x" =\\'
+    quoted = '"' + odd.replace('"', '""') + '"'
+    database.execute(f"CREATE DATABASE {quoted}")
+    try:
+        assert f"database {odd} has no publication" in fails(database.server.conninfo(odd))
+    finally:
+        database.execute(f"DROP DATABASE {quoted}")
+
+
+def test_text_from_the_server_is_escaped(newest_database: Database) -> None:
+    newest_database.execute('CREATE PUBLICATION "\x1b[31mred\u202e"', 'CREATE PUBLICATION "second"')
+    words = fails(newest_database)
+    assert r'"\x1b[31mred\u202e", "second"' in words
+    assert "\x1b" not in words

@@ -1,0 +1,274 @@
+"""Statuses and acknowledgements: no slot is consumed unasked, no shutdown is blocked, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.limits import within
+from tests.support.servers import Database, fresh_database, installations
+from tests.support.tail import stream, tailing, wait_for
+
+
+def make_table(database: Database, *slots: str) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)", "CREATE PUBLICATION p FOR TABLE t")
+    for slot in slots:
+        database.query(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+
+
+def insert(database: Database, first: int, last: int, note: str = "") -> None:
+    database.execute(f"INSERT INTO t SELECT i, '{note}' FROM generate_series({first}, {last}) i")
+
+
+def slot(database: Database, name: str, column: str) -> object:
+    return database.value(f"SELECT {column}::text FROM pg_replication_slots WHERE slot_name = '{name}'")
+
+
+def flushed(database: Database) -> str:
+    return str(database.value("SELECT pg_current_wal_flush_lsn()::text"))
+
+
+def wait_for_ack(database: Database, name: str, lsn: str) -> None:
+    query = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}' AND confirmed_flush_lsn >= '{lsn}'"
+    wait_for(f"acknowledgement of {lsn}", lambda: database.query(query))
+
+
+def ids(lines: list[dict[str, Any]]) -> list[int]:
+    return [int(line["new"]["id"]) for line in lines]
+
+
+def test_an_existing_slot_is_not_consumed(database: Database) -> None:
+    make_table(database, "s")
+    before = slot(database, "s", "confirmed_flush_lsn")
+    two_phase = database.version >= 14
+    insert(database, 1, 3)
+    for _ in range(2):
+        lines, words = stream(database, "-S", "s", "--until", "now", "-v")
+        assert ids(lines) == [1, 2, 3]
+        assert "acknowledging: none" in words
+        assert "no other client can read the slot" in words
+    with tailing(database, "-S", "s") as running:
+        running.wait_for_lines(3)
+        insert(database, 4, 4)
+        running.wait_for_lines(4)
+        assert slot(database, "s", "active") == "true"
+        time.sleep(1.5)  # time for one or two statuses
+        running.stop()
+    assert slot(database, "s", "confirmed_flush_lsn") == before
+    assert not two_phase or slot(database, "s", "two_phase") == "false"
+
+
+def test_ack_commit_continues_where_it_ended(database: Database) -> None:
+    make_table(database, "s")
+    seen: list[int] = []
+    for round_ in range(4):
+        insert(database, 10 * round_, 10 * round_ + 2)
+        with tailing(database, "-S", "s", "--ack", "commit") as running:
+            running.wait_for_lines(3)
+            insert(database, 10 * round_ + 3, 10 * round_ + 4)
+            running.wait_for_lines(5)
+            words = running.stop([signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT][round_])
+            seen += ids(running.changes)
+        resume = words.rpartition("resume at ")[2].strip()
+        assert slot(database, "s", "confirmed_flush_lsn") == resume
+    assert seen == [10 * round_ + i for round_ in range(4) for i in range(5)]
+
+
+def test_ack_commit_follows_while_idle(database: Database) -> None:
+    make_table(database, "s")
+    database.execute("CREATE TABLE unpublished (id int)")
+    with tailing(database, "-S", "s", "--ack", "commit") as running:
+        running.wait_for_slot(database, "s")
+        database.execute("INSERT INTO unpublished SELECT generate_series(1, 1000)")
+        wait_for_ack(database, "s", flushed(database))
+        running.stop()
+
+
+def test_ack_exit_acknowledges_only_at_the_end(database: Database) -> None:
+    make_table(database, "s")
+    before = slot(database, "s", "confirmed_flush_lsn")
+    insert(database, 1, 2)
+    with tailing(database, "-S", "s", "--ack", "exit") as running:
+        running.wait_for_lines(2)
+        insert(database, 3, 3)
+        running.wait_for_lines(3)
+        time.sleep(1.2)
+        assert slot(database, "s", "confirmed_flush_lsn") == before
+        words = running.stop()
+    assert slot(database, "s", "confirmed_flush_lsn") == words.rpartition("resume at ")[2].strip()
+
+
+def test_a_temporary_slot_leaves_nothing(database: Database) -> None:
+    make_table(database)
+    with tailing(database, "-v") as running:
+        running.wait_for_words("temporary slot")
+        wait_for("slot", lambda: database.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        insert(database, 1, 1)
+        running.wait_for_lines(1)
+        wait_for_ack_of_any(database, flushed(database))
+        running.stop()
+    wait_for("end of the slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots"))
+
+
+def wait_for_ack_of_any(database: Database, lsn: str) -> None:
+    query = f"SELECT 1 FROM pg_replication_slots WHERE confirmed_flush_lsn >= '{lsn}'"
+    wait_for(f"acknowledgement of {lsn}", lambda: database.query(query))
+
+
+@pytest.mark.parametrize("version", list(installations()))
+def test_fast_shutdown_is_not_blocked(version: str, start_server: StartServer) -> None:
+    server = start_server(installations()[version], wal_sender_timeout=int(within(10_000)))
+    with fresh_database(server) as database:
+        make_table(database, "s")
+        insert(database, 1, 20_000, "x" * 50)
+        for ack, blocked in (("none", False), ("commit", False), ("none", True), ("commit", True)):
+            stop_while_tailed(database, ack=ack, blocked=blocked)
+            server.start()
+            insert(database, 1 + int(database.value("SELECT max(id) FROM t")), 60_000 if blocked else 40_000, "x" * 50)
+
+
+def stop_while_tailed(database: Database, *, ack: str, blocked: bool) -> None:
+    """If `blocked`, nothing reads pgtail's output; the server still stops at once."""
+    with subprocess.Popen(["sleep", "300"], stdin=subprocess.PIPE) as reader:
+        output = reader.stdin if blocked and reader.stdin else subprocess.DEVNULL
+        with tailing(database, "-S", "s", "--ack", ack, stdout=output) as running:
+            received = (
+                "SELECT 1 FROM pg_stat_replication WHERE application_name = 'pgtail' AND write_lsn >= "
+                f"'{flushed(database)}'"
+            )
+            wait_for(f"everything to be received {running.stderr}", lambda: database.query(received))
+            if ack == "commit" and not blocked:
+                wait_for_ack(database, "s", flushed(database))
+            begun = time.monotonic()
+            database.server.stop("fast")
+            assert time.monotonic() - begun < within(5), (ack, blocked)
+            if not blocked:
+                running.wait_for_words("connecting again")
+            running.stop()
+        reader.kill()
+
+
+def test_what_was_not_acknowledged_is_sent_again(database: Database) -> None:
+    """After kill -9 nothing is missing, and only what was not acknowledged is repeated."""
+    make_table(database, "s")
+    seen: list[int] = []
+    acknowledged = 0
+    for round_ in range(4):
+        insert(database, 10 * round_, 10 * round_ + 4)
+        with tailing(database, "-S", "s", "--ack", "commit") as running:
+            running.wait_for_output(f'"id":{10 * round_ + 4},')
+            assert all(lsn_number(line["commit_lsn"]) >= acknowledged for line in running.changes)
+            running.process.send_signal(signal.SIGKILL)
+            running.process.wait()
+            seen += ids(running.changes)
+        wait_for("end of the session", lambda: slot(database, "s", "active") == "false")
+        acknowledged = lsn_number(str(slot(database, "s", "confirmed_flush_lsn")))
+    assert set(seen) == {10 * round_ + i for round_ in range(4) for i in range(5)}
+
+
+def test_a_restart_after_ack_repeats_nothing(database: Database, tmp_path: Path) -> None:
+    """-f appends: several runs make one file without gaps or duplicates."""
+    make_table(database, "s")
+    file = tmp_path / "out.json"
+    for round_ in range(3):
+        insert(database, 100 * round_, 100 * round_ + 99)
+        with tailing(database, "-S", "s", "--ack", "commit", "-f", str(file)) as running:
+            wait_for_ack(database, "s", flushed(database))
+            running.stop()
+    assert [json.loads(line)["new"]["id"] for line in file.read_text().splitlines()] == list(range(300))
+
+
+@pytest.mark.parametrize(("version", "streaming"), list(zip(installations(), cycle(["off", "on"]), strict=False)))
+def test_a_crash_of_the_server_loses_nothing(version: str, streaming: str, start_server: StartServer) -> None:
+    """kill -9 of the postmaster during the stream, twice."""
+    server = start_server(installations()[version])
+    with fresh_database(server) as database:
+        make_table(database, "s")
+        database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
+        arguments = ["-S", "s", "--ack", "commit", "--streaming", streaming, "--transactions"]
+        with tailing(database, *arguments) as running:
+            running.wait_for_slot(database, "s")
+            for first in (1, 20_001):
+                insert(database, first, first + 19_999, "y" * 30)
+                running.wait_for_lines(first + 100)
+                server.kill()
+                server.start()
+                running.wait_for_words("connected again")
+                running.err.clear()
+                insert(database, first + 1_000_000, first + 1_000_002)
+            running.wait_for_lines(40_006 + 8)
+            running.stop()
+        lines = running.changes
+        wanted = [*range(1, 20_001), 1_000_001, 1_000_002, 1_000_003, *range(20_001, 40_001)]
+        wanted += [1_020_001, 1_020_002, 1_020_003]
+        assert ids([line for line in lines if line["op"] == "insert"]) == wanted
+        assert [line["op"] for line in lines if line["op"] != "insert"] == ["begin", "commit"] * 4
+
+
+def test_ctrl_c_during_a_backlog(database: Database) -> None:
+    """It ends soon, although the backlog is long, and the next run continues from there."""
+    make_table(database, "s")
+    for first in range(0, 100_000, 2_000):
+        insert(database, first, first + 1_999, "z" * 100)
+    with tailing(database, "-S", "s", "--ack", "commit", pace=0.01) as running:
+        running.wait_for_lines(5_000)
+        begun = time.monotonic()
+        words = running.stop()
+        assert time.monotonic() - begun < within(6)
+        first_part = running.changes
+    assert len(first_part) < 100_000
+    resume = words.rpartition("resume at ")[2].strip().splitlines()[0]
+    assert slot(database, "s", "confirmed_flush_lsn") == resume or "will be sent again" in words
+    whole = [line for line in first_part if lsn_number(line["commit_lsn"]) < lsn_number(resume)]
+    rest, _ = stream(database, "-S", "s", "--until", "now", "--from", resume)
+    assert ids(whole) + ids(rest) == list(range(100_000))
+
+
+def lsn_number(text: str) -> int:
+    high, _, low = text.partition("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+@pytest.mark.parametrize("rows", [5_000, 100_000], ids=["many transactions", "one half written"])
+def test_a_full_queue_disconnects_and_reconnects(newest_database: Database, rows: int) -> None:
+    """The queue in memory and 1 MB on disk is written first; no row of a half-received transaction comes twice."""
+    database = newest_database
+    make_table(database, "s")
+    for first in range(0, 100_000, rows):
+        insert(database, first, first + rows - 1, "z" * 220)
+    read, write = os.pipe()
+    arguments = ["-S", "s", "--spill-limit", "1MB", "--until", "now", "--streaming", "off", "--transactions"]
+    with (
+        os.fdopen(read, "rb") as reader,
+        os.fdopen(write, "wb") as writer,
+        tailing(database, *arguments, stdout=writer) as running,
+    ):
+        writer.close()
+        running.wait_for_words("the output does not keep up")
+        wait_for("end of the session", lambda: slot(database, "s", "active") == "false")
+        lines = [json.loads(line) for line in reader]
+        words = running.end()
+    assert ids([line for line in lines if line["op"] == "insert"]) == list(range(100_000))
+    assert [line["op"] for line in lines].count("begin") == 100_000 // rows
+    assert [line["seq"] for line in lines if line["op"] == "insert"] == list(range(1, rows + 1)) * (100_000 // rows)
+    assert "connected again" in words
+
+
+def test_a_closed_pipe_ends_quietly(database: Database) -> None:
+    make_table(database, "s")
+    insert(database, 1, 3)
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as writer, tailing(database, "-S", "s", stdout=writer) as running:
+        writer.close()
+        assert b'"id":1' in os.read(read, 10_000)
+        os.close(read)
+        assert running.end() == ""

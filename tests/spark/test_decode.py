@@ -1,0 +1,231 @@
+"""The rows of `changes` against the lines of `-o json` by the long way, on every recording."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.changes.relations import Relation
+from pgtail.errors import InputError
+from pgtail.native import compiled, implementation_name
+from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.fast_path import Runs
+from pgtail.spark.schemas import CHANGES
+from pgtail.spark.segments.ranges import Part, Place
+from pgtail.spark.segments.survey import survey
+from tests.support import encode
+from tests.support.corpus import Capture, capture, captures
+from tests.support.spark.captures import Number, exact, lines_of, record, rows_of, segments
+
+SAME = (
+    "op",
+    "schema",
+    "table",
+    "origin",
+    "gid",
+    "state",
+    "identity",
+    "key",
+    "unchanged",
+    "cascade",
+    "restart_identity",
+)
+LATER = ("commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "lsn", "prefix", "transactional")
+
+
+def line_of(row: dict[str, Any], relation: Relation | None, encoding: str) -> dict[str, Any]:
+    """What `-o json` says of this row, from the row and the types of its table alone."""
+    line = {name: row[name] for name in (*SAME, *LATER) if row[name] is not None}
+    line |= {name: Number(row[name]) for name in ("xid", "seq") if row[name] is not None}
+    if row["op"] == "message":
+        try:
+            line["content"] = row["content"].decode()
+        except UnicodeDecodeError:
+            line["content_base64"] = base64.b64encode(row["content"]).decode()
+    if row["op"] in ("commit_prepared", "rollback_prepared"):
+        line.pop("lsn", None)
+    for name in ("old", "new"):
+        if row[name] is not None and relation is not None:
+            line[name] = {column: value(text, column, relation, row, encoding) for column, text in row[name].items()}
+    if row["undecoded"] is not None:
+        line["undecoded"] = row["undecoded"]
+    return line
+
+
+def value(text: str | None, column: str, relation: Relation, row: dict[str, Any], encoding: str) -> Any:
+    """The JSON of a value that is told by its text, with all digits."""
+    if text is None:
+        return None
+    if column in (row["undecoded"] or ()):
+        return text
+    [codec] = [found.codec for found in relation.columns if found.name == column]
+    return exact(codec.json_text(text.encode(encoding)))
+
+
+@pytest.mark.parametrize("recording", captures(), ids=str)
+def test_rows_are_what_the_long_way_says(recording: Capture, tmp_path: Path) -> None:
+    rows = rows_of(record(recording, tmp_path / "capture"))
+    lines = list(lines_of(recording))
+    assert len(rows) == len(lines)
+    for row, (line, relation) in zip(rows, lines, strict=True):
+        if row["op"] in ("commit_prepared", "rollback_prepared"):
+            line = {name: line[name] for name in line if name in row}
+        assert line_of(row, relation, recording.encoding) == line
+
+
+MANY = capture("D_twophase", "p3_2pc")
+"""Prepared transactions, their outcomes, and large transactions that several segments share."""
+
+
+def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(row["position"], row["ordinal"]) for row in rows]
+
+
+@pytest.mark.parametrize("recording", [MANY, capture("A_msgs", "p1_msg"), capture("A_dml", "p1")], ids=str)
+def test_the_order_of_places_is_the_order_of_the_stream(recording: Capture, tmp_path: Path) -> None:
+    rows = rows_of(record(recording, tmp_path / "capture", size=20_000))
+    assert [(row["position"], row["ordinal"], row["seq"] or 0) for row in rows] == sorted(
+        (row["position"], row["ordinal"], row["seq"] or 0) for row in rows
+    )
+    assert all(row["lsn_number"] == lsn_number(row["lsn"]) for row in rows)
+
+
+def lsn_number(text: str | None) -> int | None:
+    return None if text is None else int(text.partition("/")[0], 16) << 32 | int(text.partition("/")[2], 16)
+
+
+def test_a_survey_knows_where_a_segment_starts_and_ends_and_its_tables(tmp_path: Path) -> None:
+    paths = record(MANY, tmp_path / "capture", size=20_000)
+    assert len(paths) > 5
+    whole = rows_of(paths)
+    seen: dict[str, tuple[int, int]] = {}
+    for path in paths:
+        rows = rows_of([path])
+        found = survey(io.BytesIO(path.read_bytes()), str(path))
+        assert (found.first, found.last) == (places(rows)[0], places(rows)[-1])
+        for relation in found.relations:
+            seen.setdefault(relation["relation"], (relation["position"], relation["ordinal"]))
+    for name, place in seen.items():
+        of_it = [row for row in whole if row["relation"] == name]
+        assert not of_it or place == min(places(of_it))
+
+
+def test_parts_are_read_alone(tmp_path: Path) -> None:
+    [path, *_] = record(MANY, tmp_path / "capture", size=10_000_000)
+    data, rows = path.read_bytes(), rows_of([path])
+    third, last = Place(*places(rows)[2]), Place(*places(rows)[-1])
+    parts = (Part(third, Place(*places(rows)[30])), Part(last, last))
+    batches = changes_of(io.BytesIO(data), "one", parts=parts)
+    found = [place for batch in batches for place in zip(*map(batch.column, ("position", "ordinal")), strict=True)]
+    wanted = [place for place in places(rows) if any(first <= place <= behind for first, behind in parts)]
+    assert [(position.as_py(), ordinal.as_py()) for position, ordinal in found] == wanted
+
+
+def test_only_some_tables(tmp_path: Path) -> None:
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture")
+    rows = rows_of(paths)
+    batches = [b for path in paths for b in changes_of(io.BytesIO(path.read_bytes()), "x", tables=["t_toast*"])]
+    found = [(p, s) for b in batches for p, s in zip(b["position"].to_pylist(), b["seq"].to_pylist(), strict=True)]
+    assert found == [(row["position"], row["seq"]) for row in rows if (row["table"] or "").startswith("t_toast")]
+    assert found
+
+
+def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = record(MANY, tmp_path / "capture", size=10_000_000)
+    whole = rows_of(paths)
+    monkeypatch.setattr("pgtail.spark.decoding.batches.MOST_ROWS", 50)
+    monkeypatch.setattr("pgtail.spark.decoding.decode._FEW", 1)
+    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    sizes = [batch.num_rows for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), "one")]
+    assert max(sizes) == 50
+    assert rows_of(paths) == whole
+
+
+def test_a_flipped_bit_is_found_and_named(tmp_path: Path) -> None:
+    path = record(capture("Z_small", "p1"), tmp_path / "capture")[0]
+    good = path.read_bytes()
+    rows = rows_of([path])
+    for bit in range(0, len(good) * 8, 101):
+        data = bytearray(good)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            assert rows_of([path]) == rows
+        except InputError as error:
+            assert str(path) in str(error)
+        # The survey reads the same bytes and must not be blind where decoding is not.
+        try:
+            survey(io.BytesIO(data), str(path))
+        except InputError as error:
+            assert str(path) in str(error)
+
+
+def test_a_segment_cut_anywhere_is_not_closed(tmp_path: Path) -> None:
+    path = record(capture("Z_small", "p1"), tmp_path / "capture")[0]
+    good = path.read_bytes()
+    for size in range(0, len(good), 7):
+        for read in (lambda file: list(changes_of(file, "cut")), lambda file: survey(file, "cut")):
+            with pytest.raises(InputError, match="cut"):
+                read(io.BytesIO(good[:size]))
+
+
+def test_a_position_beyond_bigint_is_damage(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, {}, rotation=Rotation())
+    last = (1 << 64) - 16
+    for message in (encode.begin(lsn=last), encode.relation(), encode.insert("1", "one"), encode.commit(lsn=last)):
+        recorder.take(encode.frame(message))
+    recorder.close()
+    with pytest.raises(InputError, match="a log position of FFFFFFFF/FFFFFFF0"):
+        rows_of(segments(tmp_path))
+
+
+needs_compiled = pytest.mark.skipif(compiled() is None, reason=implementation_name())
+
+
+@needs_compiled
+@pytest.mark.parametrize("recording", [one for one in captures() if one.scenario.version in ("pg14", "pg18")], ids=str)
+def test_both_ways_give_the_same_batches(recording: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = record(recording, tmp_path / "capture")
+    short = table_of(paths)
+    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    assert short.equals(table_of(paths))
+
+
+@needs_compiled
+@pytest.mark.parametrize("tables", [["public.t*"], ["*.nothing"], ["wide", "a*"]], ids=str)
+def test_both_ways_filter_alike(tables: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture")
+    short = table_of(paths, tables)
+    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    assert short.equals(table_of(paths, tables))
+
+
+@needs_compiled
+def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = record(capture("C_stream", "p2_nostream"), tmp_path / "capture", size=10_000_000)
+    rows = table_of(paths).num_rows
+    seen: list[int] = []
+    way = Runs.batch
+
+    def counted(runs: Runs) -> pa.RecordBatch:
+        seen.append(runs.rows)
+        return way(runs)
+
+    monkeypatch.setattr(Runs, "batch", counted)
+    table_of(paths)
+    assert sum(seen) > rows * 0.9
+
+
+def table_of(paths: list[Path], tables: Sequence[str] = ()) -> pa.Table:
+    """The rows of these segments; what Arrow may lay out in several ways is laid out anew."""
+    batches = [batch for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), tables=tables)]
+    for batch in batches:
+        batch.validate(full=True)
+    return pa.Table.from_batches(batches, schema=CHANGES).combine_chunks()

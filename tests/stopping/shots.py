@@ -1,0 +1,217 @@
+"""One shot: a command is started, sent a signal at some moment, and what it left behind is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROGRAM = [sys.executable, "-m", "pgtail"]
+LIMIT = 2.0
+"""Seconds that the end may take on an idle machine."""
+_STARTED_IN = 0.4
+"""Seconds that `pgtail --version` takes there."""
+_TRACES = re.compile(r"Traceback|Exception ignored|Fatal Python|ImportError|Segmentation")
+_IN_PGTAIL = re.compile(r'/pgtail/(?!entry|stopping|__init__|__main__)|/pgtail/entry\.py", line \d+, in main')
+_ON_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+_STYLED = re.compile(rb"\x1b\[([0-9;]*)m")
+
+
+def no_terminal() -> str | None:
+    """Why there are no pseudo-terminals here, or None."""
+    try:
+        for end in os.openpty():
+            os.close(end)
+    except OSError as error:
+        return f"no pseudo-terminal can be had: {error.strerror}"
+    return None
+
+
+def patience() -> float:
+    """How long the end may take now: LIMIT where the machine is as fast as an idle one."""
+    began = time.monotonic()
+    subprocess.run([*PROGRAM, "--version"], stdout=subprocess.DEVNULL, check=True)
+    return LIMIT * max(1.0, (time.monotonic() - began) / _STARTED_IN)
+
+
+@dataclass
+class Shot:
+    """What became of it. `out` is what a terminal got, where there was one, with standard error among it."""
+
+    status: int
+    seconds: float
+    """From the signal to the end; 0 where it had ended before."""
+    moment: float
+    out: bytes
+    err: str
+    began: bool
+    """Whether it had begun when the signal came: something was said or shown before."""
+    complaints: list[str] = field(default_factory=list)
+
+
+def shoot(
+    arguments: Sequence[str],
+    sent: signal.Signals,
+    moment: float,
+    *,
+    terminal: bool,
+    begun: bytes | None = None,
+    limit: float,
+) -> Shot:
+    """Send the signal so many seconds after the start, or (`begun`) after these bytes came out.
+
+    On a terminal the whole process group gets it, as of Ctrl-C; else the process alone.
+    """
+    token = secrets.token_hex(8)
+    with tempfile.TemporaryDirectory(prefix="shot-") as folder:
+        env = {**os.environ, "TMPDIR": folder, "PGTAIL_SHOT": token, "TERM": "xterm"}
+        with _started(arguments, env, terminal=terminal) as running:
+            ended_before = running.wait_for(moment, begun)
+            began = bool(running.out or running.err)
+            since = time.monotonic()
+            if not ended_before:
+                (os.killpg if terminal else os.kill)(running.process.pid, sent)
+            complaints = running.end(limit * 10)
+            took = 0.0 if ended_before else time.monotonic() - since
+            complaints += _processes(token, limit)
+        status = running.process.returncode
+        shot = Shot(128 - status if status < 0 else status, took, moment, bytes(running.out), running.words, began)
+        complaints += _left(Path(folder), limit)
+    if terminal:
+        complaints += _screen(shot.out)
+    if _TRACES.search(shot.err):
+        if _IN_PGTAIL.search(shot.err) or sent is not signal.SIGINT:
+            complaints.append("a traceback")
+        else:
+            shot.status = 128 + sent  # Python was still starting: nobody can keep it from saying so
+            shot.began = False
+    shot.complaints = complaints
+    return shot
+
+
+class _Running:
+    """A process whose outputs are read all the time."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int | None, slave: int | None) -> None:
+        self.process = process
+        self.out, self.err = bytearray(), bytearray()
+        self._master, self._slave = master, slave
+        self._before: list[Any] = [] if slave is None else termios.tcgetattr(slave)
+        ends = [(master, self.out)] if master is not None else []
+        if process.stdout is not None and process.stderr is not None:
+            ends = [(process.stdout.fileno(), self.out), (process.stderr.fileno(), self.err)]
+        self._threads = [threading.Thread(target=_read, args=end, daemon=True) for end in ends]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def words(self) -> str:
+        return bytes(self.err or self.out).decode(errors="replace")
+
+    def wait_for(self, seconds: float, begun: bytes | None) -> bool:
+        """Wait for the moment; whether the process has ended before."""
+        while begun is not None and begun not in self.out + self.err and self.process.poll() is None:
+            time.sleep(0.005)
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self, seconds: float) -> list[str]:
+        """Wait for the end, and look at the terminal; returns what is wrong."""
+        complaints = []
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            complaints.append("it goes on and on")
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        if self._slave is not None:
+            if termios.tcgetattr(self._slave) != self._before:
+                complaints.append("the terminal's settings are others")
+            os.close(self._slave)
+        for thread in self._threads:
+            thread.join(10)
+        if self._master is not None:
+            os.close(self._master)
+        return complaints
+
+
+@contextlib.contextmanager
+def _started(arguments: Sequence[str], env: dict[str, str], *, terminal: bool) -> Iterator[_Running]:
+    command = [*PROGRAM, *arguments]
+    if not terminal:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        ) as process:
+            yield _Running(process, None, None)
+        return
+    master, slave = os.openpty()
+    on_terminal = [sys.executable, "-ISc", _ON_TERMINAL, *command]
+    with subprocess.Popen(
+        on_terminal, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    ) as process:
+        yield _Running(process, master, slave)
+
+
+def _read(fd: int, into: bytearray) -> None:
+    with contextlib.suppress(OSError):  # of a terminal, whose last user has gone
+        while data := os.read(fd, 65536):
+            into += data
+
+
+def _processes(token: str, seconds: float) -> list[str]:
+    """Those of the shot that are still there after so long."""
+    deadline = time.monotonic() + seconds
+    while left := list(_alive(token)):
+        if time.monotonic() > deadline:
+            return [f"processes are left: {left}"]
+        time.sleep(0.02)
+    return []
+
+
+def _alive(token: str) -> Iterator[str]:
+    """Linux tells of the environment in which processes were started; elsewhere nobody does."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"PGTAIL_SHOT={token}".encode() in (process / "environ").read_bytes():
+                yield f"{process.name} {(process / 'cmdline').read_bytes()[:200]!r}"
+
+
+def _left(folder: Path, seconds: float) -> list[str]:
+    """Temporary files that are still there after so long."""
+    deadline = time.monotonic() + seconds
+    while left := sorted(path.name for path in folder.iterdir()):
+        if time.monotonic() > deadline:
+            return [f"temporary files are left: {left}"]
+        time.sleep(0.02)
+    return []
+
+
+def _screen(shown: bytes) -> list[str]:
+    """What of a terminal's state was changed and not brought back."""
+    complaints = []
+    if shown.rfind(b"\x1b[?1049h") > shown.rfind(b"\x1b[?1049l"):
+        complaints.append("the other screen")
+    if shown.rfind(b"\x1b[?25l") > shown.rfind(b"\x1b[?25h"):
+        complaints.append("no cursor")
+    styles = _STYLED.findall(shown)
+    if styles and styles[-1] not in (b"", b"0"):
+        complaints.append(f"a style: {styles[-1]!r}")
+    return complaints

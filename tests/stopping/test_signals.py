@@ -1,0 +1,174 @@
+"""Requests to stop: a few seeded shots at every command, what is ignored at the start, and terminals."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Stoppable
+from tests.stopping.shots import PROGRAM, no_terminal, patience, shoot
+from tests.stopping.targets import TARGETS
+from tests.stopping.torture import torture
+from tests.support.servers import Database
+from tests.support.tail import PATIENCE, Tailing, tailing
+
+needs_terminal = pytest.mark.skipif(no_terminal() is not None, reason=no_terminal() or "")
+_SEED = 8
+
+
+@pytest.mark.parametrize("name", ["stream -o sql --undo", "record", "expect"])
+def test_a_few_shots(newest_database: Database, name: str) -> None:
+    assert torture(newest_database, TARGETS[name], 3, _SEED, print) == []
+
+
+@contextlib.contextmanager
+def ignoring(number: signal.Signals) -> Iterator[None]:
+    """Programs that are started meanwhile ignore it, as under nohup or in the background of a script."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("stream", signal.SIGINT), ("record", signal.SIGHUP), ("slot list", signal.SIGHUP)]
+)
+def test_what_is_ignored_at_the_start_stays_ignored(
+    newest_database: Database, name: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    dsn = newest_database.conninfo()
+    arguments = {
+        "stream": ["stream", dsn, "-S", "s", "-v"],
+        "record": ["record", dsn, "-S", "s", "-D", str(tmp_path / "capture"), "-v"],
+        "slot list": ["slot", "list", dsn, "--watch", "--interval", "0.1"],
+    }[name]
+    with ignoring(number):
+        process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+
+
+@needs_terminal
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_watch_gives_the_terminal_back(newest_database: Database, sent: signal.Signals) -> None:
+    arguments = ["slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1"]
+    shot = shoot(arguments, sent, 0.3, terminal=True, begun=b"no replication slots", limit=patience())
+    assert b"\x1b[?1049h" in shot.out
+    assert shot.complaints == []
+    assert shot.status == (128 + sent if sent is signal.SIGQUIT else 0)
+
+
+@needs_terminal
+@pytest.mark.parametrize(
+    ("name", "sent"), [("doctor", signal.SIGTERM), ("doctor", signal.SIGQUIT), ("stream", signal.SIGHUP)]
+)
+def test_a_terminal_that_was_asked_for_a_password_echoes_again(
+    newest_database: Database, name: str, sent: signal.Signals
+) -> None:
+    arguments = [name, "-W", newest_database.conninfo(tcp=True)]
+    shot = shoot(arguments, sent, 0.1, terminal=True, begun=b"Password", limit=patience())
+    assert shot.complaints == []
+    assert shot.status == (0 if name == "stream" else 128 + sent)
+
+
+@needs_terminal
+def test_the_progress_of_a_long_file_gives_the_cursor_back(tmp_path: Path) -> None:
+    """SIGQUIT ends it as it stands."""
+    long = tmp_path / "long"
+    with long.open("wb") as file:
+        for _ in range(40_000):
+            file.write(b"B" + bytes(20) + b"C" + bytes(25) * 20)
+    arguments = ["decode", str(long), "--resync", "-f", str(tmp_path / "out")]
+    shot = shoot(arguments, signal.SIGQUIT, 0.3, terminal=True, begun=b"\x1b[?25l", limit=patience())
+    assert shot.complaints == []
+
+
+def test_the_terminal_and_its_shell_tell_of_a_hangup_twice(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    with tailing(newest_database, "-S", "s", "--ack", "commit") as running:
+        _insert_and_see(newest_database, running)
+        running.process.send_signal(signal.SIGHUP)
+        words = running.stop(signal.SIGHUP)
+    held = newest_database.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+    assert words.rpartition("resume at ")[2].strip() == held
+
+
+def _insert_and_see(database: Database, running: Tailing) -> None:
+    running.wait_for_slot(database, "s")
+    database.execute("INSERT INTO t VALUES (1)")
+    running.wait_for_lines(1)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_before_a_command_begins_the_status_is_that_of_the_signal(sent: signal.Signals) -> None:
+    program = f"""
+import os, sys
+class Signalling:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), {int(sent)})
+sys.meta_path.insert(0, Signalling())
+from pgtail.__main__ import main; main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, check=False, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (128 + sent, "", "")
+
+
+def test_what_python_can_only_print_is_raised_after_all() -> None:
+    """A weak reference's callback, __del__: what is raised there would be printed, and forgotten."""
+    program = """
+import os, signal, time
+from pgtail.files.stopping import Stoppable, exit_on_stop_request
+class Gone:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+exit_on_stop_request()
+try:
+    with Stoppable():
+        gone = Gone()
+        del gone
+        time.sleep(30)
+except KeyboardInterrupt as stopped:
+    print("stopped by", stopped.args)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=20)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "stopped by (15,)\n", "")
+
+
+def test_handlers_are_given_back() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with Stoppable(), Interrupt():
+        assert all(signal.getsignal(number) not in before for number in numbers)
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_python_does_not_die_of_an_interrupt_that_was_caught() -> None:
+    """It does where that went through exec() of a string, as while a dataclass is made."""
+    program = """
+from pgtail.files.stopping import ignore_stop_requests
+try:
+    exec("raise KeyboardInterrupt(15)")
+except KeyboardInterrupt:
+    ignore_stop_requests()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,51 @@
+"""Makes captures from recorded frames, and reads them with the decode command."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pgtail.capture.recorder import Recorder, Rotation
+from tests.support.corpus import Capture, captures
+from tests.support.run import Result, decode
+
+SMALL = Rotation(size=10_000, sync_size=1500)
+"""So small that every recorded stream fills many segments, of several members each."""
+_DATA = ord("w")
+_STREAMING = b"SEcAp"
+
+
+def whole_streams() -> list[Capture]:
+    """The recorded streams without streamed transactions, as `pgtail record` gets them."""
+    found = [capture for capture in captures() if "walsender.bin" in capture.forms]
+    return [one for one in found if not any(frame[25] in _STREAMING for frame in data_frames(one))]
+
+
+def data_frames(capture: Capture) -> Iterator[bytes]:
+    """Its frames with messages."""
+    return (frame for frame in capture.frames() if frame[0] == _DATA)
+
+
+def record(directory: Path, frames: Iterable[bytes], rotation: Rotation = SMALL, *, compress: bool = True) -> Recorder:
+    """Record frames and close the capture."""
+    directory.mkdir(exist_ok=True)
+    recorder = Recorder(directory, {}, rotation=rotation, compress=compress)
+    for frame in frames:
+        recorder.take(frame)
+    recorder.close()
+    return recorder
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.pgcap"))
+
+
+def read(*paths: Path, options: tuple[str, ...] = ()) -> Result:
+    """`pgtail decode` of captures or segments."""
+    return decode(*options, *paths)
+
+
+def lengths(frames: Iterable[bytes]) -> bytes:
+    """The frames as a dump in the lengths form."""
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)

@@ -1,0 +1,150 @@
+"""Write messages with an output in this process: through decoder, assembler, filter and output, as the commands do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Literal, TypeAlias
+
+import orjson
+import pytest
+
+from pgtail.changes.assembler import Assembler
+from pgtail.changes.events import Note
+from pgtail.changes.filters import Filter
+from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.native import compiled
+from pgtail.outputs import open_output
+from pgtail.outputs.base import OutputOptions
+from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pipeline.pipeline import Pipeline
+from pgtail.values import Types
+from tests.support.encode import frame
+
+
+class Rendered:
+    """The bytes written, and the notes."""
+
+    def __init__(self, written: bytes, notes: list[Note], *, damaged: bool) -> None:
+        self.written = written
+        self.notes = [note.text for note in notes]
+        self.damaged = damaged
+
+    @property
+    def lines(self) -> list[str]:
+        *lines, rest = self.written.decode().split("\n")
+        assert rest == ""
+        return lines
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [orjson.loads(line) for line in self.written.splitlines()]
+
+
+class Sink:
+    """A sink that keeps all bytes."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def write(self, data: bytes, /) -> None:
+        self.parts.append(data)
+
+
+Way: TypeAlias = Literal["long", "plain", "compiled"]
+"""How rows are written: from decoded messages, or by the fast path in Python or compiled."""
+WAYS: Final[tuple[Way, ...]] = ("long", "plain", "compiled")
+
+
+@contextlib.contextmanager
+def rows_by(way: Way) -> Iterator[None]:
+    """A context in which new pipelines use the fast path in Python, or compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        if way == "plain":
+            patch.setenv("PGTAIL_PURE", "1")
+        else:
+            patch.delenv("PGTAIL_PURE", raising=False)
+        compiled.cache_clear()
+        try:
+            if way == "compiled" and compiled() is None:
+                need_compiled()
+            yield
+        finally:
+            compiled.cache_clear()
+
+
+def need_compiled() -> None:
+    """Skip a test that needs the compiled code, or fail if PGTAIL_REQUIRE demands it."""
+    if "compiled" in os.environ.get("PGTAIL_REQUIRE", ""):
+        pytest.fail("pgtail.native._rows was not built, and PGTAIL_REQUIRE asks for it")
+    pytest.skip("pgtail.native._rows was not built: there was no C compiler when pgtail was installed")
+
+
+def render(
+    *messages: bytes,
+    output: str = "json",
+    lsn: int = 0,
+    encoding: str = "utf-8",
+    numbers: Literal["exact", "string"] = "exact",
+    filter_: Filter | None = None,
+    way: Way = "plain",
+    broken_off: bool = False,
+    limit: int = 10**9,
+    **options: Any,
+) -> Rendered:
+    """Write messages, each in a frame."""
+    sink, notes = Sink(), list[Note]()
+    decoder = Decoder(encoding=encoding)
+    assembler = Assembler(Types(encoding=encoding, numbers=numbers), buffer=StreamBuffer(limit))
+    made = open_output(output, sink, OutputOptions(**options))
+    with rows_by(way):
+        pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
+    if way != "long":
+        pipeline.attach_fast_path(decoder)
+    try:
+        feed([frame(message, lsn) for message in messages], decoder, pipeline)
+        if broken_off:
+            pipeline.break_off()
+        else:
+            pipeline.finish()
+    finally:
+        assembler.close()
+    return Rendered(b"".join(sink.parts), notes, damaged=pipeline.damaged)
+
+
+def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
+    """Feed frames, all in one buffer, through the fast path if there is one."""
+    buf = b"".join([struct.pack(">I", len(frame)) + frame for frame in frames])
+    pos = 0
+    while (pos := decoder.take_rows(buf, pos, len(buf), LENGTHS)) < len(buf):
+        start = pos + 4
+        pos = start + struct.unpack_from(">I", buf, pos)[0]
+        message, lsn, _ = decoder.frame(buf, start, pos)
+        pipeline.feed(message, lsn)
+
+
+def all_ways(*messages: bytes, **options: Any) -> Rendered:
+    """Write messages in every way, which must give the same bytes, and check the lines as JSON."""
+    long, *short = [render(*messages, way=way, **options) for way in WAYS if way != "compiled" or compiled()]
+    for other in short:
+        assert other.written == long.written
+        assert other.notes == long.notes
+    check_json(long.written.splitlines())
+    return long
+
+
+def check_json(lines: Iterable[bytes]) -> None:
+    """Every line parses with orjson, with Python's json, and with jq if installed."""
+    lines = list(lines)
+    for line in lines:
+        orjson.loads(line)
+        json.loads(line)
+    if lines and shutil.which("jq"):
+        counted = subprocess.run(["jq", "-c", "1"], input=b"\n".join(lines), capture_output=True, check=True)
+        assert counted.stdout.count(b"1") == len(lines)

@@ -1,0 +1,118 @@
+"""pgtail's commands, run in this process (a command's own code, without a new interpreter) or as the real program."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+import pytest
+
+from pgtail.cli import main
+from tests.support.limits import within
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run left behind."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+    peak: int = 0
+    """Bytes of memory at most, where it was another process and the system tells."""
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.stdout.splitlines()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [orjson.loads(line) for line in self.lines]
+
+
+def decode(
+    *arguments: str | Path,
+    input: bytes | None = None,  # noqa: A002 -- as subprocess.run calls it
+    name: str = "decode",
+) -> Result:
+    """Run the command's code here, or that of another one with the same options."""
+    if input is not None:
+        given = Path(_folder().name, "input")
+        given.write_bytes(input)
+        arguments = (*arguments, given)
+    output = [] if "--format-string" in arguments else ["-o", "json"]
+    return here(name, *output, *arguments)
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """One for all inputs of this process, one after another: making one takes longer than decoding most of them."""
+    return tempfile.TemporaryDirectory()
+
+
+def here(*arguments: str | Path, **variables: str) -> Result:
+    """Run a command's code here, with these variables; unlike click's runner with files that have descriptors."""
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+", errors="backslashreplace") as errors,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as end:
+            main(list(map(str, arguments)), prog_name="pgtail")
+        out.seek(0)
+        errors.seek(0)
+        return Result(int(end.value.code or 0), bytes(out.buffer.read()), errors.read())
+
+
+def command(
+    *arguments: str | Path,
+    input: bytes | None = None,  # noqa: A002 -- as subprocess.run calls it
+    stdin: BinaryIO | int | None = None,
+    timeout: float = 60,
+    environment: dict[str, str] | None = None,
+) -> Result:
+    """Run the real command. Its standard output goes to a file, so that a large one is not held by the pipe."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, tempfile.NamedTemporaryFile("r") as peak:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _MEASURED, peak.name, *map(str, arguments)],
+            stdin=subprocess.PIPE if input is not None else stdin if stdin is not None else subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            env={**os.environ, **(environment or {})},
+        )
+        try:
+            process.communicate(input, within(timeout))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        out.seek(0)
+        errors.seek(0)
+        found = re.search(r"VmHWM:\s+(\d+) kB", peak.read())
+        kilobytes = int(found[1]) if found else 0
+        return Result(process.returncode, out.read(), errors.read().decode(), kilobytes * 1024)
+
+
+_MEASURED = """
+import atexit, sys
+from pathlib import Path
+peak = sys.argv.pop(1)
+status = Path("/proc/self/status")
+if status.exists():
+    atexit.register(lambda: Path(peak).write_text(status.read_text()))
+from pgtail.cli import main
+main(prog_name="pgtail")
+"""
+"""The command, which at its end writes down how much memory it took at most, by itself: the largest resident size that
+wait4() tells is never less than that of the process which started it. Only Linux tells; elsewhere it is 0."""

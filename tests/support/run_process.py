@@ -1,0 +1,47 @@
+"""Running any command of pgtail as its users do, in a process of its own, to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests.support.limits import within
+from tests.support.tail import PATIENCE
+
+PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main()"]
+
+
+def pgtail(*arguments: str, status: int = 0, env: dict[str, str] | None = None) -> tuple[str, str]:
+    """Run pgtail and check its exit status; returns standard output and standard error."""
+    ran = subprocess.run(
+        [*PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=within(2 * PATIENCE),
+        env={**os.environ, **(env or {})},
+    )
+    out, err = ran.stdout.decode(), ran.stderr.decode()
+    assert ran.returncode == status, f"exit status {ran.returncode}\n{out}{err}"
+    assert "Traceback" not in err
+    return out, err
+
+
+@contextmanager
+def started(command: Sequence[str | os.PathLike[str]], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that is killed where the block leaves it running, so that nothing waits for it for ever."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """Lines of JSON."""
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,165 @@
+"""The real servers that tests run against: finds them, starts one of each version, creates databases on them.
+
+Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), and the directories that
+the environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from pgtail.demo.installation import Installation, embedded_installations
+from pgtail.demo.server import EmbeddedServer
+from pgtail.errors import ServerError
+from tests.support.limits import within
+
+_numbers = itertools.count(1)
+
+
+@functools.cache
+def installations() -> dict[str, Installation]:
+    """Every server found, by a short name such as pg16, oldest first."""
+    installed = [*Path("/usr").glob("lib/postgresql/*/bin"), *Path("/usr").glob("pgsql-*/bin")]
+    bindirs = [bindir for bindir in installed if (bindir / "postgres").exists()]
+    bindirs += [Path(bindir) for bindir in os.environ.get("PGTAIL_TEST_BINDIRS", "").split(os.pathsep) if bindir]
+    found = [*embedded_installations(), *map(Installation.at, bindirs)]
+    named: dict[str, Installation] = {}
+    for installation in sorted(found, key=lambda one: one.major):
+        name = f"pg{installation.major}"
+        named[name if name not in named else f"{name}-{installation.bindir}"] = installation
+    return named
+
+
+def since(major: int, before: int = 100) -> pytest.MarkDecorator:
+    """Run a test that takes `server` only on versions from `major` on (and below `before`)."""
+    names = [name for name, installation in installations().items() if major <= installation.major < before]
+    return pytest.mark.parametrize("server", names, indirect=True)
+
+
+_TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}"
+_DROP_SLOTS = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = {}"
+
+
+class Servers:
+    """One running server per name, started on first use; close() stops them all."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, EmbeddedServer] = {}
+
+    def get(self, name: str) -> EmbeddedServer:
+        """The server of this name. Skips the test if an installed server cannot run here."""
+        if name not in self._running:
+            server = EmbeddedServer(installations()[name])
+            try:
+                server.start()
+            except ServerError as error:
+                server.close()
+                if server.installation.libraries is not None:
+                    raise
+                pytest.skip(f"the installed {name} does not run here: {error}")
+            self._running[name] = server
+        return self._running[name]
+
+    def close(self) -> None:
+        """Stop and remove them."""
+        for server in self._running.values():
+            server.close()
+        self._running.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database for one test."""
+
+    server: EmbeddedServer
+    name: str
+
+    @property
+    def version(self) -> int:
+        """The server's major version."""
+        return self.server.installation.major
+
+    def conninfo(self, **more: Any) -> str:
+        """A libpq connection string; `tcp=True` for the loopback port, other keywords as in libpq."""
+        return self.server.conninfo(self.name, **more)
+
+    def connect(self, **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
+        """A new connection, in autocommit mode; the caller closes it."""
+        return psycopg.connect(self.conninfo(**more), autocommit=True)
+
+    def execute(self, *statements: str) -> None:
+        """Run the statements one after another in one new session, each committed by itself.
+
+        Several in one string, separated by semicolons, are one transaction (the simple protocol's implicit block).
+        """
+        with self.connect() as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return _rows(self.server, self.name, statement)
+
+    def value(self, statement: str) -> Any:
+        """The only value of a query."""
+        [(value,)] = self.query(statement)
+        return value
+
+
+def _rows(server: EmbeddedServer, dbname: str, statement: str | sql.SQL | sql.Composed) -> list[tuple[Any, ...]]:
+    with psycopg.connect(server.conninfo(dbname), autocommit=True) as session:
+        cursor = session.execute(statement.encode() if isinstance(statement, str) else statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def fresh_database(server: EmbeddedServer, **options: str) -> Iterator[Database]:
+    """A new database (options of CREATE DATABASE: encoding="LATIN1"), dropped afterwards with its slots."""
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    statement = sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name))
+    for option, value in options.items():
+        statement += sql.SQL(" {} = {}").format(sql.Identifier(option), sql.Literal(value))
+    _rows(server, "postgres", statement)
+    try:
+        yield Database(server, name)
+    finally:
+        if server.is_running():
+            _drop(server, name)
+
+
+def _drop(server: EmbeddedServer, name: str) -> None:
+    for (gid,) in _rows(server, name, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
+        _rows(server, name, sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+    deadline = time.monotonic() + within(20)
+    while True:
+        _rows(server, "postgres", sql.SQL(_TERMINATE).format(sql.Literal(name)))
+        try:
+            _rows(server, "postgres", sql.SQL(_DROP_SLOTS).format(sql.Literal(name)))
+            _rows(server, "postgres", sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
+        except (psycopg.errors.ObjectInUse, psycopg.errors.UndefinedObject):
+            # A session has not ended yet, or a temporary slot ended with one.
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def run_program(
+    database: Database, program: str, *arguments: str, **options: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """Run one of the server's programs (psql, pg_recvlogical) on a database, and check that it succeeds."""
+    command = [str(database.server.installation.program(program)), f"--dbname={database.conninfo()}", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, timeout=within(120), **options)

@@ -1,0 +1,147 @@
+"""What a server did, recorded and read back: rows of `changes` without Spark, and the plain model's idea of them."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pgtail.pgoutput.scalars import parse_lsn
+from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.folding.fold import Change, Described, Fold, Happening, Moment, Truncate
+from pgtail.spark.folding.versions import Version
+from pgtail.spark.segments.survey import survey
+from tests.support.limits import within
+from tests.support.servers import Database
+
+Rows = list[dict[str, Any]]
+SLOT = "s"
+OPS = ("insert", "update", "delete", "truncate")
+SETUP = (
+    "CREATE PUBLICATION p FOR ALL TABLES",
+    f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput', false, {{}})",
+)
+
+
+def begin(database: Database, *, two_phase: bool = False) -> None:
+    """From now on everything is published."""
+    publication, slot = SETUP
+    database.execute(publication, slot.format("true" if two_phase else "false"))
+
+
+def record(database: Database, directory: Path, *arguments: str, slot: str = SLOT) -> None:
+    """Record up to now."""
+    command = [sys.executable, "-c", "from pgtail.cli import main; main()", "record", database.conninfo()]
+    command += ["-S", slot, "-D", str(directory), "--until", "now", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=within(100), check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.pgcap"))
+
+
+def changes(directory: Path) -> Rows:
+    """Every row, in order."""
+    found: Rows = []
+    for path in segments(directory):
+        with path.open("rb") as file:
+            for batch in changes_of(file, path.name):
+                found += batch.to_pylist(maps_as_pydicts="strict")
+    return sorted(found, key=lambda row: (row["position"], row["ordinal"] or 0, row["seq"] or 0))
+
+
+def relations(directory: Path) -> dict[str, Version]:
+    """Every version of every table."""
+    found = {}
+    for path in segments(directory):
+        with path.open("rb") as file:
+            found.update({row["relation"]: Version.of(row) for row in survey(file, path.name).relations})
+    return found
+
+
+def committed(rows: Rows) -> Rows:
+    """What was committed, prepared transactions at the place of their outcome."""
+    waiting: dict[tuple[str, int], Rows] = {}
+    found: Rows = []
+    for row in rows:
+        if row["state"] == "prepared":
+            waiting.setdefault((row["gid"], row["xid"]), []).append(row)
+        elif row["op"] in ("commit_prepared", "rollback_prepared"):
+            done = waiting.pop((row["gid"], row["xid"]), [])
+            if row["op"] == "commit_prepared":
+                place = {"position": parse_lsn(row["commit_lsn"]), "commit_ts": row["commit_ts"], "state": None}
+                found += [one | place for one in done]
+        else:
+            found.append(row)
+    return sorted(found, key=lambda row: (row["position"], row["seq"] or 0))
+
+
+def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False, schema: bool = False) -> dict[str, Fold]:
+    """Each table by its last name (with its schema), folded from committed rows in order."""
+    found = {}
+    tables: dict[int, Rows] = {}
+    for row in rows:
+        if row["op"] in OPS:
+            tables.setdefault(row["relid"], []).append(row)
+    for relid, own in tables.items():
+        happenings: list[Happening] = []
+        last = ""
+        for row in own:
+            if row["relation"] != last:
+                last = row["relation"]
+                happenings.append(Described(moment(row), replace(versions[last], relid=relid)))
+            if row["op"] == "truncate":
+                happenings.append(Truncate(moment(row)))
+        fold = Fold(happenings, history=history).take(change(row) for row in own if row["op"] != "truncate")
+        fold.advance()
+        now = versions[last]
+        found[f"{now.schema}.{now.table}" if schema else now.table] = fold
+    return found
+
+
+def moment(row: dict[str, Any]) -> Moment:
+    return Moment(row["position"], row["seq"], micros(row["commit_ts"]))
+
+
+def micros(time: datetime.datetime) -> int:
+    """Since 1970; Spark's times name no zone."""
+    return round(time.replace(tzinfo=datetime.UTC).timestamp() * 1_000_000)
+
+
+def change(row: dict[str, Any]) -> Change:
+    unchanged, undecoded = row["unchanged"] or (), row["undecoded"] or ()
+    return Change(row["op"], moment(row), row["old"] or {}, row["new"] or {}, unchanged, undecoded)
+
+
+def texts(database: Database, table: str) -> tuple[list[str], Counter[tuple[str | None, ...]]]:
+    """The names of a table's columns, and its rows as text under the settings of a session of pgtail's."""
+    found = database.query(
+        f"SELECT attname FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 "
+        "AND NOT attisdropped ORDER BY attnum"
+    )
+    names = [name for (name,) in found]
+    shown = ", ".join(f'"{name}"::text' for name in names)
+    with database.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return names, Counter(connection.execute(f"SELECT {shown} FROM {table}".encode()).fetchall())
+
+
+def folded(fold: Fold, names: Sequence[str]) -> Counter[tuple[str | None, ...]]:
+    """The model's rows, all of whose values are known."""
+    rows = list(fold.rows())
+    assert all(set(names) <= row.values.keys() for row in rows)
+    return Counter(tuple(row.values[name] for name in names) for row in rows)
+
+
+def run(database: Database, transactions: Iterable[Sequence[str]]) -> None:
+    """Each transaction's statements, in one session."""
+    with database.connect() as connection:
+        for transaction in transactions:
+            for statement in transaction:
+                connection.execute(statement.encode())

@@ -1,0 +1,195 @@
+"""Runs `pgtail stream` and similar commands in processes, and applies their JSON lines to tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from tests.support.limits import within
+from tests.support.servers import Database
+
+COMMAND = [sys.executable, "-c", "from pgtail.cli import main; main()", "stream"]
+PATIENCE = 30.0
+"""Maximum seconds for any step on an idle machine; within() adapts it to this machine."""
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """Wait until the condition is true, at most `seconds` of an idle machine; returns its result."""
+    begun = time.monotonic()
+    while not (found := condition()):
+        assert time.monotonic() - begun < within(seconds), f"no {what} within {within(seconds):.0f} s"
+        time.sleep(0.01)
+    return found
+
+
+class Tailing:
+    """A running `pgtail stream`, or another `command`. Threads read standard error and, if it is a pipe, `stdout`.
+
+    `pace` makes a slow reader: seconds of pause after every hundred lines.
+    """
+
+    def __init__(
+        self, conninfo: str, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE, **options: Any
+    ) -> None:
+        environment = {**os.environ, **options.pop("env", {})}
+        self._pace: float = options.pop("pace", 0.0)
+        self.process = subprocess.Popen(
+            [*COMMAND[:-1], options.pop("command", COMMAND[-1]), conninfo, *arguments],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            **options,
+        )
+        self.out: list[bytes] = []
+        self.err: list[bytes] = []
+        self._threads = [self._reader(self.process.stderr, self.err)]
+        if stdout == subprocess.PIPE:
+            self._threads.append(self._reader(self.process.stdout, self.out))
+
+    def _reader(self, stream: IO[bytes] | None, lines: list[bytes]) -> threading.Thread:
+        assert stream is not None
+
+        def read() -> None:
+            for line in iter(stream.readline, b""):
+                lines.append(line)
+                if self._pace and len(lines) % 100 == 0:
+                    time.sleep(self._pace)
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        return thread
+
+    @property
+    def stderr(self) -> str:
+        return b"".join(self.err).decode()
+
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """The lines so far, with numbers as strings of digits."""
+        return [parse(line) for line in self.out if line.endswith(b"\n")]
+
+    def wait_for_lines(self, count: int) -> list[dict[str, Any]]:
+        wait_for(f"{count} lines (stderr: {self.stderr})", lambda: len(self.out) >= count or self._over())
+        assert len(self.out) >= count, self.stderr
+        return self.changes
+
+    def wait_for_output(self, part: str) -> None:
+        wait_for(f"{part!r} in a line", lambda: any(part.encode() in line for line in self.out) or self._over())
+        assert any(part.encode() in line for line in self.out), self.stderr
+
+    def wait_for_words(self, words: str) -> None:
+        wait_for(f"{words!r} on stderr: {self.stderr}", lambda: words in self.stderr or self._over())
+        assert words in self.stderr, (self.process.poll(), self.stderr)
+
+    def wait_for_slot(self, database: Database, name: str) -> None:
+        """Wait until the slot is in use. A slot that is still being created is active, too, but has no position."""
+        query = (
+            f"SELECT active FROM pg_replication_slots WHERE slot_name = '{name}' AND active"
+            " AND confirmed_flush_lsn IS NOT NULL"
+        )
+        wait_for(f"reader of slot {name}: {self.stderr}", lambda: database.query(query))
+
+    def _over(self) -> bool:
+        return self.process.poll() is not None and not any(thread.is_alive() for thread in self._threads)
+
+    def stop(self, sent: signal.Signals = signal.SIGINT, *, status: int = 0) -> str:
+        """Send Ctrl-C (or `sent`) and wait for the end; returns standard error."""
+        self.process.send_signal(sent)
+        return self.end(status=status)
+
+    def end(self, *, status: int = 0, timeout: float = PATIENCE) -> str:
+        """Wait for the end; returns standard error."""
+        try:
+            self.process.wait(within(timeout))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"pgtail does not end: {self.stderr}") from None
+        for thread in self._threads:
+            thread.join(within(PATIENCE))
+        assert self.process.returncode == status, self.stderr
+        assert "Traceback" not in self.stderr
+        return self.stderr
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for thread in self._threads:
+            thread.join(within(PATIENCE))
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@contextmanager
+def tailing(database: Database | str, *arguments: str, **options: Any) -> Iterator[Tailing]:
+    """Run pgtail on a database (or a connection string), and kill it at the end if necessary."""
+    conninfo = database if isinstance(database, str) else database.conninfo()
+    started = Tailing(conninfo, *arguments, **options)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def stream(
+    database: Database | str, *arguments: str, status: int = 0, **options: Any
+) -> tuple[list[dict[str, Any]], str]:
+    """Run pgtail until it ends; returns its lines and standard error."""
+    with tailing(database, *arguments, **options) as started:
+        started.end(status=status, timeout=2 * PATIENCE)
+        return started.changes, started.stderr
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """A line of JSON, with numbers as strings of digits."""
+    found: dict[str, Any] = json.loads(line, parse_int=str, parse_float=str)
+    return found
+
+
+class Replay:
+    """Applies changes to tables: name -> key -> row."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[Any, dict[str, Any]]] = {}
+        self.prepared: dict[str, list[dict[str, Any]]] = {}
+        self.seen: list[tuple[str, str]] = []
+
+    def take(self, changes: Iterable[dict[str, Any]]) -> Replay:
+        for change in changes:
+            op = change["op"]
+            if op in ("commit_prepared", "rollback_prepared"):
+                waiting = self.prepared.pop(change["gid"], [])
+                if op == "commit_prepared":
+                    for one in waiting:
+                        self._apply(one)
+            elif change.get("state") == "prepared":
+                self.prepared.setdefault(change["gid"], []).append(change)
+            else:
+                self._apply(change)
+        return self
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        if change["op"] == "message":
+            return
+        self.seen.append((change.get("commit_lsn") or change["prepare_lsn"], change["seq"]))
+        table = self.tables.setdefault(change["table"], {})
+        if change["op"] == "truncate":
+            table.clear()
+        elif change["op"] == "insert":
+            assert change["new"]["id"] not in table
+            table[change["new"]["id"]] = change["new"]
+        elif change["op"] == "delete":
+            del table[change["old"]["id"]]
+        else:
+            new = change["new"]
+            before = table.pop(change.get("old", new)["id"])
+            table[new["id"]] = {**new, **{name: before[name] for name in change.get("unchanged", ())}}

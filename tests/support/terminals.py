@@ -1,0 +1,64 @@
+"""Programs on a pseudo-terminal, where the system has them; the tests that need one are skipped where it has none."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import time
+
+import pytest
+
+from tests.support.limits import within
+
+
+def open_terminal() -> tuple[int, int]:
+    """The two ends of a new pseudo-terminal, its user's and its programs'. Skips the test where there is none."""
+    try:
+        return os.openpty()
+    except OSError as error:
+        pytest.skip(f"this system has no pseudo-terminals: {error}")
+
+
+def on_terminal(
+    command: list[str], *, until: str = "", answer: str = "", env: dict[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a command on a terminal of its own, type `answer` once it shows `until`; gives the status and all it showed.
+
+    Killed where it goes on for too long.
+    """
+    for end in open_terminal():
+        os.close(end)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update({"TERM": "xterm", **(env or {})})
+        os.execv(command[0], command)
+    shown, answered, deadline = b"", not until, time.monotonic() + within(30)
+    try:
+        while time.monotonic() < deadline:
+            if not select.select([terminal], [], [], 1)[0]:
+                continue
+            part = _read(terminal)
+            if not part:
+                break
+            shown += part
+            if not answered and until.encode() in shown:
+                os.write(terminal, answer.encode())
+                answered = True
+        os.close(terminal)
+        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+            assert time.monotonic() < deadline, f"it goes on and on: {shown.decode()}"
+            time.sleep(0.01)
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    return os.waitstatus_to_exitcode(ended[1]), shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # on Linux the end of a terminal that no program has open any more
+        return b""
