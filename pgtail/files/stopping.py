@@ -109,10 +109,21 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat a signal whose exception Python could only print (in a weak reference's callback or __del__)."""
+    """Repeat a signal whose exception Python could only print (in a weak reference's callback or __del__).
+
+    Not from here: an exception inside this hook would only be printed too.
+    """
     if not isinstance(unraisable.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
-    _Requests.last = -_SAME
     number = status_after(unraisable.exc_value) - 128
-    threading.Timer(0.001, os.kill, (os.getpid(), number)).start()
+    left = threading.Event()
+    threading.Thread(target=_repeat, args=(number, left), daemon=True).start()
+    left.set()
+
+
+def _repeat(number: int, left: threading.Event) -> None:
+    left.wait()
+    time.sleep(0.001)
+    _Requests.last = -_SAME
+    os.kill(os.getpid(), number)

@@ -141,6 +141,6 @@ def test_no_room_for_a_streamed_transaction(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     converter = DumpConverter(Recorder(tmp_path, {}, rotation=Rotation()), print)
     converter.feed(StreamStart(5, 1), stream_start(5), None, None)
-    with pytest.raises(OutputError, match="set TMPDIR to a folder"):
+    with pytest.raises(OutputError, match="set TMPDIR to a directory with free space"):
         converter._keep(5, StreamStart(5, 1), bytes(9 << 20))
     converter.finish()
