@@ -7,19 +7,18 @@ with an underscore, come before those of the table.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from pgtail.changes.events import Event, LogicalMessage, RowChange, TableTruncate, not_in_identity
-from pgtail.changes.relations import Relation
+from pgtail.changes.events import Event, LogicalMessage, TableTruncate
+from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
+from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Names, Odd, Piece, Plan, Side, Undecodable, Value
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.cells import cell_text, columns_of, filled, timestamp
-from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.pgoutput.cells import UNCHANGED, TupleData
-from pgtail.pgoutput.scalars import lsn_text
-from pgtail.values import Undecoded
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined
 
 OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_not_sent", "_undecoded")
 """pgtail's columns: the operation; xid, commit LSN and commit time of the transaction; the number of the change in it;
@@ -29,103 +28,90 @@ _needs_quotes = re.compile(r'[",\r\n\\]|\A\Z|\A\s|\s\Z').search
 _plain_element = re.compile(r"[^\s{}\",\\]+").fullmatch
 
 
-class _Table:
-    """The file of one version of a table."""
-
-    def __init__(self, relation: Relation, sink: Sink, names: tuple[str, ...]) -> None:
-        self.relation = relation
-        self.sink = sink
-        self.names = names
-
-
-class Csv:
+class Csv(PlannedOutput):
     """`-o csv`: insert, update, delete and truncate, and `before` ahead of an update whose old row or key was sent.
 
     Without a directory, event() raises OptionError for a second table or for other columns of the same table.
     """
 
+    buffers_prepared = True
+
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
-        self._sink = sink
-        self._options = options
-        self._tables: dict[int, _Table] = {}
+        super().__init__(sink, options)
+        self._sinks: dict[tuple[int, int], tuple[Relation, Write]] = {}
         self._only: tuple[str, tuple[str, ...]] | None = None
         self._messages = 0
-        self._prepared_buffer = PreparedBuffer(self._event, options.tell)
-        self.event = self._prepared_buffer.event
 
-    def finish(self) -> None:
-        self._prepared_buffer.finish()
+    def close(self) -> None:
         if self._messages:
-            self._options.tell(f"left out {counted(self._messages, 'logical message')}: they have no table")
+            self.options.tell(f"left out {counted(self._messages, 'logical message')}: they have no table")
             self._messages = 0
 
-    def _event(self, event: Event) -> None:
-        if isinstance(event, RowChange):
-            self._row(event)
-        elif isinstance(event, TableTruncate):
-            self._line(event, "truncate", ())
+    def other(self, event: Event) -> None:
+        if isinstance(event, TableTruncate):
+            columns = event.relation.columns
+            own = joined([*_own(event.op), b"," + b"," * len(columns) + b"\n"])
+            write = self._write_to(event.relation, columns)
+            write(self.rows.truncate(own, event))
         elif isinstance(event, LogicalMessage):
             self._messages += 1
 
-    def _row(self, change: RowChange) -> None:
-        if change.new is None:
-            self._line(change, "delete", change.old or (), frozenset(not_in_identity(change)))
-            return
-        if change.old is not None:
-            self._line(change, "before", change.old, frozenset(not_in_identity(change)))
-        self._line(change, change.op, filled(change) if self._options.fill_unchanged else change.new)
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        pieces: list[Piece] = []
+        if shape.old_width is not None:
+            pieces += self._line(shape, "before" if shape.new_width is not None else shape.op, "old")
+        if shape.new_width is not None:
+            pieces += self._line(shape, shape.op, "new")
+        return joined(pieces), self._write_to(shape.relation, shape.columns)
 
-    def _line(
-        self, change: RowChange | TableTruncate, op: str, row: TupleData, skip: frozenset[int] = frozenset()
-    ) -> None:
-        table = self._table(change.relation, len(row))
-        transaction = change.transaction
-        not_sent: list[str] = []
-        undecoded: list[str] = []
-        fields = []
-        columns = columns_of(change.relation, len(row))
-        for index, cell in enumerate(row):
-            name = columns[index].name
-            if cell is UNCHANGED or index in skip:
-                not_sent.append(name)
-                fields.append("")
-                continue
-            try:
-                fields.append("" if cell is None else _field(cell_text(columns[index].codec, cell)))
-            except Undecoded as found:
-                undecoded.append(name)
-                fields.append(_field(found.text))
-        fields += [""] * (len(table.names) - len(fields))
-        own = [
-            op,
-            _text(transaction.xid),
-            "" if transaction.commit_lsn is None else lsn_text(transaction.commit_lsn),
-            "" if transaction.commit_ts is None else timestamp(transaction.commit_ts),
-            _text(change.seq),
-            _array(not_sent),
-            _array(undecoded),
+    def _line(self, shape: Shape, op: str, side: Side) -> list[Piece]:
+        columns = shape.columns
+        width = (shape.old_width if side == "old" else shape.new_width) or 0
+        cells = [
+            Cell(index, b"", _encoding(column), b"", b"", null_absent=side == "old" and not shape.in_old(index))
+            for index, column in enumerate(columns[:width])
         ]
-        table.sink.write((",".join([*own, *fields]) + "\n").encode())
 
-    def _table(self, relation: Relation, count: int) -> _Table:
-        table = self._tables.get(relation.version)
-        if table is None or table.relation is not relation or len(table.names) < count:
-            names = tuple([column.name for column in columns_of(relation, count)])
-            sink = self._open(relation, names)
-            table = self._tables[relation.version] = _Table(relation, sink, names)
-        return table
+        def names(indexes: Iterable[int]) -> bytes:
+            return _array([columns[index].name for index in indexes])
 
-    def _open(self, relation: Relation, names: tuple[str, ...]) -> Sink:
-        header = (",".join([*OWN, *map(_field, names)]) + "\n").encode()
-        if self._options.open_file is not None:
+        def undecoded(odd: Iterable[Odd]) -> bytes:
+            return names([one.column for one in odd if one.side == side])
+
+        row = Cells(side, tuple(cells), fill=self.options.fill_unchanged and side == "new")
+        not_sent = Names((side,), names, absent=True)
+        missing = b"," * (len(columns) - width)
+        return [*_own(op), not_sent, b",", Undecodable(undecoded), b",", row, missing + b"\n"]
+
+    def _write_to(self, relation: Relation, columns: tuple[Column, ...]) -> Write:
+        """What writes the rows of a version of a table with these columns."""
+        key = (relation.version, len(columns))
+        found = self._sinks.get(key)
+        if found is None or found[0] is not relation:
+            found = self._sinks[key] = (relation, self._open(relation, tuple([column.name for column in columns])))
+        return found[1]
+
+    def _open(self, relation: Relation, names: tuple[str, ...]) -> Write:
+        header = (",".join([*OWN, *[_field(name).decode() for name in names]]) + "\n").encode()
+        if self.options.open_file is not None:
             name = (relation.schema, relation.name) if relation.seen else (relation.qualified,)
-            return self._options.open_file(name, header)
+            return self.options.open_file(name, header).write
         if self._only is None:
-            self._sink.write(header)
+            self.write(header)
             self._only = (relation.qualified, names)
         elif self._only != (relation.qualified, names):
             raise OptionError(_two_tables(self._only[0], relation.qualified))
-        return self._sink
+        return self.write
+
+
+def _own(op: str) -> list[Piece]:
+    """pgtail's columns up to _seq, each followed by a comma."""
+    fields = (Field.XID, Field.COMMIT_LSN, Field.TIMESTAMP, Field.SEQ)
+    return [op.encode() + b",", *[piece for field in fields for piece in (Value(field), b",")]]
+
+
+def _encoding(column: Column) -> Encoding:
+    return encoding_of_text(column, _field, form=Form("csv"))
 
 
 def _two_tables(first: str, second: str) -> str:
@@ -134,19 +120,15 @@ def _two_tables(first: str, second: str) -> str:
     return f"-o csv writes one table, not both {first} and {second}: -t selects one, -f DIR/ writes a file for each"
 
 
-def _field(text: str) -> str:
+def _field(text: str) -> bytes:
     """A value that is not NULL as a field, quoted if needed."""
-    return '"{}"'.format(text.replace('"', '""')) if _needs_quotes(text) else text
+    return ('"{}"'.format(text.replace('"', '""')) if _needs_quotes(text) else text).encode()
 
 
-def _text(number: int | None) -> str:
-    return "" if number is None else str(number)
-
-
-def _array(names: list[str]) -> str:
+def _array(names: list[str]) -> bytes:
     """Names as the text of a text[] value; an empty field (NULL) for none."""
     if not names:
-        return ""
+        return b""
     elements = [
         name
         if _plain_element(name) and name.lower() != "null"

@@ -2,101 +2,86 @@
 
 from __future__ import annotations
 
-from pgtail.changes.events import (
-    Ended,
-    Event,
-    LogicalMessage,
-    Outcome,
-    RowChange,
-    SchemaChange,
-    Started,
-    TableTruncate,
-    Transaction,
-)
+from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate
 from pgtail.files.sink import Sink
+from pgtail.native.plan import Field, Plan, Value
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.ndjson import (
-    ChangeJson,
-    Part,
-    lsn_or_none,
+    RowObjects,
+    message_head,
     message_parts,
-    outcome_parts,
-    pairs,
-    relation_parts,
-    transaction_parts,
-    write_object,
+    outcome_object,
+    relation_object,
+    transaction_keys,
 )
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Shape, Write, write_parts
 
 
-class JsonTx:
+class JsonTx(PlannedOutput):
     """`-o json-tx`.
 
     Events outside a transaction (outcomes, non-transactional messages, schema changes) get their own lines. While the
     line of a transaction is being written, they are kept until its end.
     """
 
+    begin = (b"{", *transaction_keys(comma_first=False), b'"changes":[')
+    end = (b"]", Value(Field.END_LSN, b',"end_lsn":"', b'"'), b"}\n")
+    separator = b","
+
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
-        self._write = sink.write
-        self._changes = ChangeJson(fill_unchanged=options.fill_unchanged)
-        self._schema_changes = options.schema_changes
-        self._open = False
-        self._comma = b""
+        super().__init__(sink, options)
+        self._objects = RowObjects(fill_unchanged=options.fill_unchanged, transaction=False)
         self._after: list[bytes] = []
 
-    def event(self, event: Event) -> None:
-        if isinstance(event, RowChange):
-            self._change(self._changes.own_parts(event))
-        elif isinstance(event, TableTruncate):
-            self._change(self._changes.truncate_parts(event))
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        return self._objects.row(shape, b""), self.write
+
+    def other(self, event: Event) -> None:
+        if isinstance(event, TableTruncate):
+            truncate = self.rows.truncate(self._objects.truncate(event, b""), event)
+            self.write(self.next_separator() + truncate)
         elif isinstance(event, LogicalMessage):
             self._message(event)
-        elif isinstance(event, Started):
-            self._start(event.transaction)
-        elif isinstance(event, Ended):
-            self._end(event)
         elif isinstance(event, Outcome):
-            self._line(b"{%b}\n" % outcome_parts(event)[:-1])
-        elif isinstance(event, SchemaChange) and self._schema_changes:
-            self._line(b"{%b}\n" % relation_parts(event)[:-1])
+            self._line(outcome_object(event) + b"\n")
+        elif isinstance(event, SchemaChange) and self.options.schema_changes:
+            self._line(relation_object(event) + b"\n")
 
-    def finish(self) -> None:
-        if self._open:
-            self._close(b'"incomplete":true')
-
-    def _start(self, transaction: Transaction) -> None:
-        self._open, self._comma = True, b""
-        self._write(b'{%b%b%b"changes":[' % transaction_parts(transaction))
-
-    def _end(self, event: Ended) -> None:
+    def ended(self, event: Ended) -> None:
         if not event.complete:
-            self._close(b'"incomplete":true')
-        elif event.transaction.aborted:
-            self._close(b'"aborted":true')
+            self._break_off()
+            return
+        if event.transaction.aborted:
+            self.write(b'],"aborted":true}\n')
         else:
-            self._close(pairs(("end_lsn", lsn_or_none(event.transaction.end_lsn)))[:-1])
+            super().ended(event)
+        self._write_kept()
 
-    def _close(self, last: bytes) -> None:
-        self._open = False
-        self._write(b"]%b%b}\n" % (b"," if last else b"", last))
+    def close(self) -> None:
+        if self.open is not None:
+            self._break_off()
+            self.open = None
+
+    def _break_off(self) -> None:
+        self.write(b'],"incomplete":true}\n')
+        self._write_kept()
+
+    def _write_kept(self) -> None:
         for line in self._after:
-            self._write(line)
+            self.write(line)
         self._after.clear()
 
-    def _change(self, parts: list[Part]) -> None:
-        """Write one element of `changes` from its parts; the last ends with a comma."""
-        self._write(self._comma)
-        self._comma = b","
-        write_object(parts, self._write)
-
     def _message(self, message: LogicalMessage) -> None:
-        parts = [b'{"op":"message",', pairs(("lsn", lsn_or_none(message.lsn))), *message_parts(message)]
+        parts = [message_head(message), *message_parts(message)]
         if message.transaction is not None:
-            self._change(parts)
+            write_parts([self.next_separator(), *parts], self.write)
         else:
-            write_object(parts, self._line, b"\n")
+            write_parts([*parts, b"\n"], self._line)
 
-    def _line(self, line: bytes) -> None:
-        if self._open:
-            self._after.append(line)
+    def _line(self, text: bytes) -> None:
+        """Write a line, or a part of it, outside the line of a transaction."""
+        if self.open is not None:
+            self._after.append(text)
         else:
-            self._write(line)
+            self.write(text)

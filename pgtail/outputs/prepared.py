@@ -34,14 +34,14 @@ class PreparedBuffer:
         self._buffer = StreamBuffer()
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
-        self._inside: Transaction | None = None
+        self.inside: Transaction | None = None
         self._shown: set[int | None] = set()
         self._after: list[Outcome] = []
 
     def event(self, event: Event) -> None:
         """Pass an event on, or buffer it. Raises OutputError if it cannot be buffered."""
         if isinstance(event, Outcome):
-            if self._inside is not None:  # only in damaged input: transactions are not interleaved
+            if self.inside is not None:  # only in damaged input: transactions are not interleaved
                 self._after.append(event)
             else:
                 self._outcome(event)
@@ -51,7 +51,7 @@ class PreparedBuffer:
         )
         if transaction is None or transaction.state != "prepared" or transaction.xid is None:
             self._pass_through(event)
-        elif self._inside is transaction:
+        elif self.inside is transaction:
             self._known_late(event, transaction)
         elif isinstance(event, Started):
             self._start(transaction)
@@ -74,9 +74,9 @@ class PreparedBuffer:
         """Pass on an event of a transaction that is not buffered, or of none."""
         self._pass_on(event)
         if isinstance(event, Started):
-            self._inside = event.transaction
+            self.inside = event.transaction
         elif isinstance(event, Ended):
-            self._inside = None
+            self.inside = None
             after, self._after = self._after, []
             for outcome in after:
                 self._outcome(outcome)

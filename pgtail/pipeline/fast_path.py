@@ -17,8 +17,6 @@ from pgtail.changes.kept_rows import KeptRows
 from pgtail.changes.relations import Relation
 from pgtail.native import RowProcessor, compiled
 from pgtail.outputs.base import Output
-from pgtail.outputs.ndjson import Json
-from pgtail.outputs.ndjson_rows import row_run
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.frames import LENGTHS
 
@@ -40,7 +38,7 @@ class FastPath:
     is the end LSN of the last transaction that ended, or 0.
     """
 
-    def __init__(self, assembler: Assembler, output: Json | Statistics, filter_: Filter | None, make: MakeRun) -> None:
+    def __init__(self, assembler: Assembler, output: Statistics, filter_: Filter | None, make: MakeRun) -> None:
         def shows(relation: Relation, op: str) -> bool:
             return filter_ is None or filter_.row_passes(relation, op)
 
@@ -123,8 +121,6 @@ def fast_path(assembler: Assembler, output: Output, filter_: Filter | None) -> F
     """
     if filter_ is not None and not filter_.by_table_and_op:
         return None
-    if isinstance(output, Json) and not output.options.transactions:
-        return FastPath(assembler, output, filter_, partial(row_run, output))
     from pgtail.stats.collect import Statistics  # slow to import, not needed for JSON
 
     fast = compiled()

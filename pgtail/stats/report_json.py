@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Relation
-from pgtail.outputs.ndjson import RelationJson, RowParts
+from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.histogram import Histogram
 from pgtail.stats.transactions import Largest, TransactionSize
 from pgtail.terminal.escape import escape_json
+from pgtail.values import Undecoded
 
 MAX_KEYS: Final = 20
 """Hot keys in the report."""
@@ -128,9 +129,19 @@ def _rate(stats: Statistics) -> dict[str, Any] | None:
 
 
 def _key(key: HotKey) -> dict[str, Any]:
-    table, row = RelationJson(key.relation), RowParts()
-    skip = set(range(len(key.cells))) - set(key.places)
-    parts = row.parts(table, key.cells, skip)
-    whole = b"".join([part if isinstance(part, bytes) else b"".join(part) for part in parts])
-    undecoded = {"undecoded": row.undecoded} if row.undecoded else {}
-    return {**_name(key.relation), "key": orjson.Fragment(whole), **undecoded, "changes": key.count}
+    columns = key.relation.columns
+    values: dict[str, orjson.Fragment | None] = {}
+    undecoded_names = []
+    for index in key.places:
+        name, codec, cell = columns[index].name, columns[index].codec, key.cells[index]
+        if cell is None:
+            values[name] = None
+        elif isinstance(cell, bytes):
+            try:
+                token = codec.json_binary(cell) if isinstance(cell, Binary) else codec.json_text(cell)
+            except Undecoded as found:
+                undecoded_names.append(name)
+                token = orjson.dumps(found.text)
+            values[name] = orjson.Fragment(token)
+    undecoded = {"undecoded": undecoded_names} if undecoded_names else {}
+    return {**_name(key.relation), "key": values, **undecoded, "changes": key.count}

@@ -1,0 +1,192 @@
+"""Row plans: how a format writes a row, as a flat list of pieces that the scanner and plain Python both execute.
+
+A plan belongs to one version of a table, one operation and one kind of old tuple. The scanner declines a row before it
+has written any of it if a piece cannot be executed; the row is then decoded and written by outputs/rows.py.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from pgtail.values.codec import Codec, Pieces, Undecoded
+
+Side: TypeAlias = Literal["old", "new"]
+"""The old tuple of a row message, or the new one."""
+
+
+class Field(enum.IntEnum):
+    """A property of a row or its transaction, as text.
+
+    LSN texts are PostgreSQL's (0/16B3748), LSN numbers decimal. Times are those of the commit.
+    """
+
+    XID = 0
+    COMMIT_LSN = 1
+    COMMIT_TS = 2
+    """ISO 8601 in UTC with six fractional digits: 2026-01-31T12:00:00.000000Z."""
+    TIMESTAMP = 3
+    """As PostgreSQL prints a timestamptz in UTC: 2026-01-31 12:00:00+00."""
+    UNIX_MS = 4
+    UNIX_US = 5
+    UNIX_NS = 6
+    END_LSN = 7
+    """Known at the end of the transaction only."""
+    CHANGES = 8
+    """The number of row changes and truncated tables, at the end of the transaction."""
+    LAST_END = 9
+    """The end LSN of the transaction written before, as a number."""
+    SEQ = 10
+    LSN = 11
+    LSN_NUMBER = 12
+    POSITION_NUMBER = 13
+    """The number of the row's LSN or, if unknown, of the transaction's."""
+    ABORTED = 14
+    """`true` for a change that was rolled back, otherwise unknown."""
+    NOW_MS = 15
+    NOW_US = 16
+    NOW_NS = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A field between two texts, or `missing` (a text, or another field without them) if it is unknown."""
+
+    field: Field
+    before: bytes = b""
+    after: bytes = b""
+    missing: bytes | Field = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Text:
+    """A text that depends on the transaction only.
+
+    `of` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin.
+    """
+
+    of: Callable[[Any], bytes]
+
+
+class Form(NamedTuple):
+    """How the scanner encodes PostgreSQL's text: the name of an encoder (_encode.pxi) and its parameter."""
+
+    name: str
+    parameter: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoding:
+    """How a format writes the values of one column.
+
+    `text` and `binary` convert a text and a binary cell; they raise Undecoded. `undecoded` is what is written for a
+    value that cannot be decoded. `form` does the same as `text` in the scanner, if it knows the column's type.
+    `long_text` and `long_binary` convert a long cell in pieces.
+    """
+
+    codec: Codec
+    text: Callable[[bytes], bytes]
+    binary: Callable[[bytes], bytes]
+    undecoded: Callable[[Undecoded], bytes | Iterator[bytes]]
+    form: Form | None = None
+    long_text: Pieces | None = None
+    long_binary: Pieces | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """One column of a tuple: the text before its value, how to encode it, and the text after it.
+
+    `null` and `unchanged` replace the value; None leaves the column out. `null_absent`: a NULL is no value but a column
+    outside the replica identity. If `encoding` is None, the value is not written, only `before` and `after` (for lists
+    of names). `required`: without a value there is no plan for the row. `skip_same` leaves the column out if it has the
+    same bytes in the other tuple.
+    """
+
+    index: int
+    before: bytes
+    encoding: Encoding | None
+    null: bytes | None
+    unchanged: bytes | None = None
+    after: bytes = b""
+    null_absent: bool = False
+    required: bool = False
+    skip_same: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The cells of a tuple, with a separator between those that are written.
+
+    `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: there is no
+    plan for a row of which no cell is written.
+    """
+
+    side: Side
+    cells: tuple[Cell, ...]
+    separator: bytes = b","
+    fill: bool = False
+    not_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Names:
+    """The columns that were not sent: unchanged ones and, if `absent`, NULLs outside the replica identity.
+
+    Unchanged ones that were filled are listed only if `filled`.
+    `of` gets their indexes in ascending order, at least one; without any, nothing is written. The indexes of several
+    tuples are given one after another.
+    """
+
+    sides: tuple[Side, ...]
+    of: Callable[[Sequence[int]], bytes]
+    filled: bool = False
+    absent: bool = False
+
+
+class Odd(NamedTuple):
+    """A value that could not be decoded, and the text shown instead."""
+
+    side: Side
+    column: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Undecodable:
+    """What is written about values that could not be decoded, if there are any. The scanner declines such rows."""
+
+    of: Callable[[Sequence[Odd]], bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dollars:
+    """Pieces between $$ and $$. If they contain $$ there is no plan for the row."""
+
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IfChanged:
+    """`then` if one of the columns at `indexes` differs between the old and the new tuple, else `otherwise`.
+
+    An unchanged TOAST value does not differ.
+    """
+
+    indexes: tuple[int, ...]
+    then: tuple[Piece, ...]
+    otherwise: tuple[Piece, ...]
+
+
+Piece: TypeAlias = bytes | Value | Text | Cells | Names | Undecodable | Dollars | IfChanged
+Plan: TypeAlias = tuple[Piece, ...]
+
+
+class NoPlan(Exception):
+    """A row that its plan cannot express."""
+
+
+LARGE: Final = 1024 * 1024
+"""Bytes; longer values are converted in pieces, and rows with them written in parts, to avoid copies in memory."""
