@@ -31,8 +31,8 @@ class Expectation(Filter):
         return True
 
     @property
-    def by_table_and_op(self) -> bool:
-        return False  # every change must pass through passes()
+    def needs_events(self) -> bool:
+        return True
 
     @property
     def met(self) -> bool:

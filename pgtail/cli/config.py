@@ -71,12 +71,13 @@ def _shown(key: str, setting: Setting, found: dict[str, Setting]) -> str | bool 
         except OptionError:
             return "(libpq cannot read it)"
     if key == "where" and "redact" in found and isinstance(value, list):
-        from pgtail.changes.filters import Where
+        from pgtail.changes.condition import tests_of
+        from pgtail.changes.filters import condition_of
         from pgtail.changes.redaction import Redaction
 
         columns = found["redact"].value
         redaction = Redaction(columns if isinstance(columns, list) else [])
-        return [Where(text, redaction).shown for text in value]
+        return [test.shown for text in value for test in tests_of(condition_of(text, redaction))]
     return value
 
 

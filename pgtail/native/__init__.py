@@ -1,4 +1,4 @@
-"""Loads the compiled fast path if it was built. Everything it does is also available in Python."""
+"""Loads the compiled scanner if it was built. Everything it does is also available in Python."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import functools
 import importlib
 import os
 from types import ModuleType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol
 
 from pgtail.pgoutput.cursor import Buffer
 
 
 @functools.cache
-def compiled(name: str = "pgtail.native._rows") -> ModuleType | None:
+def compiled(name: str = "pgtail.native._scanner") -> ModuleType | None:
     """The module `name`; None if it was not built or PGTAIL_PURE is set."""
     if os.environ.get("PGTAIL_PURE"):
         return None
@@ -25,28 +25,23 @@ def compiled(name: str = "pgtail.native._rows") -> ModuleType | None:
 def implementation_name() -> str:
     """Which implementation is used, for --version."""
     if compiled() is not None:
-        return "compiled rows"
+        return "compiled scanner"
     why = "PGTAIL_PURE is set" if os.environ.get("PGTAIL_PURE") else "installed without a C compiler"
-    return f"rows in plain Python ({why})"
+    return f"decoder in plain Python ({why})"
 
 
-Parts: TypeAlias = tuple[bytes, bytes, bytes]
-"""A transaction's part of each JSON line: xid; commit or prepare; origin, gid and state."""
+class Scanner(Protocol):
+    """Processes runs of ordinary row messages, with their Begin and Commit, straight from bytes.
 
-
-class RowProcessor(Protocol):
-    """Writes runs of ordinary row messages, with their Begin and Commit, straight from bytes.
-
-    Implemented by Rows in pgtail.native._rows or, if that was not built, in outputs/ndjson_rows.py; and by StatsRows.
-    Call enter() or leave() before take(); after it, the attributes describe the run.
+    Call enter() or leave() before scan(); after it, the attributes describe the run.
     """
 
     inside: bool
     """Whether the stream is inside a transaction."""
     began: bool
-    """Whether that transaction started in this run; then `transaction` is its xid, commit LSN and commit time."""
-    passed: bool
-    """Whether any of its rows was shown."""
+    """Whether that transaction started in this run; then `begun` is its xid, commit LSN and commit time."""
+    started: bool
+    """Whether its start was written."""
     seq: int
     """The number of its last row."""
     rows: int
@@ -55,7 +50,9 @@ class RowProcessor(Protocol):
     """How many messages this run processed, including Begin and Commit."""
     shown: int
     """How many transactions with shown rows ended in this run."""
-    end_lsn: int
+    not_sent: int
+    """How many rows could not be tested, because the server did not send the value."""
+    resume_at: int
     """The end LSN of the last transaction that ended in this run, or 0."""
     most: int | None
     """Stop before the Commit that would raise `shown` to this number; None for no limit."""
@@ -63,17 +60,17 @@ class RowProcessor(Protocol):
     """Stop before the Commit of a transaction that ends at or after this LSN; None for no limit."""
 
     @property
-    def transaction(self) -> tuple[int, int, int]: ...
+    def begun(self) -> tuple[int, int, int]: ...
     def forget(self) -> None:
         """Drop cached tables: they may have changed."""
 
-    def enter(self, parts: Parts, commit_lsn: int | None, commit_ts: int | None, seq: int, passed: bool) -> None:
-        """The next run starts inside this transaction."""
+    def enter(self, transaction: Any, started: bool) -> None:
+        """The next run starts inside this Transaction; `started` says whether its start was written."""
 
     def leave(self) -> None:
         """The next run starts outside a transaction."""
 
-    def take(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
+    def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
         """Process messages of buf[pos:end]; returns where the first one starts that must be decoded.
 
         `in_stream`: all messages are rows from stream segments and have an xid.

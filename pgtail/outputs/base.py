@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from pgtail.changes.events import Event
+from pgtail.changes.events import Event, Transaction
+from pgtail.changes.filters import Filter
+from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
+from pgtail.native import Scanner
 from pgtail.outputs.wal2json import options
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
@@ -63,3 +66,26 @@ class Output(Protocol):
 
         May be called again if the first call failed.
         """
+
+
+Mask: TypeAlias = Callable[[Relation], Relation]
+"""A table -> the same with codecs that mask values."""
+
+
+@runtime_checkable
+class ScannedOutput(Output, Protocol):
+    """An output whose rows the scanner can write or count."""
+
+    def scanner(
+        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
+    ) -> Scanner | None:
+        """A scanner for this output; None if it was not compiled. `find` returns the current table of an OID."""
+
+    def takes(self, transaction: Transaction) -> bool:
+        """Whether the scanner may process rows of this transaction, which did not start in a run."""
+
+    def before_run(self, scanner: Any) -> None:
+        """A run is about to start: pass the output's state to the scanner."""
+
+    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
+        """A run ended, inside this transaction if its start was written: take over the scanner's state."""

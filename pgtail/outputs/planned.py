@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pgtail.changes.events import Ended, Event, RowChange, Started, Transaction
+from pgtail.changes.filters import Filter
+from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
+from pgtail.native import Scanner, compiled
 from pgtail.native.plan import NoPlan, Plan
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Clock, Rows, Shape, Write
 
@@ -77,9 +80,30 @@ class PlannedOutput:
         self.elements += 1
         return self.separator if self.elements > 1 else b""
 
-    def resume(self, transaction: Transaction | None, elements: int, last_end: int | None) -> None:
-        """The scanner wrote rows: the output is now inside this transaction with so many elements, or outside any."""
-        self.open, self.elements, self.rows.last_end = transaction, elements, last_end
+    def scanner(
+        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
+    ) -> Scanner | None:
+        def plan_of(relation: Relation, op: str, old_kind: str) -> tuple[Plan, Write] | None:
+            columns = len(relation.columns)
+            shown = relation if mask is None else mask(relation)
+            old = columns if old_kind else None
+            try:
+                return self.row(Shape(shown, op, old_kind, old, None if op == "delete" else columns))
+            except NoPlan:
+                return None
+
+        fast = compiled()
+        scanner: Scanner | None = None if fast is None else fast.TextScanner(find, filter_, plan_of, self)
+        return scanner
+
+    def takes(self, transaction: Transaction) -> bool:
+        return transaction.state is None or not self.buffers_prepared
+
+    def before_run(self, scanner: Any) -> None:
+        scanner.elements, scanner.last_end_lsn = self.elements, self.rows.last_end
+
+    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
+        self.open, self.elements, self.rows.last_end = transaction, scanner.elements, scanner.last_end_lsn
         if self._prepared is not None:
             self._prepared.inside = transaction
 

@@ -1,7 +1,4 @@
-"""Mask values before they reach an output.
-
-The wrapper hides the type of the output, which disables the fast path from bytes to lines: nothing bypasses the mask.
-"""
+"""Mask values before they reach an output."""
 
 from __future__ import annotations
 

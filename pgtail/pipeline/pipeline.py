@@ -87,7 +87,7 @@ class Pipeline:
         fast = self._fast_path
         assert fast is not None
         limit = None if self._limit is None else self._limit - self.shown
-        pos = fast.take(buf, pos, end, framing, passed=self._waiting is None, limit=limit, until=self._until)
+        pos = fast.take(buf, pos, end, framing, started=self._waiting is None, limit=limit, until=self._until)
         self.shown += fast.shown
         self.rows += fast.rows
         self.messages += fast.messages
@@ -95,7 +95,7 @@ class Pipeline:
         whole = self._assembler.whole
         # Inside an unstarted transaction or a stream segment the fast path did nothing.
         if self._filter is not None and (whole is not None or self._assembler.outside):
-            self._waiting = None if whole is None or fast.passed else Started(whole)
+            self._waiting = None if whole is None or fast.started else Started(whole)
         return pos
 
     def _keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
@@ -106,9 +106,9 @@ class Pipeline:
     def _take_kept(self, transaction: Transaction, rows: KeptRows, tables: dict[int, Relation], pos: int) -> int:
         fast = self._fast_path
         assert fast is not None
-        pos = fast.take_kept(transaction, rows, tables, pos, passed=self._waiting is None)
+        pos = fast.take_kept(transaction, rows, tables, pos, started=self._waiting is None)
         self.rows += fast.rows
-        if fast.passed:
+        if fast.started:
             self._waiting = None
         return pos
 

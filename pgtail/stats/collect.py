@@ -20,9 +20,10 @@ from pgtail.changes.events import (
     TableTruncate,
     Transaction,
 )
+from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation, differences
-from pgtail.native import Parts
+from pgtail.native import compiled
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.rate import Rate
@@ -142,7 +143,21 @@ class Statistics:
         assert shown.old is not None
         return shown.relation, shown.old
 
-    # -- for the compiled code, which counts rows without events --------------------------------------------------
+    # -- for the scanner, which counts rows without events --------------------------------------------------------
+
+    def scanner(self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: object = None) -> Any:
+        """A scanner that counts the rows; None if it was not compiled."""
+        fast = compiled()
+        return None if fast is None else fast.StatsScanner(find, filter_, self)
+
+    def takes(self, transaction: Transaction) -> bool:
+        return True
+
+    def before_run(self, scanner: Any) -> None:
+        """Does nothing: the scanner reads the counts itself."""
+
+    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
+        """Does nothing: the scanner adds to the counts itself."""
 
     def begin(self) -> None:
         """Reset the counts of the open transaction."""
@@ -150,10 +165,9 @@ class Statistics:
         self.first_lsn = None
         self.anything = False
 
-    def parts_of(self, transaction: Transaction) -> Parts:
-        """Make this the open transaction. Returns no parts of lines, as Json.parts_of() does: nothing is written."""
+    def enter(self, transaction: Transaction) -> None:
+        """Make this the open transaction."""
         self._transaction = transaction
-        return b"", b"", b""
 
     def committed(self, xid: int | None, lsn: int, time: int) -> None:
         """Count the commit at `lsn` and `time` of transaction `xid`, or of the open one (None)."""

@@ -64,6 +64,8 @@ class Native(NamedTuple):
     """The built-in type whose binary form a binary cell has; empty for others."""
     quoted: bool
     """Whether numbers are strings in JSON."""
+    constant: bytes | None = None
+    """The text of every value, for masks."""
 
 
 @dataclass(frozen=True, slots=True)

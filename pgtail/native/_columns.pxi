@@ -1,0 +1,271 @@
+"""The Arrow emitter: the rows of `changes` as the buffers of Arrow arrays (spark/decoding)."""
+
+cdef enum:
+    # For each row: native integers of the width at the end of the name, or one byte (validity, operation).
+    OP_8
+    TABLE_32
+    XID_64
+    SEQ_64
+    POSITION_64
+    TIME_64
+    DATE_32
+    LSN_64
+    LSN_VALID
+    SIZE_64
+    ORDINAL_64
+    # Strings: offsets and bytes.
+    COMMIT_ENDS
+    COMMIT_TEXT
+    LSN_ENDS
+    LSN_TEXT
+    # Lists and maps: one validity byte and one offset for each row, then the strings.
+    UNCHANGED_VALID
+    UNCHANGED_ENDS
+    UNCHANGED_NAME_ENDS
+    UNCHANGED_NAME_TEXT
+    OLD_VALID
+    OLD_ENDS
+    OLD_NAME_ENDS
+    OLD_NAME_TEXT
+    OLD_VALUE_VALID
+    OLD_VALUE_ENDS
+    OLD_VALUE_TEXT
+    NEW_VALID
+    NEW_ENDS
+    NEW_NAME_ENDS
+    NEW_NAME_TEXT
+    NEW_VALUE_VALID
+    NEW_VALUE_ENDS
+    NEW_VALUE_TEXT
+    BUFFERS
+
+BUFFER_NAMES = (
+    "op", "table", "xid", "seq", "position", "time", "date", "lsn_number", "lsn_valid", "bytes", "ordinal",
+    "commit_ends", "commit_text", "lsn_ends", "lsn_text",
+    "unchanged_valid", "unchanged_ends", "unchanged_name_ends", "unchanged_name_text",
+    "old_valid", "old_ends", "old_name_ends", "old_name_text", "old_value_valid", "old_value_ends", "old_value_text",
+    "new_valid", "new_ends", "new_name_ends", "new_name_text", "new_value_valid", "new_value_ends", "new_value_text",
+)
+cdef int[5] BITS = [LSN_VALID, UNCHANGED_VALID, OLD_VALID, OLD_VALUE_VALID, NEW_VALUE_VALID]
+cdef int[7] STARTS = [
+    COMMIT_ENDS, LSN_ENDS, UNCHANGED_ENDS, UNCHANGED_NAME_ENDS, OLD_ENDS, OLD_NAME_ENDS, OLD_VALUE_ENDS
+]
+
+cdef enum:
+    MOST_ROWS = 64 * 1024
+    MOST_TEXT = 16 << 20
+
+cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF - 946684800000000
+
+
+cdef inline int add_32(Out *out, int32_t value) except -2:
+    reserve(out, 4)
+    put(out, &value, 4)
+    return 0
+
+
+cdef inline int add_64(Out *out, int64_t value) except -2:
+    reserve(out, 8)
+    put(out, &value, 8)
+    return 0
+
+
+cdef inline int add_8(Out *out, uint8_t value) except -2:
+    reserve(out, 1)
+    put_char(out, <char>value)
+    return 0
+
+
+cdef inline int add_string(Out *ends, const void *p, Py_ssize_t size) except -2:
+    """Append a string to the offsets at `ends` and the bytes in the buffer after it."""
+    cdef Out *text = ends + 1
+    if size:
+        reserve(text, size)
+        put(text, p, size)
+    return add_32(ends, <int32_t>text.size)
+
+
+cdef int add_lsn(Out *ends, uint64_t lsn) except -2:
+    cdef Out *text = ends + 1
+    reserve(text, 20)
+    put_lsn(text, lsn)
+    return add_32(ends, <int32_t>text.size)
+
+
+@cython.final
+cdef class ColumnTable(Table):
+    """A table with its number and the UTF-8 names of its columns."""
+
+    cdef list names
+    cdef list keys
+    cdef int number
+
+
+@cython.final
+cdef class ColumnScanner(Scanner):
+    """Writes ordinary rows to the buffers of Arrow arrays.
+
+    `find(oid)` returns (relation, number, whether rows are shown) for the current version of the table, or None. Only
+    for walsender frames in UTF-8 without streamed transactions; text tuples only.
+    """
+
+    cdef Out[BUFFERS] out
+    cdef bint alone
+    cdef readonly Py_ssize_t held   # rows in the buffers
+    cdef Py_ssize_t before          # ordinal of the run's first row less its seq
+
+    def __cinit__(self, *_):
+        self.clear()
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(BUFFERS):
+            PyMem_Free(self.out[i].data)
+
+    cdef int clear(self) except -2:
+        cdef int i
+        for i in range(BUFFERS):
+            self.out[i].size = 0
+        for i in range(7):
+            add_32(&self.out[STARTS[i]], 0)
+        for i in (NEW_ENDS, NEW_NAME_ENDS, NEW_VALUE_ENDS):
+            add_32(&self.out[i], 0)
+        self.held = 0
+        return 0
+
+    @property
+    def full(self):
+        """Whether the buffers are large enough to take()."""
+        return self.is_full()
+
+    @property
+    def ordinal(self):
+        """The number of the current transaction's last row, counted in this segment."""
+        return self.seq + self.before
+
+    def enter_at(self, transaction, ordinal, alone):
+        """The next run starts inside this transaction; if `alone`, it does not continue after the Commit."""
+        self.enter(transaction, True)
+        self.commit_lsn, self.commit_ts = transaction.lsn or 0, transaction.time or 0
+        self.alone, self.before = alone, ordinal - transaction.changes
+
+    def take(self):
+        """The buffers by name (BUFFER_NAMES), validity as bits; removes all rows."""
+        cdef int i
+        cdef dict found = {}
+        for i in range(5):
+            pack_bits(&self.out[BITS[i]])
+        pack_bits(&self.out[NEW_VALID])
+        for i in range(BUFFERS):
+            found[BUFFER_NAMES[i]] = PyBytes_FromStringAndSize(self.out[i].data, self.out[i].size)
+        self.clear()
+        return found
+
+    cdef bint is_full(self) noexcept:
+        cdef Py_ssize_t size = self.out[NEW_VALUE_TEXT].size + self.out[OLD_VALUE_TEXT].size
+        size += self.out[NEW_NAME_TEXT].size + self.out[OLD_NAME_TEXT].size
+        return self.held >= MOST_ROWS or size >= MOST_TEXT
+
+    cdef bint may_commit(self) noexcept:
+        return not self.alone
+
+    cdef int start(self) except -2:
+        if self.commit_lsn >> 63 or self.commit_ts > LATEST:
+            return DECLINED
+        self.alone, self.before = False, 0
+        return 0
+
+    cdef Table describe(self, found):
+        relation, number, shown = found
+        cdef ColumnTable table = ColumnTable(relation)
+        table.number = number
+        table.names = [column.name.encode() for column in relation.columns]
+        table.keys = [column.key for column in relation.columns]
+        table.shown[0] = table.shown[1] = table.shown[2] = shown
+        return table
+
+    cdef int emit(self, Table described, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
+        cdef ColumnTable table = <ColumnTable>described
+        cdef Py_ssize_t[BUFFERS] mark
+        cdef int i
+        if lsn >> 63:
+            return DECLINED
+        for i in range(BUFFERS):
+            mark[i] = self.out[i].size
+        if self.add(table, op, kind, lsn, size) < 0:
+            for i in range(BUFFERS):
+                self.out[i].size = mark[i]
+            return DECLINED
+        self.held += 1
+        return 0
+
+    cdef int add(self, ColumnTable table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
+        if kind != c"N" and self.cells(table, self.old, kind == c"K", OLD_NAME_ENDS) < 0:
+            return DECLINED
+        if op != 2 and self.cells(table, self.new, False, NEW_NAME_ENDS) < 0:
+            return DECLINED
+        self.map(OLD_VALID, kind != c"N", OLD_NAME_ENDS)
+        self.map(NEW_VALID, op != 2, NEW_NAME_ENDS)
+        self.map(UNCHANGED_VALID, op != 2 and self.unchanged > 0, UNCHANGED_NAME_ENDS)
+        add_8(&self.out[OP_8], op)
+        add_32(&self.out[TABLE_32], 2 * table.number + (op == 0))
+        add_64(&self.out[SEQ_64], self.seq + 1)
+        add_64(&self.out[ORDINAL_64], self.seq + self.before + 1)
+        add_64(&self.out[SIZE_64], size)
+        add_64(&self.out[LSN_64], <int64_t>lsn)
+        add_8(&self.out[LSN_VALID], lsn != 0)
+        if lsn:
+            add_lsn(&self.out[LSN_ENDS], lsn)
+        else:
+            add_string(&self.out[LSN_ENDS], NULL, 0)
+        add_64(&self.out[XID_64], self.xid)
+        add_64(&self.out[POSITION_64], <int64_t>self.commit_lsn)
+        add_64(&self.out[TIME_64], self.commit_ts + EPOCH)
+        add_32(&self.out[DATE_32], <int32_t>floor_divided(self.commit_ts + EPOCH, DAY))
+        return add_lsn(&self.out[COMMIT_ENDS], self.commit_lsn)
+
+    cdef int map(self, int valid, bint value, int name_ends) except -2:
+        """End a row's map or list: append the number of strings so far."""
+        add_8(&self.out[valid], value)
+        return add_32(&self.out[valid + 1], <int32_t>(self.out[name_ends].size // 4 - 1))
+
+    cdef int cells(self, ColumnTable table, const Cell *cells, bint key_only, int names) except -2:
+        """Add the cells of a tuple; DECLINED if one is binary or no text."""
+        cdef Out *out = &self.out[names]
+        cdef const Cell *cell
+        cdef bytes name
+        cdef int i
+        for i in range(table.columns):
+            cell, name = &cells[i], <bytes>table.names[i]
+            if cell.kind == c"t":
+                if not is_utf8(cell.data, cell.size) or out[3].size + cell.size > MOST_TEXT * 8:
+                    return DECLINED
+                add_string(out, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+                add_8(out + 2, 1)
+                add_string(out + 3, cell.data, cell.size)
+            elif cell.kind == c"n":
+                if key_only and not table.keys[i]:
+                    continue
+                add_string(out, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+                add_8(out + 2, 0)
+                add_string(out + 3, NULL, 0)
+            elif cell.kind == c"u":
+                add_string(&self.out[UNCHANGED_NAME_ENDS], PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+            else:
+                return DECLINED
+        return 0
+
+
+cdef void pack_bits(Out *out) noexcept:
+    """Turn one byte per value into one bit per value, lowest bit first, in place."""
+    cdef Py_ssize_t i, count = out.size
+    cdef uint8_t *data = <uint8_t *>out.data
+    cdef uint8_t bits = 0
+    for i in range(count):
+        bits |= (data[i] != 0) << (i & 7)
+        if i & 7 == 7:
+            data[i >> 3] = bits
+            bits = 0
+    if count & 7:
+        data[count >> 3] = bits
+    out.size = (count + 7) // 8

@@ -1,0 +1,83 @@
+"""Encoders: PostgreSQL's text of a value -> its text in a format. Forms are selected by name (plan.Form)."""
+
+cdef enum Form:
+    FORM_CALL               # no encoder here: Python converts the value
+    FORM_STRING
+    FORM_NUMBER
+    FORM_BOOLEAN
+    FORM_JSON
+    FORM_STRINGS
+    FORM_NUMBERS
+    FORM_BOOLEANS
+    FORM_CSV
+
+cdef dict FORMS = {
+    "string": FORM_STRING, "number": FORM_NUMBER, "boolean": FORM_BOOLEAN, "json": FORM_JSON,
+    "strings": FORM_STRINGS, "numbers": FORM_NUMBERS, "booleans": FORM_BOOLEANS,
+    "csv": FORM_CSV,
+}
+
+
+cdef int encode(Out *out, Form form, int64_t parameter, const uint8_t *p, Py_ssize_t size) except -2:
+    """Write a text by a form; DECLINED if that is not certain to be right. What was written is then to be dropped."""
+    if form == FORM_STRING:
+        return put_string(out, p, size)
+    if form == FORM_NUMBER:
+        return put_number(out, p, size, parameter != 0)
+    if form == FORM_BOOLEAN:
+        return put_boolean(out, p, size)
+    if form == FORM_JSON:
+        return put_json(out, p, size)
+    if form == FORM_STRINGS:
+        return put_array(out, p, size, ITEM_STRING)
+    if form == FORM_NUMBERS:
+        return put_array(out, p, size, ITEM_NUMBER)
+    if form == FORM_BOOLEANS:
+        return put_array(out, p, size, ITEM_BOOLEAN)
+    if form == FORM_CSV:
+        return put_csv(out, p, size)
+    return DECLINED
+
+
+def encode_text(str name, int64_t parameter, bytes text):
+    """A text by the form of that name; None if it is declined. For tests."""
+    cdef Out out
+    out.data, out.size, out.room = NULL, 0, 0
+    try:
+        reserve(&out, 1)
+        if encode(&out, FORMS[name], parameter, <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)) < 0:
+            return None
+        return PyBytes_FromStringAndSize(out.data, out.size)
+    finally:
+        PyMem_Free(out.data)
+
+
+cdef inline bint is_blank(uint8_t value) noexcept:
+    """Whether Python's re counts this ASCII character as \\s."""
+    return value == c" " or 9 <= value <= 13 or 28 <= value <= 31
+
+
+cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
+    """A field, quoted where outputs/csv.py does. Declined if it starts or ends with a character beyond ASCII."""
+    cdef bint quoted = size == 0
+    cdef Py_ssize_t i
+    if not quoted:
+        if p[0] >= 0x80 or p[size - 1] >= 0x80 or not is_utf8(p, size):
+            return DECLINED
+        quoted = is_blank(p[0]) or is_blank(p[size - 1])
+        for i in range(size):
+            if p[i] == c'"' or p[i] == c"," or p[i] == c"\r" or p[i] == c"\n" or p[i] == c"\\":
+                quoted = True
+                break
+    if not quoted:
+        reserve(out, size)
+        put(out, p, size)
+        return 0
+    reserve(out, 2 * size + 2)
+    put_char(out, c'"')
+    for i in range(size):
+        if p[i] == c'"':
+            put_char(out, c'"')
+        put_char(out, p[i])
+    put_char(out, c'"')
+    return 0

@@ -1,0 +1,86 @@
+"""Undecoded row messages of stream segments: see changes/kept_rows.py."""
+
+def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
+    """Row messages of one (sub)transaction in a stream segment: see changes/kept_rows.py."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= pos <= end <= view.len:
+            raise ValueError("not a part of the buffer")
+        return kept_rows(<const uint8_t *>view.buf, pos, end, framing, limit)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
+    cdef Py_ssize_t start = pos, at, stop
+    cdef uint32_t subxid = 0, oid, last = 0
+    cdef bint first = True
+    cdef set oids = set()
+    cdef Out out
+    out.data, out.size, out.room = NULL, 0, 0
+    try:
+        while pos < end and pos - start < limit:
+            if framing:
+                stop = frame_end(buf, pos, end, framing)
+                if stop < 0:
+                    break
+                at = pos + framing + HEADER
+                if kept_row_end(buf, at, stop) != stop:
+                    break
+            else:
+                at, stop = pos, kept_row_end(buf, pos, end)
+                if stop < 0 or stop >= end or buf[stop] != c"\n" or stop - at > LARGE:
+                    break
+            if first:
+                subxid = u32(buf + at + 1)
+            elif subxid != u32(buf + at + 1):
+                break
+            oid = u32(buf + at + 5)
+            if first or oid != last:
+                oids.add(oid)
+            first, last = False, oid
+            if framing != 4:
+                put_frame(&out, buf, pos + framing if framing else at, stop, framing > 0)
+            pos = stop + (framing == 0)
+        if framing == 4:
+            return pos, PyBytes_FromStringAndSize(<const char *>buf + start, pos - start), subxid, tuple(oids)
+        return pos, PyBytes_FromStringAndSize(out.data, out.size), subxid, tuple(oids)
+    finally:
+        PyMem_Free(out.data)
+
+
+cdef int put_frame(Out *out, const uint8_t *buf, Py_ssize_t start, Py_ssize_t stop, bint framed) except -2:
+    """A frame after its length. A bare message gets an XLogData header without positions."""
+    cdef Py_ssize_t size = stop - start + (0 if framed else HEADER)
+    cdef int i
+    reserve(out, 4 + size)
+    for i in range(4):
+        put_char(out, <char>(size >> (24 - 8 * i)))
+    if not framed:
+        put_char(out, c"w")
+        for i in range(HEADER - 1):
+            put_char(out, 0)
+    put(out, buf + start, stop - start)
+    return 0
+
+
+cdef Py_ssize_t kept_row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end) noexcept:
+    """Where a row message with an xid ends; DECLINED if it is another message or incomplete."""
+    cdef uint8_t tag, kind
+    if end - pos < 12:
+        return DECLINED
+    tag, kind = buf[pos], buf[pos + 9]
+    pos += 10
+    if tag == c"I":
+        return skip_tuple(buf, pos, end, -1) if kind == c"N" else DECLINED
+    if (tag != c"U" and tag != c"D") or (kind != c"K" and kind != c"O" and not (kind == c"N" and tag == c"U")):
+        return DECLINED
+    if kind != c"N":
+        pos = skip_tuple(buf, pos, end, -1)
+        if pos < 0 or tag == c"D":
+            return pos
+        if pos >= end or buf[pos] != c"N":
+            return DECLINED
+        pos += 1
+    return skip_tuple(buf, pos, end, -1)

@@ -1,0 +1,181 @@
+"""Row plans (plan.py) as arrays of steps, made once for each version of a table, operation and kind of old tuple."""
+
+from pgtail.native import plan as pieces_module
+
+cdef object _Value = pieces_module.Value
+cdef object _Text = pieces_module.Text
+cdef object _Cells = pieces_module.Cells
+cdef object _Names = pieces_module.Names
+cdef object _Undecodable = pieces_module.Undecodable
+cdef object _Dollars = pieces_module.Dollars
+cdef object _IfChanged = pieces_module.IfChanged
+
+cdef enum Kind:
+    STEP_LITERAL
+    STEP_VALUE
+    STEP_TEXT
+    STEP_CELLS
+    STEP_NAMES
+    STEP_DOLLARS
+    STEP_IF_CHANGED
+
+cdef struct Bytes:
+    const char *data        # NULL for none
+    Py_ssize_t size
+
+cdef struct CellPlan:
+    int index
+    Bytes before, after, null, unchanged, constant
+    bint written            # whether the value is; otherwise only `before` and `after`
+    bint null_absent, required, skip_same
+    Form form
+    int64_t parameter
+    BinaryType binary
+    int encoding            # its place in RowPlan.objects
+
+cdef struct Step:
+    Kind kind
+    Bytes text              # the literal, or what comes before a value
+    Bytes after, missing, separator
+    int field, missing_field
+    bint old                # the side
+    bint fill, not_empty
+    CellPlan *cells
+    int count
+    int object              # the place in RowPlan.objects of a function, or of the first of two nested plans
+    bint sides[2]           # of Names: new, old
+    bint filled, absent
+
+
+cdef inline Bytes view_of(object text):
+    """A view of bytes that a plan keeps alive, or of None."""
+    cdef Bytes found
+    if text is None:
+        found.data, found.size = NULL, 0
+    else:
+        found.data, found.size = PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+    return found
+
+
+@cython.final
+cdef class RowPlan:
+    """A plan that can be executed. It keeps the pieces, whose bytes its steps point to."""
+
+    cdef Step *steps
+    cdef int count
+    cdef object pieces
+    cdef list objects
+    cdef dict names         # of Names: (step, indexes as bytes) -> text
+    cdef object write
+
+    def __cinit__(self, tuple pieces, write):
+        cdef int i
+        self.pieces, self.write = pieces, write
+        self.objects, self.names = [], {}
+        self.count = len(pieces)
+        self.steps = <Step *>PyMem_Calloc(self.count + 1, sizeof(Step))
+        if self.steps == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            self.fill(&self.steps[i], pieces[i])
+
+    def __dealloc__(self):
+        cdef int i
+        if self.steps != NULL:
+            for i in range(self.count):
+                PyMem_Free(self.steps[i].cells)
+        PyMem_Free(self.steps)
+
+    cdef int keep(self, found) except -2:
+        self.objects.append(found)
+        return len(self.objects) - 1
+
+    cdef int fill(self, Step *step, piece) except -2:
+        if isinstance(piece, bytes):
+            step.kind, step.text = STEP_LITERAL, view_of(piece)
+        elif isinstance(piece, _Value):
+            step.kind, step.field = STEP_VALUE, piece.field
+            step.text, step.after = view_of(piece.before), view_of(piece.after)
+            if isinstance(piece.missing, bytes):
+                step.missing_field, step.missing = -1, view_of(piece.missing)
+            else:
+                step.missing_field = piece.missing
+        elif isinstance(piece, _Text):
+            step.kind, step.object = STEP_TEXT, self.keep(piece.of)
+        elif isinstance(piece, _Cells):
+            self.fill_cells(step, piece)
+        elif isinstance(piece, _Names):
+            step.kind, step.object = STEP_NAMES, self.keep(piece.of)
+            step.sides[0], step.sides[1] = "new" in piece.sides, "old" in piece.sides
+            step.filled, step.absent = piece.filled, piece.absent
+        elif isinstance(piece, _Undecodable):
+            step.kind, step.text = STEP_LITERAL, view_of(b"")
+        elif isinstance(piece, _Dollars):
+            step.kind, step.object = STEP_DOLLARS, self.keep(RowPlan(piece.pieces, None))
+        elif isinstance(piece, _IfChanged):
+            step.kind, step.object = STEP_IF_CHANGED, self.keep(piece.indexes)
+            self.keep(RowPlan(piece.then, None))
+            self.keep(RowPlan(piece.otherwise, None))
+        else:
+            raise TypeError(f"no piece of a plan: {piece!r}")
+        return 0
+
+    cdef int fill_cells(self, Step *step, piece) except -2:
+        cdef CellPlan *cell
+        cdef int i
+        step.kind, step.old, step.separator = STEP_CELLS, piece.side == "old", view_of(piece.separator)
+        step.fill, step.not_empty, step.count = piece.fill, piece.not_empty, len(piece.cells)
+        step.cells = <CellPlan *>PyMem_Calloc(step.count + 1, sizeof(CellPlan))
+        if step.cells == NULL:
+            raise MemoryError
+        for i in range(step.count):
+            cell, found = &step.cells[i], piece.cells[i]
+            cell.index, cell.before, cell.after = found.index, view_of(found.before), view_of(found.after)
+            cell.null, cell.unchanged = view_of(found.null), view_of(found.unchanged)
+            cell.null_absent, cell.required, cell.skip_same = found.null_absent, found.required, found.skip_same
+            cell.written = found.encoding is not None
+            if cell.written:
+                self.fill_encoding(cell, found.encoding)
+        return 0
+
+    cdef int fill_encoding(self, CellPlan *cell, encoding) except -2:
+        native = encoding.codec.native
+        cell.encoding = self.keep(encoding.text)
+        self.keep(encoding.binary)
+        if native is None:
+            return 0
+        cell.binary = BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
+        cell.constant = view_of(native.constant)
+        if encoding.form is not None:
+            cell.form, cell.parameter = FORMS.get(encoding.form.name, FORM_CALL), encoding.form.parameter
+        return 0
+
+
+cdef int put_call(Out *out, object convert, const Cell *cell) except -2:
+    """A value converted by Python; DECLINED if it cannot be decoded."""
+    cdef bytes text
+    try:
+        text = convert(PyBytes_FromStringAndSize(<const char *>cell.data, cell.size))
+    except (Undecoded, NoPlan):
+        return DECLINED
+    reserve(out, PyBytes_GET_SIZE(text))
+    put(out, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    return 0
+
+
+cdef int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
+    """A value in a format; DECLINED if it cannot be decoded."""
+    cdef const uint8_t *p = cell.data
+    cdef Py_ssize_t size = cell.size, start = out.size
+    cdef bint text = cell.kind == c"t"
+    if how.constant.data != NULL:
+        p, size, text = <const uint8_t *>how.constant.data, how.constant.size, True
+    elif not text and how.binary != BINARY_UNKNOWN:
+        scratch.size = 0
+        if put_binary(scratch, how.binary, p, size) == 0:
+            p, size, text = <const uint8_t *>scratch.data, scratch.size, True
+    if text and how.form != FORM_CALL:
+        if encode(out, how.form, how.parameter, p, size) == 0:
+            return 0
+        out.size = start
+    return put_call(out, plan.objects[how.encoding + (cell.kind != c"t")], cell)

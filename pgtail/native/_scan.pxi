@@ -1,0 +1,303 @@
+"""The scanner: the loop over frames, Begin, rows and Commit. Its subclasses are the emitters."""
+
+cdef class Table:
+    """One version of a table, as the scanner needs it. Emitters add what they need."""
+
+    cdef object relation
+    cdef int columns
+    cdef bint shown[3]      # by operation: insert, update, delete
+    cdef bint conditional   # whether `condition` was made
+    cdef Condition condition
+
+    def __cinit__(self, relation, *_):
+        self.relation = relation
+        self.columns = len(relation.columns)
+        self.shown[0] = self.shown[1] = self.shown[2] = True
+
+
+cdef class Scanner:
+    """Processes ordinary row messages with their Begin and Commit; see Scanner in native/__init__.py.
+
+    A subclass implements emit() and, where it needs them, the other hooks below.
+    """
+
+    cdef object find, filter
+    cdef dict tables
+    cdef uint32_t last_oid
+    cdef Table last
+    cdef Cell *old
+    cdef Cell *new
+    cdef int unchanged      # cells of the new tuple of the current row
+    cdef Out scratch
+    # The current transaction. `transaction` is its Transaction if it did not start here.
+    cdef object transaction
+    cdef uint32_t xid
+    cdef uint64_t commit_lsn, end_lsn
+    cdef int64_t commit_ts
+    cdef bint selected      # whether its xid passes the filter
+    cdef int framing
+    cdef readonly bint inside, started, began
+    cdef readonly Py_ssize_t seq, rows, messages, shown, not_sent
+    cdef readonly uint64_t resume_at
+    cdef public object most, until
+
+    def __cinit__(self, find, filter_, *_):
+        self.find, self.filter = find, filter_
+        self.tables = {}
+        self.old = <Cell *>PyMem_Malloc(MOST_COLUMNS * sizeof(Cell))
+        self.new = <Cell *>PyMem_Malloc(MOST_COLUMNS * sizeof(Cell))
+        if self.old == NULL or self.new == NULL:
+            raise MemoryError
+        grow(&self.scratch, 1024)
+
+    def __dealloc__(self):
+        PyMem_Free(self.old)
+        PyMem_Free(self.new)
+        PyMem_Free(self.scratch.data)
+
+    def forget(self):
+        """Drop cached tables: they may have changed."""
+        self.tables = {}
+        self.last = None
+
+    @property
+    def begun(self):
+        """(xid, commit LSN, commit time) of the transaction that began in this run."""
+        return self.xid, self.commit_lsn, self.commit_ts
+
+    def enter(self, transaction, bint started):
+        """The next run starts inside this transaction; `started` says whether its start was written."""
+        self.transaction = transaction
+        self.xid = transaction.xid or 0
+        self.commit_lsn, self.commit_ts = transaction.commit_lsn or 0, transaction.commit_ts or 0
+        self.selected = self.filter is None or not self.filter.xids or transaction.xid in self.filter.xids
+        self.inside, self.began, self.started, self.seq = True, False, started, transaction.changes
+        self.entered()
+
+    def leave(self):
+        """The next run starts outside a transaction."""
+        self.inside = self.began = self.started = False
+
+    def scan(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream=False):
+        """Process messages of buf[pos:end]; returns where the first declined message starts."""
+        cdef Py_buffer view
+        self.rows = self.messages = self.shown = self.not_sent = self.resume_at = 0
+        self.began, self.framing = False, framing
+        PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= pos <= end <= view.len:
+                raise ValueError("not a part of the buffer")
+            return self.run(<const uint8_t *>view.buf, pos, end, in_stream)
+        finally:
+            PyBuffer_Release(&view)
+            self.flush()
+
+    # -- hooks of the emitters ---------------------------------------------------------------------------------
+
+    cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
+        """Add a row, whose cells are in `old` and `new`; `kind` is N without an old tuple. 0, or DECLINED."""
+        return DECLINED
+
+    cdef Table describe(self, relation):
+        """The table for a relation."""
+        return Table(relation)
+
+    cdef int entered(self) except -2:
+        """The run starts inside a transaction."""
+        return 0
+
+    cdef int start(self) except -2:
+        """A transaction starts. 0, or DECLINED."""
+        return 0
+
+    cdef int commit(self) except -2:
+        """The transaction ends: called at Commit."""
+        return 0
+
+    cdef bint may_commit(self) noexcept:
+        """Whether the run may go on after the Commit."""
+        return True
+
+    cdef bint is_full(self) noexcept:
+        """Whether the run must end before the next message."""
+        return False
+
+    cdef int flush(self) except -2:
+        """The run ends."""
+        return 0
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t run(self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, bint in_stream) except -2:
+        cdef Py_ssize_t at, stop, after, begin = -1
+        cdef uint64_t lsn
+        cdef uint8_t tag
+        cdef int framing = self.framing
+        cdef uint64_t until = 0xFFFFFFFFFFFFFFFF if self.until is None else self.until
+        cdef Py_ssize_t most = -1 if self.most is None else self.most
+        while pos < end and not self.is_full():
+            if framing:
+                stop = frame_end(buf, pos, end, framing)
+                if stop < 0:
+                    break
+                at = pos + framing + HEADER
+                lsn = u64(buf + pos + framing + 1)
+            else:
+                at, stop, lsn = pos, end, 0
+            tag = buf[at]
+            if tag == c"I" or tag == c"U" or tag == c"D":
+                if not self.inside:
+                    break
+                after = self.row(buf, at, stop, lsn, 4 if in_stream else 0)
+                if after < 0:
+                    break
+                begin = -1
+            elif in_stream:
+                break
+            elif tag == c"B":
+                after = at + 21
+                if self.inside or not ends_here(buf, after, stop, framing > 0) or u64(buf + at + 1) > until:
+                    break
+                self.commit_lsn, self.commit_ts = u64(buf + at + 1), <int64_t>u64(buf + at + 9)
+                self.xid = u32(buf + at + 17)
+                if self.start() < 0:
+                    break
+                self.selected = self.filter is None or not self.filter.xids or self.xid in self.filter.xids
+                self.transaction = None
+                self.inside, self.began, self.started, self.seq = True, True, False, 0
+                begin = pos
+            elif tag == c"C":
+                after = at + 26
+                if not self.inside or not ends_here(buf, after, stop, framing > 0) or buf[at + 1]:
+                    break
+                if u64(buf + at + 2) != self.commit_lsn or <int64_t>u64(buf + at + 18) != self.commit_ts:
+                    break
+                self.end_lsn = u64(buf + at + 10)
+                if self.end_lsn >= until or not self.may_commit():
+                    break
+                if most >= 0 and self.shows() and self.seq and self.shown + 1 >= most:
+                    break
+                self.shown += self.shows() and self.seq > 0
+                self.commit()
+                self.resume_at = self.end_lsn
+                self.inside = self.began = self.started = False
+                begin = -1
+            else:
+                break
+            self.messages += 1
+            pos = after + (framing == 0)
+        if begin >= 0:
+            # Only Begin of this transaction was read: undo it, as an Origin may follow, which the decoder handles.
+            self.messages -= 1
+            self.inside = self.began = False
+            return begin
+        return pos
+
+    cdef inline bint shows(self) noexcept:
+        """Whether the current transaction is shown; without a filter every one is."""
+        return self.started or self.filter is None
+
+    cdef Table table(self, uint32_t oid):
+        """The current version of the table; None if it was not described."""
+        if self.last is not None and oid == self.last_oid:
+            return self.last
+        found = self.tables.get(oid)
+        if found is None:
+            relation = self.find(oid)
+            if relation is None:
+                return None
+            found = self.describe(relation)
+            self.set_shown(found)
+            self.tables[oid] = found
+        self.last, self.last_oid = found, oid
+        return self.last
+
+    cdef int set_shown(self, Table table) except -2:
+        if self.filter is not None:
+            for i, op in enumerate(("insert", "update", "delete")):
+                table.shown[<int>i] = self.filter.row_passes(table.relation, op)
+        return 0
+
+    cdef Py_ssize_t row(
+        self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint64_t lsn, int xid_size
+    ) except -2:
+        """Process one row message; returns where it ends, or DECLINED."""
+        cdef int op = 0 if buf[pos] == c"I" else 1 if buf[pos] == c"U" else 2
+        cdef Py_ssize_t start = pos
+        cdef uint8_t kind
+        cdef Table table
+        cdef int unchanged = 0
+        if end - pos < 8 + xid_size:
+            return DECLINED
+        pos += xid_size
+        table = self.table(u32(buf + pos + 1))
+        if table is None:
+            return DECLINED
+        kind = buf[pos + 5]
+        pos += 6
+        if not (kind == c"N" if op == 0 else kind == c"K" or kind == c"O" or (op == 1 and kind == c"N")):
+            return DECLINED
+        if not table.shown[op] or not self.selected:
+            pos = skip_row(buf, pos, end, op, kind, table.columns)
+            return self.counted(buf, start, pos, end)
+        if kind != c"N":
+            pos = read_tuple(buf, pos, end, table.columns, self.old, &unchanged)
+            if pos < 0 or unchanged:
+                return DECLINED
+            if op == 1:
+                if pos >= end or buf[pos] != c"N":
+                    return DECLINED
+                pos += 1
+        self.unchanged = 0
+        if op != 2:
+            pos = read_tuple(buf, pos, end, table.columns, self.new, &self.unchanged)
+        if pos < 0 or not self.ends_well(buf, start, pos, end):
+            return DECLINED
+        if self.filter is not None and not table.conditional:
+            self.bind(table)
+        if table.condition is not None and not self.passes(table.condition, op, kind):
+            return self.counted(buf, start, pos, end)
+        if self.emit(table, op, kind, lsn, pos - start - xid_size) < 0:
+            return DECLINED
+        self.seq += 1
+        self.rows += 1
+        return pos
+
+    cdef inline bint ends_well(self, const uint8_t *buf, Py_ssize_t start, Py_ssize_t pos, Py_ssize_t end) noexcept:
+        """Whether a message of ordinary size ends at `pos`."""
+        return ends_here(buf, pos, end, self.framing > 0) and pos - start <= LARGE
+
+    cdef Py_ssize_t counted(self, const uint8_t *buf, Py_ssize_t start, Py_ssize_t pos, Py_ssize_t end) noexcept:
+        """Count a row that is not shown and ends at `pos`; returns that, or DECLINED."""
+        if pos < 0 or not self.ends_well(buf, start, pos, end):
+            return DECLINED
+        self.seq += 1
+        self.rows += 1
+        return pos
+
+    cdef int bind(self, Table table) except -2:
+        bound = self.filter.bound(table.relation)
+        table.condition = None if bound is None else Condition(bound)
+        table.conditional = True
+        return 0
+
+    cdef int passes(self, Condition condition, int op, uint8_t kind) except -2:
+        cdef int found
+        condition.untested = False
+        found = condition.holds(0, self.old if op == 2 else self.new, op == 2 and kind == c"K", &self.scratch)
+        self.not_sent += found == UNKNOWN and condition.untested
+        return found == TRUE
+
+
+cdef Py_ssize_t skip_row(
+    const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int op, uint8_t kind, int columns
+) noexcept:
+    """Where the tuples of a row message end; DECLINED if they are not valid."""
+    if kind != c"N":
+        pos = skip_tuple(buf, pos, end, columns)
+        if pos < 0 or op == 2:
+            return pos
+        if pos >= end or buf[pos] != c"N":
+            return DECLINED
+        pos += 1
+    return skip_tuple(buf, pos, end, columns)

@@ -1,0 +1,41 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# distutils: language = c
+"""The scanner: runs of ordinary row messages from bytes to text, Arrow buffers or statistics, without being decoded.
+
+It declines every message that is not ordinary before it has written any of it; the decoder handles every message and
+reports errors. Every length is checked against the end of the buffer before it is used.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.math cimport fabs, frexp, ldexp
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+from time import time_ns
+
+from pgtail.native.plan import NoPlan
+from pgtail.pgoutput.cells import UNCHANGED
+from pgtail.pgoutput.cells import Binary as BinaryCell
+from pgtail.values.codec import Kind as ValueKind
+from pgtail.values.codec import Undecoded
+
+cdef extern from "Python.h":
+    char *PyOS_double_to_string(double value, char code, int precision, int flags, int *type) except NULL
+    double PyOS_string_to_double(const char *text, char **end, object overflow) except? -1.0
+
+include "_bytes.pxi"
+include "_json.pxi"
+include "_binary.pxi"
+include "_encode.pxi"
+include "_walk.pxi"
+include "_kept.pxi"
+include "_plan.pxi"
+include "_condition.pxi"
+include "_scan.pxi"
+include "_fields.pxi"
+include "_text.pxi"
+include "_columns.pxi"
+include "_stats.pxi"

@@ -1,0 +1,146 @@
+"""The emitter of `pgtail stats`: counts the same as the methods of pgtail.stats.collect.Statistics."""
+
+@cython.final
+cdef class CountedTable(Table):
+    """A table with its counts since they were last added to its TableCount."""
+
+    cdef object counts
+    cdef tuple places       # indexes of the key columns
+    cdef bint touched
+    cdef Py_ssize_t ops[3]
+    cdef Py_ssize_t size, compared, same, moved, unsent
+    cdef Py_ssize_t *unsent_columns
+
+    def __cinit__(self, relation, *_):
+        self.unsent_columns = <Py_ssize_t *>PyMem_Calloc(self.columns + 1, sizeof(Py_ssize_t))
+        if self.unsent_columns == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.unsent_columns)
+
+    cdef int publish(self) except -2:
+        """Add the counts to the TableCount and reset them."""
+        cdef int i
+        counts = self.counts
+        counts.inserts += self.ops[0]
+        counts.updates += self.ops[1]
+        counts.deletes += self.ops[2]
+        counts.bytes += self.size
+        counts.compared += self.compared
+        counts.same += self.same
+        counts.moved += self.moved
+        counts.unsent += self.unsent
+        if self.unsent:
+            for i in range(self.columns):
+                if self.unsent_columns[i]:
+                    counts.unsent_columns[counts.relation.columns[i].name] += self.unsent_columns[i]
+                    self.unsent_columns[i] = 0
+        self.ops[0] = self.ops[1] = self.ops[2] = 0
+        self.size = self.compared = self.same = self.moved = self.unsent = 0
+        self.touched = False
+        return 0
+
+
+@cython.final
+cdef class StatsScanner(Scanner):
+    """Counts for a Statistics, which between two runs holds the state of the current transaction."""
+
+    cdef object stats
+    cdef Py_ssize_t now_rows, now_bytes
+    cdef uint64_t first_lsn
+    cdef bint anything
+
+    def __cinit__(self, find, filter_, stats):
+        self.stats = stats
+
+    cdef int entered(self) except -2:
+        stats = self.stats
+        stats.enter(self.transaction)
+        if not self.started:
+            stats.begin()
+        self.now_rows, self.now_bytes, self.anything = stats.now_rows, stats.now_bytes, stats.anything
+        self.first_lsn = stats.first_lsn or 0
+        return 0
+
+    cdef int start(self) except -2:
+        self.anything = False
+        self.now_rows = self.now_bytes = self.first_lsn = 0
+        return 0
+
+    cdef int store(self) except -2:
+        stats = self.stats
+        stats.now_rows, stats.now_bytes, stats.anything = self.now_rows, self.now_bytes, self.anything
+        stats.first_lsn = self.first_lsn or None
+        return 0
+
+    cdef int commit(self) except -2:
+        if self.shows():
+            self.store()
+            self.stats.committed(self.xid if self.began else None, self.commit_lsn, self.commit_ts)
+        return 0
+
+    cdef int flush(self) except -2:
+        cdef CountedTable table
+        if self.inside:
+            self.store()
+        for table in self.tables.values():
+            if table.touched:
+                table.publish()
+        return 0
+
+    cdef Table describe(self, relation):
+        return CountedTable(relation)
+
+    cdef int emit(self, Table described, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
+        cdef CountedTable table = <CountedTable>described
+        cdef int i
+        if table.counts is None:
+            table.counts, places = self.stats.known(table.relation)
+            table.places = tuple(places)
+        table.touched = True
+        table.ops[op] += 1
+        if op == 1:
+            if kind == c"O":
+                table.compared += 1
+                table.same += same_rows(self.old, self.new, table.columns, False)
+            elif kind == c"K":
+                table.moved += not same_rows(self.old, self.new, table.columns, True)
+            if self.unchanged:
+                table.unsent += 1
+                for i in range(table.columns):
+                    table.unsent_columns[i] += self.new[i].kind == c"u"
+        if op and table.places and (op == 1 or kind == c"K"):
+            cells = key_of(self.old if kind == c"K" else self.new, table.places)
+            self.stats.hot_keys.add((table.relation.version, cells))
+        table.size += size
+        self.now_bytes += size
+        self.now_rows += 1
+        self.started = self.anything = True
+        if not self.first_lsn:
+            self.first_lsn = lsn
+        return 0
+
+
+cdef bint same_rows(const Cell *old, const Cell *new, int columns, bint key) noexcept:
+    """Whether two tuples are equal. Unchanged TOAST values count as equal; with `key`, NULLs of the old one too."""
+    cdef int i
+    for i in range(columns):
+        if new[i].kind != c"u" and not (key and old[i].kind == c"n") and not same_cell(&old[i], &new[i]):
+            return False
+    return True
+
+
+cdef tuple key_of(const Cell *cells, tuple places):
+    """The cells at these indexes, as in TupleData."""
+    cdef const Cell *cell
+    cdef bytes value
+    found = []
+    for place in places:
+        cell = &cells[<int>place]
+        if cell.data == NULL:
+            found.append(None if cell.kind == c"n" else UNCHANGED)
+        else:
+            value = PyBytes_FromStringAndSize(<const char *>cell.data, cell.size)
+            found.append(value if cell.kind == c"t" else BinaryCell(value))
+    return tuple(found)

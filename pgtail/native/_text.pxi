@@ -1,0 +1,241 @@
+"""The text emitter: executes row plans."""
+
+cdef enum:
+    MOST_NAMES = 1000       # remembered lists of names of a plan
+
+
+@cython.final
+cdef class TextTable(Table):
+    """A table with its plans, by operation and kind of old tuple (none, K, O)."""
+
+    cdef list plans         # RowPlan, None if there is none, or False if it was not made
+
+
+@cython.final
+cdef class TextScanner(FieldScanner):
+    """Writes rows by the plans of an output (outputs/planned.py).
+
+    `plan_of(relation, op, old kind)` returns (pieces, write), or None; `output` has the plans of a transaction's start and
+    end, the separator and the clock.
+    """
+
+    cdef object plan_of, output, write, target
+    cdef RowPlan begin, end
+    cdef bytes separator
+    cdef bint one_by_one, has_old, has_new
+    cdef public Py_ssize_t elements
+    def __cinit__(self, find, filter_, plan_of, output):
+        self.plan_of, self.output, self.write = plan_of, output, output.write
+        self.target = self.write
+        self.begin, self.end = RowPlan(output.begin, None), RowPlan(output.end, None)
+        self.separator, self.one_by_one = output.separator, output.one_by_one
+        self.clock = None if output.clock is time_ns else output.clock
+
+    cdef int flush(self) except -2:
+        cdef bytes text
+        if self.out.size:
+            text = PyBytes_FromStringAndSize(self.out.data, self.out.size)
+            self.out.size = 0
+            self.target(text)
+        return 0
+
+    cdef Table describe(self, relation):
+        cdef TextTable table = TextTable(relation)
+        table.plans = [False] * 9
+        return table
+
+    cdef int start(self) except -2:
+        self.elements = 0
+        return FieldScanner.start(self)
+
+    cdef int commit(self) except -2:
+        if not self.shows():
+            return 0
+        self.has_end_lsn = True
+        if not self.started:
+            self.boundary(self.begin)
+        self.boundary(self.end)
+        self.last_end, self.has_last_end = self.end_lsn, True
+        return 0
+
+    cdef int boundary(self, RowPlan plan) except -2:
+        """The start or end of a transaction; its position is the commit's."""
+        if plan.count == 0:
+            return 0
+        self.lsn, self.now = self.commit_lsn, 0
+        if self.execute(plan) < 0:
+            raise ValueError("the start or end of a transaction cannot be declined")
+        if self.one_by_one:
+            self.flush()
+        return 0
+
+    cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
+        cdef Out *out = &self.out
+        cdef Py_ssize_t mark
+        cdef RowPlan plan = self.plan(<TextTable>table, op, kind)
+        if plan is None:
+            return DECLINED
+        if plan.write is not self.target:
+            self.flush()
+            self.target = plan.write
+        if self.one_by_one and not self.started:
+            self.boundary(self.begin)
+            self.started = True
+        mark = out.size
+        if not self.started:
+            self.boundary(self.begin)
+        if self.elements and self.separator:
+            self.put_bytes(view_of(self.separator))
+        self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != 2
+        if self.execute(plan) < 0:
+            out.size = mark
+            return DECLINED
+        self.started = True
+        self.elements += 1
+        if out.size > FULL or self.one_by_one:
+            self.flush()
+        return 0
+
+    cdef RowPlan plan(self, TextTable table, int op, uint8_t kind):
+        cdef int place = 3 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2)
+        found = table.plans[place]
+        if found is False:
+            made = self.plan_of(table.relation, ("insert", "update", "delete")[op], ("", "K", "O")[place % 3])
+            found = table.plans[place] = None if made is None else RowPlan(made[0], made[1])
+        return found
+
+    cdef int execute(self, RowPlan plan) except -2:
+        """Write the pieces; DECLINED if one cannot be written."""
+        cdef Step *step
+        cdef int i
+        cdef Py_ssize_t mark
+        cdef RowPlan nested
+        for i in range(plan.count):
+            step = &plan.steps[i]
+            if step.kind == STEP_LITERAL:
+                self.put_bytes(step.text)
+            elif step.kind == STEP_VALUE:
+                self.value(step)
+            elif step.kind == STEP_CELLS:
+                if self.cells(plan, step) < 0:
+                    return DECLINED
+            elif step.kind == STEP_NAMES:
+                self.list_names(plan, i)
+            elif step.kind == STEP_TEXT:
+                self.text(plan.objects[step.object])
+            elif step.kind == STEP_DOLLARS:
+                self.put_bytes(view_of(b"$$"))
+                mark = self.out.size
+                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or has_dollars(&self.out, mark):
+                    return DECLINED
+                self.put_bytes(view_of(b"$$"))
+            else:
+                nested = plan.objects[step.object + (1 if self.differ(plan.objects[step.object]) else 2)]
+                if self.execute(nested) < 0:
+                    return DECLINED
+        return 0
+
+    cdef int cells(self, RowPlan plan, Step *step) except -2:
+        cdef Out *out = &self.out
+        cdef Cell *row = self.old if step.old else self.new
+        cdef Cell *other = self.new if step.old else self.old
+        cdef Cell *cell
+        cdef CellPlan *how
+        cdef Bytes *instead
+        cdef bint first = True, has_other = self.has_new if step.old else self.has_old
+        cdef int i
+        for i in range(step.count):
+            how = &step.cells[i]
+            cell = &row[how.index]
+            if how.skip_same and has_other and same_cell(cell, &other[how.index]):
+                continue
+            if cell.kind == c"u" and step.fill and has_other and other[how.index].kind != c"n":
+                cell = &other[how.index]
+            instead = NULL
+            if cell.kind == c"n" or cell.kind == c"u":
+                if how.required:
+                    return DECLINED
+                instead = &how.null if cell.kind == c"n" else &how.unchanged
+                if instead.data == NULL:
+                    continue
+            if first:
+                first = False
+                reserve(out, how.before.size)
+            else:
+                reserve(out, how.before.size + step.separator.size)
+                put(out, step.separator.data, step.separator.size)
+            put(out, how.before.data, how.before.size)
+            if instead != NULL:
+                self.put_bytes(instead[0])
+            elif how.written:
+                if put_value(out, &self.scratch, plan, how, cell) < 0:
+                    return DECLINED
+            if how.after.size:
+                self.put_bytes(how.after)
+        return DECLINED if first and step.not_empty else 0
+
+    cdef int list_names(self, RowPlan plan, int place) except -2:
+        """The columns that were not sent. The text of each list is made once."""
+        cdef Step *step = &plan.steps[place]
+        cdef list found = []
+        if step.sides[1] and step.absent:
+            self.add_absent(plan, found)
+        if step.sides[0] and self.unchanged:
+            self.add_unchanged(plan, step, found)
+        if not found:
+            return 0
+        key = (place, *found)
+        text = plan.names.get(key)
+        if text is None:
+            if len(plan.names) >= MOST_NAMES:
+                plan.names.clear()
+            text = plan.names[key] = plan.objects[step.object](found)
+        self.put_bytes(view_of(text))
+        return 0
+
+    cdef int add_absent(self, RowPlan plan, list found) except -2:
+        cdef Step *cells = step_of(plan, True)
+        cdef int i
+        if cells != NULL:
+            for i in range(cells.count):
+                if cells.cells[i].null_absent and self.old[cells.cells[i].index].kind == c"n":
+                    found.append(cells.cells[i].index)
+        return 0
+
+    cdef int add_unchanged(self, RowPlan plan, Step *step, list found) except -2:
+        cdef Step *cells = step_of(plan, False)
+        cdef bint fill
+        cdef int i
+        if cells != NULL:
+            fill = cells.fill and self.has_old and not step.filled
+            for i in range(cells.count):
+                if self.new[cells.cells[i].index].kind == c"u":
+                    if not (fill and self.old[cells.cells[i].index].kind != c"n"):
+                        found.append(cells.cells[i].index)
+        return 0
+
+    cdef bint differ(self, tuple indexes) except *:
+        cdef int i
+        for index in indexes:
+            i = index
+            if self.new[i].kind != c"u" and not same_cell(&self.old[i], &self.new[i]):
+                return True
+        return False
+
+
+cdef inline Step *step_of(RowPlan plan, bint old) noexcept:
+    """The Cells of a tuple in a plan; NULL if there are none."""
+    cdef int i
+    for i in range(plan.count):
+        if plan.steps[i].kind == STEP_CELLS and plan.steps[i].old == old:
+            return &plan.steps[i]
+    return NULL
+
+
+cdef bint has_dollars(Out *out, Py_ssize_t start) noexcept:
+    """Whether what was written from `start` on contains $$, or would with the $$ around it."""
+    cdef Py_ssize_t i
+    for i in range(start, out.size - 1):
+        if out.data[i] == c"$" and out.data[i + 1] == c"$":
+            return True
+    return out.size > start and out.data[out.size - 1] == c"$"
