@@ -18,23 +18,23 @@ cdef dict FORMS = {
 }
 
 
-cdef int encode(Out *out, Form form, int64_t parameter, const uint8_t *p, Py_ssize_t size) except -2:
+cdef inline int encode(Out *out, Form form, int64_t parameter, const uint8_t *p, Py_ssize_t size) except -2:
     """Write a text by a form; DECLINED if that is not certain to be right. What was written is then to be dropped."""
     if form == FORM_STRING:
         return put_string(out, p, size)
-    if form == FORM_NUMBER:
+    elif form == FORM_NUMBER:
         return put_number(out, p, size, parameter != 0)
-    if form == FORM_BOOLEAN:
+    elif form == FORM_BOOLEAN:
         return put_boolean(out, p, size)
-    if form == FORM_JSON:
+    elif form == FORM_JSON:
         return put_json(out, p, size)
-    if form == FORM_STRINGS:
+    elif form == FORM_STRINGS:
         return put_array(out, p, size, ITEM_STRING)
-    if form == FORM_NUMBERS:
+    elif form == FORM_NUMBERS:
         return put_array(out, p, size, ITEM_NUMBER)
-    if form == FORM_BOOLEANS:
+    elif form == FORM_BOOLEANS:
         return put_array(out, p, size, ITEM_BOOLEAN)
-    if form == FORM_CSV:
+    elif form == FORM_CSV:
         return put_csv(out, p, size)
     return DECLINED
 

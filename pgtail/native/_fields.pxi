@@ -29,8 +29,7 @@ cdef enum Field:
     FIELD_NOW_NS
 
 cdef enum:
-    CACHED = FIELD_UNIX_NS + 1  # fields whose text is made once for each transaction
-    TEXT_SIZE = 48
+    FIELD_SIZE = 48         # bytes; the text of no field is longer
 
 
 
@@ -44,14 +43,14 @@ cdef class FieldScanner(Scanner):
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
     cdef int64_t unix_time          # microseconds; of the commit or the prepare
     cdef bint has_unix_time
-    cdef char[CACHED][TEXT_SIZE] cached
-    cdef int[CACHED] cached_size    # 0 if not made
-    cdef dict texts
+    cdef dict groups                # by their pieces
+    cdef uint64_t generation        # counts the transactions
     cdef uint64_t lsn
     cdef int64_t now                # nanoseconds; 0 if not read for this row
 
     def __cinit__(self, *_):
-        self.texts = {}
+        self.groups = {}
+        self.generation = 0
         grow(&self.out, FULL)
 
     def __dealloc__(self):
@@ -73,8 +72,7 @@ cdef class FieldScanner(Scanner):
         self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, False
         self.has_unix_time = transaction.time is not None
         self.unix_time = <int64_t>(transaction.time or 0) + EPOCH if self.has_unix_time else 0
-        self.texts = {}
-        self.forget_cached()
+        self.generation += 1
         return 0
 
     cdef int start(self) except -2:
@@ -83,101 +81,82 @@ cdef class FieldScanner(Scanner):
         self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_unix_time = True
         self.has_end_lsn = False
         self.unix_time = self.commit_ts + EPOCH
-        self.forget_cached()
+        self.generation += 1
         return 0
-
-    cdef void forget_cached(self) noexcept:
-        cdef int i
-        for i in range(CACHED):
-            self.cached_size[i] = 0
 
     cdef inline int put_bytes(self, Bytes text) except -2:
         reserve(&self.out, text.size)
         put(&self.out, text.data, text.size)
         return 0
 
-    cdef int text(self, of) except -2:
-        """A text that depends on the transaction; empty if it started here."""
-        if self.transaction is None:
-            return 0
-        text = self.texts.get(of)
-        if text is None:
-            text = self.texts[of] = of(self.transaction)
-        return self.put_bytes(view_of(text))
-
     cdef int value(self, Step *step) except -2:
         """A field between its texts, or what stands for a missing one."""
         cdef Py_ssize_t mark = self.out.size
         self.put_bytes(step.text)
-        if self.field(step.field):
-            self.put_bytes(step.after)
+        if self.field(step.field) > 0:
+            if step.after.size:
+                self.put_bytes(step.after)
             return 0
         self.out.size = mark
         if step.missing_field < 0:
-            self.put_bytes(step.missing)
-        else:
-            self.field(step.missing_field)
-        return 0
+            return self.put_bytes(step.missing)
+        return self.field(step.missing_field)
 
-    cdef bint field(self, int field) except *:
+    cdef int field(self, int field) except -2:
         """Write a field; returns whether it is known."""
         cdef Out *out = &self.out
-        reserve(out, TEXT_SIZE)
-        if field < CACHED:
-            return self.of_transaction(field)
+        cdef bint known = True
+        reserve(out, FIELD_SIZE)
         if field == FIELD_SEQ:
             put_unsigned(out, self.seq + 1)
         elif field == FIELD_LSN:
-            if not self.lsn:
-                return False
+            known = self.lsn != 0
             put_lsn(out, self.lsn)
-        elif field == FIELD_LSN_NUMBER:
-            if not self.lsn:
-                return False
+        elif field == FIELD_XID:
+            known = self.has_xid
+            put_unsigned(out, self.xid)
+        elif field == FIELD_COMMIT_LSN:
+            known = self.has_commit_lsn
+            put_lsn(out, self.commit_lsn)
+        elif field == FIELD_COMMIT_TS:
+            known = self.has_commit_ts
+            put_time(out, self.commit_ts)
+        elif field == FIELD_TIMESTAMP:
+            known = self.has_commit_ts
+            put_moment(out, self.commit_ts, True)
+        elif field == FIELD_UNIX_MS or field == FIELD_UNIX_US or field == FIELD_UNIX_NS:
+            known = self.has_unix_time
+            put_signed(out, floor_divided(self.unix_time, 1000) if field == FIELD_UNIX_MS else self.unix_time)
+            if field == FIELD_UNIX_NS:
+                put(out, <const char *>b"000", 3)
+        else:
+            known = self.rarer_field(field)
+        return known
+
+    cdef int rarer_field(self, int field) except -2:
+        cdef Out *out = &self.out
+        cdef bint known = True
+        if field == FIELD_LSN_NUMBER:
+            known = self.lsn != 0
             put_unsigned(out, self.lsn)
         elif field == FIELD_POSITION_NUMBER:
             put_unsigned(out, self.lsn or self.commit_lsn)
         elif field == FIELD_END_LSN:
-            if not self.has_end_lsn:
-                return False
+            known = self.has_end_lsn
             put_lsn(out, self.end_lsn)
         elif field == FIELD_CHANGES:
             put_unsigned(out, self.seq)
         elif field == FIELD_LAST_END:
-            if not self.has_last_end:
-                return False
+            known = self.has_last_end
             put_unsigned(out, self.last_end)
         elif field == FIELD_ABORTED:
-            return False
+            known = False
         else:
-            put_unsigned(out, self.nanoseconds() // (1000000 if field == FIELD_NOW_MS else 1000 if field == FIELD_NOW_US else 1))
-        return True
-
-    cdef bint of_transaction(self, int field) except *:
-        """The same for a field of the transaction, whose text is made once."""
-        cdef Out text
-        if not (self.has_xid if field == FIELD_XID else self.has_commit_lsn if field == FIELD_COMMIT_LSN
-                else self.has_unix_time if field >= FIELD_UNIX_MS else self.has_commit_ts):
-            return False
-        if self.cached_size[field] == 0:
-            text.data, text.size, text.room = self.cached[field], 0, TEXT_SIZE
-            if field == FIELD_XID:
-                put_unsigned(&text, self.xid)
-            elif field == FIELD_COMMIT_LSN:
-                put_lsn(&text, self.commit_lsn)
-            elif field == FIELD_COMMIT_TS:
-                put_time(&text, self.commit_ts)
-            elif field == FIELD_TIMESTAMP:
-                put_moment(&text, self.commit_ts, True)
-            elif field == FIELD_UNIX_MS:
-                put_signed(&text, floor_divided(self.unix_time, 1000))
-            else:
-                put_signed(&text, self.unix_time)
-                if field == FIELD_UNIX_NS:
-                    put(&text, <const char *>b"000", 3)
-            self.cached_size[field] = <int>text.size
-        put(&self.out, self.cached[field], self.cached_size[field])
-        return True
+            put_unsigned(
+                out,
+                self.nanoseconds() // (1000000 if field == FIELD_NOW_MS else 1000 if field == FIELD_NOW_US else 1)
+            )
+        return known
 
     cdef int64_t nanoseconds(self) except -2:
         """The time, read once for each row."""
@@ -189,4 +168,3 @@ cdef class FieldScanner(Scanner):
                 clock_gettime(CLOCK_REALTIME, &now)
                 self.now = <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
         return self.now
-

@@ -10,10 +10,13 @@ cdef object _Undecodable = pieces_module.Undecodable
 cdef object _Dollars = pieces_module.Dollars
 cdef object _IfChanged = pieces_module.IfChanged
 
+cdef object TRANSACTION_FIELDS = pieces_module.TRANSACTION_FIELDS
+
 cdef enum Kind:
     STEP_LITERAL
     STEP_VALUE
     STEP_TEXT
+    STEP_GROUP
     STEP_CELLS
     STEP_NAMES
     STEP_DOLLARS
@@ -58,26 +61,45 @@ cdef inline Bytes view_of(object text):
 
 
 @cython.final
+cdef class Group:
+    """Pieces that depend on the transaction only, with their text for one transaction. Plans share them."""
+
+    cdef RowPlan plan
+    cdef Out text
+    cdef uint64_t generation        # of the transaction; see FieldScanner
+
+    def __cinit__(self, tuple pieces):
+        self.plan = RowPlan(pieces, None, None)
+        grow(&self.text, 64)
+
+    def __dealloc__(self):
+        PyMem_Free(self.text.data)
+
+
+@cython.final
 cdef class RowPlan:
     """A plan that can be executed. It keeps the pieces, whose bytes its steps point to."""
 
     cdef Step *steps
     cdef int count
-    cdef object pieces
+    cdef list pieces
+    cdef dict groups
     cdef list objects
     cdef dict names         # of Names: (step, indexes as bytes) -> text
     cdef object write
 
-    def __cinit__(self, tuple pieces, write):
+    def __cinit__(self, tuple pieces, write, dict groups):
+        """`groups` has the groups of other plans by their pieces; None: make no groups."""
         cdef int i
-        self.pieces, self.write = pieces, write
+        self.pieces = list(pieces) if groups is None else grouped(pieces, groups)
+        self.write, self.groups = write, groups
         self.objects, self.names = [], {}
-        self.count = len(pieces)
+        self.count = len(self.pieces)
         self.steps = <Step *>PyMem_Calloc(self.count + 1, sizeof(Step))
         if self.steps == NULL:
             raise MemoryError
         for i in range(self.count):
-            self.fill(&self.steps[i], pieces[i])
+            self.fill(&self.steps[i], self.pieces[i])
 
     def __dealloc__(self):
         cdef int i
@@ -93,6 +115,8 @@ cdef class RowPlan:
     cdef int fill(self, Step *step, piece) except -2:
         if isinstance(piece, bytes):
             step.kind, step.text = STEP_LITERAL, view_of(piece)
+        elif isinstance(piece, Group):
+            step.kind, step.object = STEP_GROUP, self.keep(piece)
         elif isinstance(piece, _Value):
             step.kind, step.field = STEP_VALUE, piece.field
             step.text, step.after = view_of(piece.before), view_of(piece.after)
@@ -111,11 +135,11 @@ cdef class RowPlan:
         elif isinstance(piece, _Undecodable):
             step.kind, step.text = STEP_LITERAL, view_of(b"")
         elif isinstance(piece, _Dollars):
-            step.kind, step.object = STEP_DOLLARS, self.keep(RowPlan(piece.pieces, None))
+            step.kind, step.object = STEP_DOLLARS, self.keep(RowPlan(piece.pieces, None, self.groups))
         elif isinstance(piece, _IfChanged):
             step.kind, step.object = STEP_IF_CHANGED, self.keep(piece.indexes)
-            self.keep(RowPlan(piece.then, None))
-            self.keep(RowPlan(piece.otherwise, None))
+            self.keep(RowPlan(piece.then, None, self.groups))
+            self.keep(RowPlan(piece.otherwise, None, self.groups))
         else:
             raise TypeError(f"no piece of a plan: {piece!r}")
         return 0
@@ -149,6 +173,28 @@ cdef class RowPlan:
         if encoding.form is not None:
             cell.form, cell.parameter = FORMS.get(encoding.form.name, FORM_CALL), encoding.form.parameter
         return 0
+
+
+cdef list grouped(tuple pieces, dict groups):
+    """The pieces, with groups in place of those that depend on the transaction only and of texts between them."""
+    cdef list found = [], group = []
+    cdef Py_ssize_t last = 0        # how many pieces of `group` end with one that is no text
+    for piece in (*pieces, None):
+        if isinstance(piece, _Text) or (isinstance(piece, _Value) and piece.field in TRANSACTION_FIELDS):
+            group.append(piece)
+            last = len(group)
+        elif isinstance(piece, bytes) and group:
+            group.append(piece)
+        else:
+            if group:
+                key = tuple(group[:last])
+                if key not in groups:
+                    groups[key] = Group(key)
+                found += [groups[key], *group[last:]]
+                group, last = [], 0
+            if piece is not None:
+                found.append(piece)
+    return found
 
 
 cdef int put_call(Out *out, object convert, const Cell *cell) except -2:

@@ -27,7 +27,7 @@ cdef class TextScanner(FieldScanner):
     def __cinit__(self, find, filter_, plan_of, output):
         self.plan_of, self.output, self.write = plan_of, output, output.write
         self.target = self.write
-        self.begin, self.end = RowPlan(output.begin, None), RowPlan(output.end, None)
+        self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = output.separator, output.one_by_one
         self.clock = None if output.clock is time_ns else output.clock
 
@@ -101,7 +101,7 @@ cdef class TextScanner(FieldScanner):
         found = table.plans[place]
         if found is False:
             made = self.plan_of(table.relation, ("insert", "update", "delete")[op], ("", "K", "O")[place % 3])
-            found = table.plans[place] = None if made is None else RowPlan(made[0], made[1])
+            found = table.plans[place] = None if made is None else RowPlan(made[0], made[1], self.groups)
         return found
 
     cdef int execute(self, RowPlan plan) except -2:
@@ -114,6 +114,8 @@ cdef class TextScanner(FieldScanner):
             step = &plan.steps[i]
             if step.kind == STEP_LITERAL:
                 self.put_bytes(step.text)
+            elif step.kind == STEP_GROUP:
+                self.group(<Group>plan.objects[step.object])
             elif step.kind == STEP_VALUE:
                 self.value(step)
             elif step.kind == STEP_CELLS:
@@ -134,6 +136,24 @@ cdef class TextScanner(FieldScanner):
                 if self.execute(nested) < 0:
                     return DECLINED
         return 0
+
+    cdef inline int group(self, Group group) except -2:
+        """Pieces that depend on the transaction only: made once for it."""
+        cdef Py_ssize_t mark = self.out.size
+        cdef Bytes text
+        if group.generation == self.generation:
+            text.data, text.size = group.text.data, group.text.size
+            return self.put_bytes(text)
+        self.execute(group.plan)
+        group.text.size = 0
+        reserve(&group.text, self.out.size - mark)
+        put(&group.text, self.out.data + mark, self.out.size - mark)
+        group.generation = self.generation
+        return 0
+
+    cdef int text(self, of) except -2:
+        """A text that depends on the transaction; empty if it started here."""
+        return 0 if self.transaction is None else self.put_bytes(view_of(of(self.transaction)))
 
     cdef int cells(self, RowPlan plan, Step *step) except -2:
         cdef Out *out = &self.out

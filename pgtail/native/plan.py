@@ -50,6 +50,10 @@ class Field(enum.IntEnum):
     NOW_NS = 17
 
 
+TRANSACTION_FIELDS: Final = frozenset([*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END])
+"""The fields that are the same for all rows of a transaction."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A field between two texts, or `missing` (a text, or another field without them) if it is unknown."""
