@@ -48,6 +48,8 @@ class Field(enum.IntEnum):
     NOW_MS = 15
     NOW_US = 16
     NOW_NS = 17
+    COMMIT_TIME = 18
+    """As COMMIT_TS, with a blank in place of the T."""
 
 
 TRANSACTION_FIELDS: Final = frozenset([*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END])
@@ -105,8 +107,9 @@ class Cell:
 
     `null` and `unchanged` replace the value; None leaves the column out. `null_absent`: a NULL is no value but a column
     outside the replica identity. If `encoding` is None, the value is not written, only `before` and `after` (for lists
-    of names). `required`: without a value there is no plan for the row. `skip_same` leaves the column out if it has the
-    same bytes in the other tuple.
+    of names). `required`, for columns of the replica identity: without a value there is no plan for the row.
+    `skip_same` leaves the column out if it has the same bytes in the other tuple; in the old tuple also if it is
+    unchanged in the new one.
     """
 
     index: int
@@ -124,8 +127,8 @@ class Cell:
 class Cells:
     """The cells of a tuple, with a separator between those that are written.
 
-    `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: there is no
-    plan for a row of which no cell is written.
+    `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: a row of
+    which no cell is written is Empty. `whole`: there is no plan for a row with an unchanged cell in this tuple.
     """
 
     side: Side
@@ -133,6 +136,7 @@ class Cells:
     separator: bytes = b","
     fill: bool = False
     not_empty: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +171,7 @@ class Undecodable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dollars:
-    """Pieces between $$ and $$. If they contain $$ there is no plan for the row."""
+    """Dollar-quoted pieces: between $$ and $$ or, if they contain $$, other tags. The scanner declines the latter."""
 
     pieces: tuple[Piece, ...]
 
@@ -189,7 +193,11 @@ Plan: TypeAlias = tuple[Piece, ...]
 
 
 class NoPlan(Exception):
-    """A row that its plan cannot express."""
+    """A row that its plan cannot express; the text is the reason."""
+
+
+class Empty(NoPlan):
+    """A row of which no cell is written, by Cells.not_empty."""
 
 
 LARGE: Final = 1024 * 1024

@@ -66,7 +66,7 @@ class Csv(PlannedOutput):
 
     def _line(self, shape: Shape, op: str, side: Side) -> list[Piece]:
         columns = shape.columns
-        width = (shape.old_width if side == "old" else shape.new_width) or 0
+        width = shape.width(side)
         cells = [
             Cell(index, b"", _encoding(column), b"", b"", null_absent=side == "old" and not shape.in_old(index))
             for index, column in enumerate(columns[:width])

@@ -38,7 +38,7 @@ class PlannedOutput:
         self.write: Write = sink.write
         self.options = options
         self.clock = clock
-        self.rows = Rows(self.row, clock)
+        self.rows = Rows(self.row, clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""
         self.elements = 0
@@ -53,7 +53,7 @@ class PlannedOutput:
     def other(self, event: Event) -> None:
         """Write an event that is no row and no start or end of a transaction."""
 
-    def no_plan(self, change: RowChange) -> None:
+    def no_plan(self, change: RowChange, reason: NoPlan) -> None:
         """Write a row that its plan cannot express."""
         raise NotImplementedError
 
@@ -123,5 +123,5 @@ class PlannedOutput:
         before = self.next_separator()
         try:
             self.rows.write(change, before)
-        except NoPlan:
-            self.no_plan(change)
+        except NoPlan as reason:
+            self.no_plan(change, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -13,6 +14,7 @@ from pgtail.native.plan import (
     Cell,
     Cells,
     Dollars,
+    Empty,
     Encoding,
     Field,
     IfChanged,
@@ -28,6 +30,7 @@ from pgtail.native.plan import (
 )
 from pgtail.outputs.cells import columns_of, timestamp
 from pgtail.pgoutput.cells import UNCHANGED, Binary, TupleData
+from pgtail.pgoutput.cells import Cell as SentCell
 from pgtail.pgoutput.scalars import lsn_text, time_text, unix_micros
 from pgtail.values import Undecoded
 
@@ -54,6 +57,10 @@ class Shape(NamedTuple):
     def columns(self) -> tuple[Column, ...]:
         """At least as many columns as either tuple has."""
         return columns_of(self.relation, max(self.old_width or 0, self.new_width or 0))
+
+    def width(self, side: Side) -> int:
+        """The width of a tuple; 0 if it was not sent."""
+        return (self.old_width if side == "old" else self.new_width) or 0
 
     def in_old(self, index: int) -> bool:
         """Whether a NULL in the old tuple is a value, and not a column outside the replica identity."""
@@ -143,15 +150,13 @@ class _Run:
         return found
 
     def _cells(self, piece: Cells) -> None:
-        row, other = (self.new, self.old) if piece.side == "new" else (self.old, self.new)
-        assert row is not None
-        other = other or ()
+        row, other = self._tuples(piece)
         unchanged, filled, absent = self.lists[piece.side] = ([], [], [])
         parts, separator = self.parts, b""
         for plan in piece.cells:
             index = plan.index
             cell = row[index] if index < len(row) else None
-            if plan.skip_same and index < len(other) and other[index] == cell:
+            if plan.skip_same and index < len(other) and _same(piece.side, cell, other[index]):
                 continue
             if cell is UNCHANGED:
                 unchanged.append(index)
@@ -160,7 +165,7 @@ class _Run:
                     filled.append(index)
             if cell is None or cell is UNCHANGED:
                 if plan.required:
-                    raise NoPlan
+                    raise NoPlan("a column of the replica identity was not sent")
                 if cell is None and plan.null_absent:
                     absent.append(index)
                 text = plan.null if cell is None else plan.unchanged
@@ -177,7 +182,15 @@ class _Run:
                     parts += (separator + plan.before, found, plan.after)
             separator = piece.separator
         if piece.not_empty and not separator:
-            raise NoPlan
+            raise Empty("no value was sent")
+
+    def _tuples(self, piece: Cells) -> tuple[TupleData, TupleData]:
+        """The tuple of these cells, and the other one."""
+        row, other = (self.new, self.old) if piece.side == "new" else (self.old, self.new)
+        assert row is not None
+        if piece.whole and UNCHANGED in row:
+            raise NoPlan("a value was not sent")
+        return row, other or ()
 
     def _cell(self, side: Side, plan: Cell, encoding: Encoding, cell: bytes) -> Part:
         try:
@@ -203,10 +216,19 @@ class _Run:
     def _dollars(self, piece: Dollars) -> None:
         start = len(self.parts)
         self.execute(piece.pieces)
-        text = b"".join([part for part in self.parts[start:] if isinstance(part, bytes)])
-        if b"$$" in text:
-            raise NoPlan
-        self.parts[start:] = [b"$$", text, b"$$"]
+        text = _whole(self.parts[start:])
+        self.parts[start:] = [dollar_quoted(text)]
+
+
+def dollar_quoted(text: bytes) -> bytes:
+    """Dollar-quoted text, which must not end with a dollar sign."""
+    tags = itertools.chain((b"$$",), (b"$_%d$" % number for number in itertools.count(1)))
+    tag = next(tag for tag in tags if tag not in text)
+    return tag + text + tag
+
+
+def _same(side: Side, cell: SentCell, other: SentCell) -> bool:
+    return cell == other or (side == "old" and other is UNCHANGED)
 
 
 def _differ(old: TupleData, new: TupleData, indexes: tuple[int, ...]) -> bool:
@@ -258,15 +280,20 @@ _FIELDS: Final[dict[Field, Callable[[_Run], bytes | None]]] = {
     Field.NOW_MS: lambda run: b"%d" % (run.clock() // 1_000_000),
     Field.NOW_US: lambda run: b"%d" % (run.clock() // 1000),
     Field.NOW_NS: lambda run: b"%d" % run.clock(),
+    Field.COMMIT_TIME: _of_time(lambda time: time_text(time).replace("T", " ")),
 }
 
 
 class Rows:
-    """Writes row changes by the plans of `plan_of`, which it keeps for each version of a table."""
+    """Writes row changes by the plans of `plan_of`, which it keeps for each version of a table.
 
-    def __init__(self, plan_of: PlanOf, clock: Clock = time.time_ns) -> None:
+    `one_by_one`: even a long row is written at once.
+    """
+
+    def __init__(self, plan_of: PlanOf, clock: Clock = time.time_ns, *, one_by_one: bool = False) -> None:
         self._plan_of = plan_of
         self._clock = clock
+        self._one_by_one = one_by_one
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, tuple[Plan, Write]]] = {}
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
@@ -274,9 +301,15 @@ class Rows:
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
         plan, write = self._plan(change)
-        run = _Run(change, change.transaction, self._clock, self.last_end)
-        run.execute(plan)
-        write_parts([before, *run.parts], write)
+        parts = [before, *self._parts(plan, change, change.transaction)]
+        if self._one_by_one:
+            write(_whole(parts))
+        else:
+            write_parts(parts, write)
+
+    def text(self, change: RowChange) -> bytes:
+        """The text of a change. Raises NoPlan."""
+        return self._text(self._plan(change)[0], change, change.transaction)
 
     def truncate(self, plan: Plan, change: TableTruncate) -> bytes:
         """The text of a plan without tuples for a truncated table."""
@@ -287,9 +320,12 @@ class Rows:
         return self._text(plan, LogicalMessage(transaction, lsn, "", b"", True), transaction)
 
     def _text(self, plan: Plan, change: Change, transaction: Transaction) -> bytes:
+        return _whole(self._parts(plan, change, transaction))
+
+    def _parts(self, plan: Plan, change: Change, transaction: Transaction) -> list[Part]:
         run = _Run(change, transaction, self._clock, self.last_end)
         run.execute(plan)
-        return b"".join([part for part in run.parts if isinstance(part, bytes)])
+        return run.parts
 
     def _plan(self, change: RowChange) -> tuple[Plan, Write]:
         relation = change.relation
@@ -300,6 +336,10 @@ class Rows:
             found = self._plan_of(Shape(relation, change.op, change.old_kind, *widths))
             known = self._plans[key] = (relation, found)
         return known[1]
+
+
+def _whole(parts: Sequence[Part]) -> bytes:
+    return b"".join([part if isinstance(part, bytes) else b"".join(part) for part in parts])
 
 
 def write_parts(parts: Sequence[Part], write: Write) -> None:

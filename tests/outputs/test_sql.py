@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from pgtail.demo.server import EmbeddedServer
-from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import HEAD, identifier
 from pgtail.postgres.connection import PINNED
 from pgtail.terminal.escape import quoted
@@ -27,6 +26,7 @@ from tests.support.encode import (
     delete,
     insert,
     message,
+    origin,
     prepare,
     relation,
     rollback_prepared,
@@ -292,6 +292,71 @@ def test_unchanged_toast_stays_what_it_was() -> None:
     assert "ROW('1', 'old')::text" in undo
 
 
+def test_an_update_of_the_key_alone_can_be_undone() -> None:
+    changes = (update(("1", UNCHANGED)), update(("2", UNCHANGED), ("1", None)))
+    assert statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True))[2:-1] == [
+        """CALL pg_temp.one_row('UPDATE', '"public"."t"', $$SET "id" = '1'$$, $$"id" = '2'$$);"""
+    ]
+
+
+def test_transactions_that_changed_nothing_are_not_undone() -> None:
+    nothing = (begin(), update(("1", UNCHANGED), ("1", "a"), "O"), commit(), begin(), commit())
+    assert statements(render(FULL, *nothing, output="sql", undo=True)) == ["-- nothing to undo"]
+    assert len(statements(render(FULL, *nothing, begin(), insert("1", "a"), commit(), output="sql", undo=True))) == 4
+
+
+def test_a_row_too_long_to_be_written_at_once_is_undone_whole() -> None:
+    long = "x" * 2_000_000
+    changes = (insert("1", "a"), delete("2", long, kind="O"))
+    found = statements(render(FULL, begin(), *changes, commit(), output="sql", undo=True))
+    values = f"""('2', '{long}');"""
+    assert found[2] == f'INSERT INTO "public"."t" ("id", "v") OVERRIDING SYSTEM VALUE VALUES {values}'
+    assert found[3].startswith("CALL pg_temp.one_row('DELETE FROM'")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (insert("1", UNCHANGED), "insert on public.t (xid 7, seq 1): a value was not sent"),
+        (
+            delete(None, None),
+            "delete on public.t (xid 7, seq 1): a column of the replica identity was not sent",
+        ),
+        (
+            insert("1", "a", "b"),
+            "insert on public.t (xid 7, seq 1): the row has more columns than its table",
+        ),
+        (
+            update((b"12", "a"), ("1", None)),
+            "update on public.t (xid 7, seq 1): the value of id cannot be read as integer",
+        ),
+        (
+            update((UNCHANGED, UNCHANGED)),
+            "update on public.t (xid 7, seq 1): a column of the replica identity was not sent",
+        ),
+    ],
+)
+def test_the_reason_why_a_row_is_left_out(change: bytes, reason: str) -> None:
+    found = statements(render(relation(), begin(), change, commit(), output="sql"))
+    assert found[2:-1] == [f"-- left out: {reason}"]
+
+
+def test_the_heading_names_what_is_unusual_of_a_transaction() -> None:
+    origin_seen = render(relation(), begin(), origin("a\x1b"), insert("1", "a"), commit(), output="sql")
+    assert statements(origin_seen)[0] == "-- xid 7, 0/100, committed at 2000-01-01 00:00:00.000000Z, from a\\x1b"
+    prepared = render(relation(), begin_prepare(7), insert("1", "a"), prepare(7), output="sql")
+    assert statements(prepared)[0] == "-- xid 7, 0/100, prepared at 2000-01-01 00:00:00.000000Z"
+    beginning_missing = render(relation(), insert("1", "a"), commit(), output="sql")
+    assert (
+        statements(beginning_missing)[0] == "-- xid unknown, committed at an unknown time, its beginning was not seen"
+    )
+
+
+def test_truncates_come_before_the_row_after_them() -> None:
+    found = statements(render(relation(), begin(), truncate(100), insert("1", "a"), commit(), output="sql"))
+    assert [line.split(" ")[0] for line in found[2:]] == ["DO", "INSERT", "COMMIT;"]
+
+
 def test_what_was_not_committed_is_rolled_back_or_not_undone() -> None:
     cut = (relation(), begin(), insert("1", "a"))
     assert statements(render(*cut, output="sql", broken_off=True))[-1] == "ROLLBACK;"
@@ -317,33 +382,3 @@ def test_a_change_that_sql_cannot_express_is_a_comment() -> None:
         f"-- message 'p', not transactional: '{'x' * 200}'... (300 bytes)",
     ]
     assert told[-1] == "1 change could not be written as SQL; each is replaced by a comment"
-
-
-# -- the stack ---------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.one_of(st.binary(max_size=30), st.none(), st.integers(0, 40))))
-def test_a_stack_of_any_size_gives_back_the_last_text_first(steps: list[bytes | int | None]) -> None:
-    stack, model = Stack(chunk=200), list[bytes]()
-    for step in steps:
-        if isinstance(step, bytes):
-            stack.push(step)
-            model.append(step)
-        elif step is None and model:
-            assert stack.pop() == model.pop()
-        elif isinstance(step, int):
-            stack.cut(step)
-            del model[step:]
-        assert len(stack) == len(model)
-    while model:
-        assert stack.pop() == model.pop()
-    stack.close()
-
-
-def test_a_stack_keeps_most_of_it_on_disk() -> None:
-    stack = Stack()
-    for number in range(100_000):
-        stack.push(b"%0100d" % number)
-    assert stack.in_memory < 2_000_000
-    assert all(stack.pop() == b"%0100d" % number for number in reversed(range(100_000)))
-    stack.close()

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 from pgtail.changes.events import LogicalMessage, SchemaChange, Transaction
 from pgtail.changes.relations import differences
-from pgtail.outputs.sql.statements import when
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.native.plan import Field, Plan, Text, Value
+from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.terminal.escape import escape
 
 _MAX_SHOWN = 200
 """The maximum number of bytes shown of a logical message."""
 
 
-def heading(transaction: Transaction) -> str:
-    """A transaction in words."""
-    word = "prepared" if transaction.state == "prepared" else "committed"
-    parts = [f"xid {'unknown' if transaction.xid is None else transaction.xid}"]
-    if transaction.lsn is not None:
-        parts.append(lsn_text(transaction.lsn))
-    parts.append(f"{word} {when(transaction.time)}")
+def heading(before: bytes = b"") -> Plan:
+    """A comment that names a transaction."""
+    lsn, time = Value(Field.COMMIT_LSN, b", "), Value(Field.COMMIT_TIME, b", committed at ")
+    return (b"-- " + before + b"xid ", Value(Field.XID, missing=b"unknown"), lsn, time, Text(_unusual), b"\n")
+
+
+def _unusual(transaction: Transaction) -> bytes:
+    """What the heading says of a transaction that is not simply committed."""
+    parts = []
+    if transaction.commit_ts is None:
+        if transaction.prepare_lsn is not None:
+            parts.append(lsn_text(transaction.prepare_lsn))
+        word = "prepared" if transaction.state == "prepared" else "committed"
+        parts.append(f"{word} {_when(transaction.prepare_ts)}")
     if transaction.origin is not None:
         parts.append(f"from {transaction.origin}")
     if not transaction.begun:
         parts.append("its beginning was not seen")
-    return ", ".join(parts)
+    return "".join([f", {escape(part)}" for part in parts]).encode()
+
+
+def _when(time: int | None) -> str:
+    return "at an unknown time" if time is None else f"at {time_text(time).replace('T', ' ')}"
 
 
 def schema_change_text(event: SchemaChange) -> str:

@@ -17,8 +17,8 @@ class Stack:
     def __init__(self, chunk: int = CHUNK) -> None:
         self._chunk = chunk
         self._file = SpoolFile("keep what is to be written")
-        self._chunks: list[tuple[int, int]] = []
-        """Of each chunk in the file: its offset and its number of texts."""
+        self._chunks: list[int] = []
+        """The offset of each chunk in the file."""
         self._top: list[bytes] = []
         self._size = 0
         self._count = 0
@@ -42,7 +42,7 @@ class Stack:
     def pop(self) -> bytes:
         """Remove and return the last text. Raises IndexError if there is none."""
         if not self._top and self._chunks:
-            offset, _ = self._chunks.pop()
+            offset = self._chunks.pop()
             self._top = pickle.loads(self._file.read(offset, self._file.size - offset))
             self._file.truncate(offset)
             self._size = sum(len(text) + 40 for text in self._top)
@@ -51,21 +51,11 @@ class Stack:
         self._count -= 1
         return text
 
-    def cut(self, count: int) -> None:
-        """Drop all but the first `count` texts."""
-        while self._count > count:
-            if self._top or not self._chunks or self._count - self._chunks[-1][1] < count:
-                self.pop()
-            else:
-                offset, texts = self._chunks.pop()
-                self._file.truncate(offset)
-                self._count -= texts
-
     def close(self) -> None:
         """Close the temporary file."""
         self._file.close()
 
     def _spill(self) -> None:
         offset = self._file.write(pickle.dumps(self._top, pickle.HIGHEST_PROTOCOL))
-        self._chunks.append((offset, len(self._top)))
+        self._chunks.append(offset)
         self._top, self._size = [], 0

@@ -1,4 +1,4 @@
-"""Write single changes as SQL statements.
+"""The plans of SQL statements for single changes.
 
 Values are string literals with PostgreSQL's text, which means the same on every server under the settings in HEAD. Rows
 without a replica identity are compared as text: this needs no operator of the type, and distinguishes 1.0 from 1.00.
@@ -6,15 +6,14 @@ without a replica identity are compared as text: this needs no operator of the t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pgtail.changes.events import RowChange, TableTruncate
 from pgtail.changes.relations import Column, Relation
-from pgtail.outputs.cells import cell_text, columns_of
-from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
-from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Form, NoPlan, Piece, Plan, Side
+from pgtail.outputs.rows import Shape, dollar_quoted, encoding_of_text, joined
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.terminal.escape import escape, hides, quoted
 from pgtail.values import Undecoded
 from pgtail.values.format_type import builtin_type_name
@@ -69,24 +68,14 @@ are. All tables of one TRUNCATE go into one statement, because of their foreign 
 
 _BUILTIN_NAMES: Final = frozenset(map(builtin_type_name, BUILTIN))
 """The type names of built-in types, and of domains over them."""
-
-
-class NotExpressible(Exception):
-    """A change that cannot be written as SQL; its text is the reason."""
+_FORM: Final = Form("sql")
 
 
 class RowCondition(NamedTuple):
     """A condition that matches one row; if `equal`, several equal rows, of which any will do."""
 
-    condition: str
+    condition: Plan
     equal: bool = False
-
-
-class Assignment(NamedTuple):
-    """A column and its value, as SQL."""
-
-    name: str
-    value: str
 
 
 def identifier(name: str) -> str:
@@ -107,15 +96,15 @@ def _unicode(char: str) -> str:
 
 
 def table(relation: Relation) -> str:
-    """schema.table. Raises NotExpressible if only the OID is known."""
+    """schema.table. Raises NoPlan if only the OID is known."""
     if not relation.seen:
-        raise NotExpressible(f"the table with OID {relation.oid} was never described")
+        raise NoPlan(f"the table with OID {relation.oid} was never described")
     return f"{identifier(relation.schema)}.{identifier(relation.name)}"
 
 
-def comment(text: str) -> str:
+def comment(text: str) -> bytes:
     """A comment line."""
-    return f"-- {escape(text)}\n"
+    return f"-- {escape(text)}\n".encode()
 
 
 def label(change: RowChange | TableTruncate) -> str:
@@ -126,79 +115,95 @@ def label(change: RowChange | TableTruncate) -> str:
     return f"{change.op} on {change.relation.qualified} ({', '.join(xid + numbers + lsn)})"
 
 
-def _one_row(verb: str, relation: Relation, change: str, which: RowCondition) -> str:
-    """A statement that fails unless it affects one row. Raises NotExpressible."""
-    change = _dollars(change) if change else "NULL"
-    equal = ", true" if which.equal else ""
-    return f"CALL pg_temp.one_row('{verb}', {_regclass(relation)}, {change}, {_dollars(which.condition)}{equal});\n"
+def insert(shape: Shape, side: Side) -> Plan:
+    """INSERT of a whole row. Raises NoPlan."""
+    name, columns = table(shape.relation), _columns(shape, side)
+    if not columns:
+        return (f"INSERT INTO {name} DEFAULT VALUES;\n".encode(),)
+    cells = [Cell(index, b"", _stored(column), b"NULL") for index, column in enumerate(columns)]
+    into = f"INSERT INTO {name} ({_names(columns)}) OVERRIDING SYSTEM VALUE VALUES ("
+    return (into.encode(), Cells(side, tuple(cells), b", ", whole=True), b");\n")
+
+
+def update(shape: Shape, which: RowCondition, to_set: Cells) -> Plan:
+    """UPDATE of one row with these assignments. Raises NoPlan."""
+    return _one_row("UPDATE", shape, Dollars((b"SET ", to_set)), which)
+
+
+def assignments(
+    shape: Shape, side: Side, indexes: Iterable[int], *, skip_same: Container[int] = (), whole: bool = False
+) -> Cells:
+    """The values of the columns at `indexes`, those in `skip_same` only if they changed. Raises NoPlan."""
+    columns = _columns(shape, side)
+    cells = [
+        Cell(
+            index,
+            f"{identifier(columns[index].name)} = ".encode(),
+            _stored(columns[index]),
+            b"NULL",
+            skip_same=index in skip_same,
+        )
+        for index in indexes
+        if index < len(columns)
+    ]
+    return Cells(side, tuple(cells), b", ", not_empty=True, whole=whole)
+
+
+def check(shape: Shape, which: RowCondition) -> Plan:
+    """A statement that fails unless the row exists. Raises NoPlan."""
+    return _one_row("SELECT FROM", shape, b"NULL", which)
+
+
+def delete(shape: Shape, which: RowCondition) -> Plan:
+    """DELETE of one row. Raises NoPlan."""
+    return _one_row("DELETE FROM", shape, b"NULL", which)
+
+
+def _one_row(verb: str, shape: Shape, change: Piece, which: RowCondition) -> Plan:
+    """A statement that fails unless it affects one row."""
+    call = f"CALL pg_temp.one_row('{verb}', {_regclass(shape.relation)}, "
+    end = b", true);\n" if which.equal else b");\n"
+    return joined([call.encode(), change, b", ", Dollars(which.condition), end])
 
 
 def _regclass(relation: Relation) -> str:
-    """A table's name as a literal for regclass. Raises NotExpressible."""
+    """A table's name as a literal for regclass. Raises NoPlan."""
     table(relation)
     return quoted(f"{_plain(relation.schema)}.{_plain(relation.name)}")
 
 
-def _dollars(text: str) -> str:
-    """Dollar-quoted text, which must not end with a dollar sign."""
-    tags = itertools.chain(("$$",), (f"$_{number}$" for number in itertools.count(1)))
-    tag = next(tag for tag in tags if tag not in text)
-    return f"{tag}{text}{tag}"
-
-
-def insert(relation: Relation, row: TupleData) -> str:
-    """INSERT of a whole row. Raises NotExpressible."""
-    found = assigned(relation, row, range(len(row)), stored=True)
-    if not found:
-        return f"INSERT INTO {table(relation)} DEFAULT VALUES;\n"
-    names, values = ", ".join([one.name for one in found]), ", ".join([one.value for one in found])
-    return f"INSERT INTO {table(relation)} ({names}) OVERRIDING SYSTEM VALUE VALUES ({values});\n"
-
-
-def update(relation: Relation, which: RowCondition, row: TupleData, indexes: Iterable[int]) -> str:
-    """UPDATE of the columns at `indexes`; without any, a check that the row exists. Raises NotExpressible."""
-    changes = ", ".join([f"{one.name} = {one.value}" for one in assigned(relation, row, indexes, stored=True)])
-    verb, change = ("UPDATE", f"SET {changes}") if changes else ("SELECT FROM", "")
-    return _one_row(verb, relation, change, which)
-
-
-def delete(relation: Relation, which: RowCondition) -> str:
-    """DELETE of one row. Raises NotExpressible."""
-    return _one_row("DELETE FROM", relation, "", which)
-
-
-def truncate(changes: Sequence[TableTruncate]) -> str:
-    """TRUNCATE of the tables. Raises NotExpressible."""
+def truncate(changes: Sequence[TableTruncate]) -> bytes:
+    """TRUNCATE of the tables. Raises NoPlan."""
     oids = ", ".join([f"{_regclass(change.relation)}::regclass" for change in changes])
     restart = " RESTART IDENTITY" if changes[0].restart_identity else ""
-    return f"DO {_dollars(_TRUNCATE.format(restart, oids))};\n"
+    return b"DO " + dollar_quoted(_TRUNCATE.format(restart, oids).encode()) + b";\n"
 
 
-def key_condition(relation: Relation, row: TupleData) -> RowCondition:
-    """Matches the row by its replica identity, which must not be FULL. Raises NotExpressible."""
-    indexes = key_indexes(relation)
+def key_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowCondition:
+    """Matches the row by its replica identity, which must not be FULL. Raises NoPlan."""
+    indexes = key_indexes(shape.relation)
     if not indexes:
-        raise NotExpressible("the table has no replica identity")
-    found = assigned(relation, row, indexes)
-    if len(found) < len(indexes) or any(one.value == "NULL" for one in found):
-        raise NotExpressible("a column of the replica identity was not sent")
-    columns = [relation.columns[index] for index in indexes]
-    return RowCondition(" AND ".join([_equal(column, one) for column, one in zip(columns, found, strict=True)]))
+        raise NoPlan("the table has no replica identity")
+    _columns(shape, side)
+    cells = [_equal(index, shape.relation.columns[index]) for index in indexes]
+    return RowCondition((Cells(side, tuple(cells), b" AND ", fill=fill),))
 
 
-def _equal(column: Column, one: Assignment) -> str:
+def _equal(index: int, column: Column) -> Cell:
     """Compares an identity column; as text if its type is user-defined, because search_path is empty."""
     known = column.type_oid in BUILTIN or column.type_name in _BUILTIN_NAMES
-    return f"{one.name} = {one.value}" if known else f"{one.name}::text = {one.value}"
+    before = f"{identifier(column.name)}{'' if known else '::text'} = "
+    return Cell(index, before.encode(), _encoding(column), None, required=True)
 
 
-def row_condition(relation: Relation, row: TupleData) -> RowCondition:
-    """Matches a row with all these values. Raises NotExpressible."""
-    found = assigned(relation, row, range(len(row)))
-    if not found:
-        return RowCondition("true", equal=True)
-    names, values = ", ".join([one.name for one in found]), ", ".join([one.value for one in found])
-    return RowCondition(f"ROW({names})::text = ROW({values})::text", equal=True)
+def row_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowCondition:
+    """Matches a row with all these values. Raises NoPlan."""
+    columns = _columns(shape, side)
+    if not columns:
+        return RowCondition((b"true",), equal=True)
+    cells = [Cell(index, b"", _encoding(column), b"NULL", b"NULL") for index, column in enumerate(columns)]
+    row = Cells(side, tuple(cells), b", ", fill=fill, whole=not fill)
+    return RowCondition((f"ROW({_names(columns)})::text = ROW(".encode(), row, b")::text"), equal=True)
 
 
 def key_indexes(relation: Relation) -> list[int]:
@@ -208,38 +213,40 @@ def key_indexes(relation: Relation) -> list[int]:
     return [index for index, column in enumerate(relation.columns) if column.key]
 
 
-def assigned(relation: Relation, row: TupleData, indexes: Iterable[int], *, stored: bool = False) -> list[Assignment]:
-    """The columns at `indexes` with their values, without unsent ones. Raises NotExpressible.
-
-    `stored` values are input of the type, others its output. They differ for xml that begins with a newline, because
-    xml_out removes one (src/backend/utils/adt/xml.c, xml_out_internal).
-    """
+def _columns(shape: Shape, side: Side) -> tuple[Column, ...]:
+    """The columns of a tuple. Raises NoPlan if the table does not have them."""
+    relation, width = shape.relation, shape.width(side)
     table(relation)
-    if len(row) > len(relation.columns):
-        raise NotExpressible("the row has more columns than its table")
-    columns = columns_of(relation, len(row))
-    found = []
-    for index in indexes:
-        if index < len(row) and row[index] is not UNCHANGED:
-            column = columns[index]
-            try:
-                found.append(Assignment(identifier(column.name), _value(column, row[index], stored)))
-            except Undecoded:
-                raise NotExpressible(f"the value of {column.name} cannot be read as {column.type_name}") from None
-    return found
+    if width > len(relation.columns):
+        raise NoPlan("the row has more columns than its table")
+    return relation.columns[:width]
 
 
-def _value(column: Column, cell: Cell, stored: bool) -> str:
-    if not isinstance(cell, bytes):
-        return "NULL"
-    text = cell_text(column.codec, cell)
-    if stored and column.type_name == "xml" and text.startswith("\n"):
-        text = f"\n{text}"
+def _names(columns: Iterable[Column]) -> str:
+    return ", ".join([identifier(column.name) for column in columns])
+
+
+def _literal(text: str) -> bytes:
     if "\0" in text:
         raise Undecoded(text)
-    return quoted(text)
+    return quoted(text).encode()
 
 
-def when(time: int | None) -> str:
-    """A time in words."""
-    return "at an unknown time" if time is None else f"at {time_text(time).replace('T', ' ')}"
+def _stored(column: Column) -> Encoding:
+    """The values of a column as input of its type.
+
+    They differ from its output for xml that begins with a newline, because xml_out removes one
+    (src/backend/utils/adt/xml.c, xml_out_internal).
+    """
+    if column.type_name != "xml":
+        return _encoding(column)
+    return _encoding(column, lambda text: _literal(f"\n{text}" if text.startswith("\n") else text), form=None)
+
+
+def _encoding(column: Column, encode: Callable[[str], bytes] = _literal, *, form: Form | None = _FORM) -> Encoding:
+    """The values of a column as output of its type; one that cannot be decoded raises NoPlan."""
+
+    def undecoded(_: Undecoded) -> bytes:
+        raise NoPlan(f"the value of {column.name} cannot be read as {column.type_name}")
+
+    return encoding_of_text(column, encode, form=form, undecoded=undecoded)

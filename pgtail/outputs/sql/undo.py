@@ -7,85 +7,135 @@ reported at the end.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from typing import Final
 
-from pgtail.changes.events import Ended, Event, RowChange, SchemaChange, Started, TableTruncate
-from pgtail.changes.relations import Relation
+from pgtail.changes.events import Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.files.sink import Sink
 from pgtail.humanize import plural
+from pgtail.native.plan import Empty, NoPlan, Plan, Side
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.prepared import PreparedBuffer
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, schema_change_text
 from pgtail.outputs.sql.stack import Stack
-from pgtail.outputs.sql.statements import NotExpressible, RowCondition, comment
-from pgtail.pgoutput.cells import UNCHANGED, TupleData
+from pgtail.outputs.sql.statements import RowCondition, comment
+from pgtail.pgoutput.cells import UNCHANGED
 
 _NO_OLD_VALUES = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
 _MAX_REASONS = 1000
+_BEGIN: Final = b"BEGIN;\n"
+_COMMIT: Final = b"COMMIT;\n\n"
+_INCOMPLETE: Final = b""
+"""On the stack above a transaction whose commit is missing."""
 
 
-class SqlUndo:
+class SqlUndo(PlannedOutput):
     """`-o sql --undo`. Transactions without a commit are omitted."""
 
+    begin = (_COMMIT,)
+    end = (*heading(b"undo "), _BEGIN)
+    buffers_prepared = True
+    one_by_one = True
+
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
-        self._write = sink.write
-        self._tell = options.tell
+        super().__init__(sink, options)
+        self._sink = sink
         self._stack = Stack()
-        self._mark = 0
-        self._open = False
+        self.write = self._stack.push
+        self._key_updates = Rows(self._key_update, one_by_one=True)
         self._finished = False
         self._omitted: Counter[str] = Counter()
         self._omitted_now: Counter[str] = Counter()
-        self._prepared_buffer = PreparedBuffer(self._event, options.tell)
-        self.event = self._prepared_buffer.event
 
-    def finish(self) -> None:
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        if shape.op == "insert":
+            return statements.delete(shape, _where(shape, "new")), self.write
+        if not _whole(shape):
+            raise NoPlan(_NO_OLD_VALUES)
+        if shape.new_width is None:
+            return statements.insert(shape, "old"), self.write
+        columns = range(shape.width("old"))
+        to_set = statements.assignments(shape, "old", columns, skip_same=columns, whole=True)
+        return statements.update(shape, _where(shape, "new", fill=True), to_set), self.write
+
+    def no_plan(self, change: RowChange, reason: NoPlan) -> None:
+        """An update that changed nothing needs no undo, one of a key can be undone, any other row becomes a comment."""
+        if isinstance(reason, Empty):
+            return
+        if change.op == "update" and _only_key(change):
+            try:
+                if change.old is not None:
+                    self._key_updates.write(change)
+                return
+            except NoPlan as found:
+                reason = found
+        self._omit(change, str(reason))
+
+    def other(self, event: Event) -> None:
+        if isinstance(event, TableTruncate):
+            self._omit(event, "what the table held was not sent")
+        elif isinstance(event, SchemaChange) and (text := schema_change_text(event)):
+            self.write(comment(f"undo also: {text}"))
+
+    def ended(self, event: Ended) -> None:
+        if event.complete:
+            super().ended(event)
+            self._count_omitted()
+        else:
+            self.write(_INCOMPLETE)
+            self._omitted_now.clear()
+
+    def resume(self, transaction: Transaction | None, elements: int, last_end: int | None) -> None:
+        if transaction is not self.open:
+            self._count_omitted()
+        super().resume(transaction, elements, last_end)
+
+    def close(self) -> None:
         if self._finished:
             return
         self._finished = True
-        self._prepared_buffer.finish()
-        if self._open:
-            self._stack.cut(self._mark)
-        self._write(statements.HEAD.encode())
-        if not len(self._stack):
-            self._write(comment("nothing to undo").encode())
+        if self.open is not None:
+            self.write(_INCOMPLETE)
+        texts = self._committed()
+        newest = next(texts, comment("nothing to undo"))
+        self._sink.write(statements.HEAD.encode())
         if self._omitted:
             self._report_omitted()
-        while len(self._stack):
-            self._write(self._stack.pop())
+        self._sink.write(newest)
+        for text in texts:
+            self._sink.write(text)
         self._stack.close()
 
-    def _event(self, event: Event) -> None:
-        if isinstance(event, RowChange):
-            try:
-                self._push(undo(event))
-            except NotExpressible as reason:
-                self._omit(event, str(reason))
-        elif isinstance(event, TableTruncate):
-            self._omit(event, "what the table held was not sent")
-        elif isinstance(event, Started):
-            self._open, self._mark = True, len(self._stack)
-            self._push("COMMIT;\n\n")
-        elif isinstance(event, Ended):
-            self._end(event)
-        elif isinstance(event, SchemaChange) and (text := schema_change_text(event)):
-            self._push(comment(f"undo also: {text}"))
+    def _committed(self) -> Iterator[bytes]:
+        """The texts, newest first, without transactions that are incomplete or changed nothing."""
+        start = b""
+        while len(self._stack):
+            text = self._stack.pop()
+            if text == _INCOMPLETE:
+                while self._stack.pop() != _COMMIT:
+                    pass
+            elif text.endswith(b"\n" + _BEGIN):
+                start = text
+            elif start and text == _COMMIT:
+                start = b""
+            else:
+                yield start + text
+                start = b""
 
-    def _push(self, text: str) -> None:
-        if text:
-            self._stack.push(text.encode())
+    def _key_update(self, shape: Shape) -> tuple[Plan, Write]:
+        """The plan for an update of which only the old and the new key were sent."""
+        keys = statements.key_indexes(shape.relation)
+        to_set = statements.assignments(shape, "old", keys)
+        return statements.update(shape, _where(shape, "new"), to_set), self.write
 
-    def _end(self, event: Ended) -> None:
-        self._open = False
-        if not event.complete or len(self._stack) == self._mark + 1:
-            self._stack.cut(self._mark)
-        else:
-            self._omitted += self._omitted_now
-            self._push(comment(f"undo {heading(event.transaction)}") + "BEGIN;\n")
+    def _count_omitted(self) -> None:
+        self._omitted += self._omitted_now
         self._omitted_now.clear()
 
     def _omit(self, change: RowChange | TableTruncate, reason: str) -> None:
-        self._push(comment(f"cannot be undone: {statements.label(change)}: {reason}"))
+        self.write(comment(f"cannot be undone: {statements.label(change)}: {reason}"))
         key = f"{change.op} on {change.relation.qualified}: {reason}"
         if key not in self._omitted and len(self._omitted) + len(self._omitted_now) >= _MAX_REASONS:
             key = "others"
@@ -94,50 +144,28 @@ class SqlUndo:
     def _report_omitted(self) -> None:
         total = self._omitted.total()
         changes = f"{total} {plural(total, 'change')}"
-        self._write(comment(f"{changes} cannot be undone: a comment stands in the place of each").encode())
-        self._write(b"\n")
-        self._tell(f"{changes} cannot be undone; each is replaced by a comment")
+        self._sink.write(comment(f"{changes} cannot be undone: a comment stands in the place of each"))
+        self._sink.write(b"\n")
+        self.options.tell(f"{changes} cannot be undone; each is replaced by a comment")
         for reason, count in self._omitted.most_common():
-            self._tell(f"{count} times {reason}" if count > 1 else reason)
+            self.options.tell(f"{count} times {reason}" if count > 1 else reason)
 
 
-def undo(change: RowChange) -> str:
-    """The statement that undoes a change, empty if it changed nothing. Raises NotExpressible."""
-    relation, old, new = change.relation, change.old, change.new
-    if change.op == "insert":
-        assert new is not None
-        return statements.delete(relation, _where(relation, new))
-    if new is None:
-        assert old is not None
-        if not _whole(change, old):
-            raise NotExpressible(_NO_OLD_VALUES)
-        return statements.insert(relation, old)
-    return _undo_update(change, relation, old, new)
-
-
-def _undo_update(change: RowChange, relation: Relation, old: TupleData | None, new: TupleData) -> str:
-    keys = statements.key_indexes(relation)
-    if old is not None and _whole(change, old) and len(old) == len(new):
-        after = tuple([before if cell is UNCHANGED else cell for before, cell in zip(old, new, strict=True)])
-        changed = [index for index, cell in enumerate(after) if cell != old[index]]
-        return statements.update(relation, _where(relation, after), old, changed) if changed else ""
-    if any(cell is not UNCHANGED and index not in keys for index, cell in enumerate(new)):
-        raise NotExpressible(_NO_OLD_VALUES)
-    if old is None:
-        return ""  # only identity columns were sent, and they did not change
-    return statements.update(relation, _where(relation, new), old, keys)
-
-
-def _whole(change: RowChange, old: TupleData) -> bool:
-    """Whether the old tuple is the whole old row."""
-    columns = len(change.relation.columns)
-    if not change.relation.seen or len(old) != columns or UNCHANGED in old:
+def _whole(shape: Shape) -> bool:
+    """Whether the old tuple is the whole old row, unless a cell is unchanged, and the new one is as wide."""
+    relation, columns = shape.relation, len(shape.relation.columns)
+    if not relation.seen or shape.old_width != columns or shape.new_width not in (None, columns):
         return False
-    return change.old_kind == "O" or len(statements.key_indexes(change.relation)) == columns
+    return shape.old_kind == "O" or len(statements.key_indexes(relation)) == columns
 
 
-def _where(relation: Relation, row: TupleData) -> RowCondition:
+def _only_key(change: RowChange) -> bool:
+    """Whether only identity columns were sent, and all others are unchanged."""
+    keys = statements.key_indexes(change.relation)
+    return all(cell is UNCHANGED or index in keys for index, cell in enumerate(change.new or ()))
+
+
+def _where(shape: Shape, side: Side, *, fill: bool = False) -> RowCondition:
     """Matches the row as it is after the change."""
-    if statements.key_indexes(relation):
-        return statements.key_condition(relation, row)
-    return statements.row_condition(relation, row)
+    condition = statements.key_condition if statements.key_indexes(shape.relation) else statements.row_condition
+    return condition(shape, side, fill=fill)
