@@ -183,12 +183,12 @@ cdef void put_clock(Out *out, int64_t micros) noexcept:
     put_digits(out, seconds % 60, 2)
 
 
-cdef void put_time(Out *out, int64_t time) noexcept:
-    """The same as time_text() in pgoutput/scalars.py."""
+cdef void put_time(Out *out, int64_t time, char between) noexcept:
+    """The same as time_text() in pgoutput/scalars.py, with `between` as its T."""
     cdef int64_t days = floor_divided(time, DAY)
     cdef int64_t rest = floor_remainder(time, DAY)
     cdef bint before_christ = put_date(out, days)
-    put_char(out, c"T")
+    put_char(out, between)
     put_clock(out, rest)
     put_char(out, c".")
     put_digits(out, <uint32_t>(rest % 1000000), 6)

@@ -10,15 +10,16 @@ cdef enum Form:
     FORM_NUMBERS
     FORM_BOOLEANS
     FORM_CSV
+    FORM_SQL
 
 cdef dict FORMS = {
     "string": FORM_STRING, "number": FORM_NUMBER, "boolean": FORM_BOOLEAN, "json": FORM_JSON,
     "strings": FORM_STRINGS, "numbers": FORM_NUMBERS, "booleans": FORM_BOOLEANS,
-    "csv": FORM_CSV,
+    "csv": FORM_CSV, "sql": FORM_SQL,
 }
 
 
-cdef inline int encode(Out *out, Form form, int64_t parameter, const uint8_t *p, Py_ssize_t size) except -2:
+cdef inline int encode_as(Out *out, Form form, int64_t parameter, const uint8_t *p, Py_ssize_t size) except -2:
     """Write a text by a form; DECLINED if that is not certain to be right. What was written is then to be dropped."""
     if form == FORM_STRING:
         return put_string(out, p, size)
@@ -36,16 +37,18 @@ cdef inline int encode(Out *out, Form form, int64_t parameter, const uint8_t *p,
         return put_array(out, p, size, ITEM_BOOLEAN)
     elif form == FORM_CSV:
         return put_csv(out, p, size)
+    elif form == FORM_SQL:
+        return encode_sql(out, p, size, parameter)
     return DECLINED
 
 
-def encode_text(str name, int64_t parameter, bytes text):
+def encode(str name, int64_t parameter, bytes text):
     """A text by the form of that name; None if it is declined. For tests."""
     cdef Out out
     out.data, out.size, out.room = NULL, 0, 0
     try:
         reserve(&out, 1)
-        if encode(&out, FORMS[name], parameter, <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)) < 0:
+        if encode_as(&out, FORMS[name], parameter, <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)) < 0:
             return None
         return PyBytes_FromStringAndSize(out.data, out.size)
     finally:

@@ -27,6 +27,7 @@ cdef enum Field:
     FIELD_NOW_MS
     FIELD_NOW_US
     FIELD_NOW_NS
+    FIELD_COMMIT_TIME
 
 cdef enum:
     FIELD_SIZE = 48         # bytes; the text of no field is longer
@@ -120,7 +121,7 @@ cdef class FieldScanner(Scanner):
             put_lsn(out, self.commit_lsn)
         elif field == FIELD_COMMIT_TS:
             known = self.has_commit_ts
-            put_time(out, self.commit_ts)
+            put_time(out, self.commit_ts, c"T")
         elif field == FIELD_TIMESTAMP:
             known = self.has_commit_ts
             put_moment(out, self.commit_ts, True)
@@ -149,6 +150,9 @@ cdef class FieldScanner(Scanner):
         elif field == FIELD_LAST_END:
             known = self.has_last_end
             put_unsigned(out, self.last_end)
+        elif field == FIELD_COMMIT_TIME:
+            known = self.has_commit_ts
+            put_time(out, self.commit_ts, c" ")
         elif field == FIELD_ABORTED:
             known = False
         else:

@@ -42,7 +42,7 @@ cdef struct Step:
     Bytes after, missing, separator
     int field, missing_field
     bint old                # the side
-    bint fill, not_empty
+    bint fill, not_empty, whole
     CellPlan *cells
     int count
     int object              # the place in RowPlan.objects of a function, or of the first of two nested plans
@@ -148,7 +148,8 @@ cdef class RowPlan:
         cdef CellPlan *cell
         cdef int i
         step.kind, step.old, step.separator = STEP_CELLS, piece.side == "old", view_of(piece.separator)
-        step.fill, step.not_empty, step.count = piece.fill, piece.not_empty, len(piece.cells)
+        step.fill, step.not_empty, step.whole = piece.fill, piece.not_empty, piece.whole
+        step.count = len(piece.cells)
         step.cells = <CellPlan *>PyMem_Calloc(step.count + 1, sizeof(CellPlan))
         if step.cells == NULL:
             raise MemoryError
@@ -221,7 +222,7 @@ cdef int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Ce
         if put_binary(scratch, how.binary, p, size) == 0:
             p, size, text = <const uint8_t *>scratch.data, scratch.size, True
     if text and how.form != FORM_CALL:
-        if encode(out, how.form, how.parameter, p, size) == 0:
+        if encode_as(out, how.form, how.parameter, p, size) == 0:
             return 0
         out.size = start
     return put_call(out, plan.objects[how.encoding + (cell.kind != c"t")], cell)

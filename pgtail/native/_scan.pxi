@@ -186,7 +186,7 @@ cdef class Scanner:
                 break
             self.messages += 1
             pos = after + (framing == 0)
-        if begin >= 0:
+        if begin >= 0 and not self.started:
             # Only Begin of this transaction was read: undo it, as an Origin may follow, which the decoder handles.
             self.messages -= 1
             self.inside = self.began = False

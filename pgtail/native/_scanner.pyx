@@ -29,6 +29,7 @@ cdef extern from "Python.h":
 include "_bytes.pxi"
 include "_json.pxi"
 include "_binary.pxi"
+include "_encode_sql.pxi"
 include "_encode.pxi"
 include "_walk.pxi"
 include "_kept.pxi"

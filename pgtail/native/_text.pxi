@@ -164,10 +164,14 @@ cdef class TextScanner(FieldScanner):
         cdef Bytes *instead
         cdef bint first = True, has_other = self.has_new if step.old else self.has_old
         cdef int i
+        if step.whole and not step.old and self.unchanged:
+            return DECLINED
         for i in range(step.count):
             how = &step.cells[i]
             cell = &row[how.index]
-            if how.skip_same and has_other and same_cell(cell, &other[how.index]):
+            if how.skip_same and has_other and (
+                same_cell(cell, &other[how.index]) or (step.old and other[how.index].kind == c"u")
+            ):
                 continue
             if cell.kind == c"u" and step.fill and has_other and other[how.index].kind != c"n":
                 cell = &other[how.index]

@@ -52,7 +52,7 @@ class Field(enum.IntEnum):
     """As COMMIT_TS, with a blank in place of the T."""
 
 
-TRANSACTION_FIELDS: Final = frozenset([*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END])
+TRANSACTION_FIELDS: Final = frozenset([*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END, Field.COMMIT_TIME])
 """The fields that are the same for all rows of a transaction."""
 
 

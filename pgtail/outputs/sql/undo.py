@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from pgtail.changes.events import Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.files.sink import Sink
@@ -87,10 +87,10 @@ class SqlUndo(PlannedOutput):
             self.write(_INCOMPLETE)
             self._omitted_now.clear()
 
-    def resume(self, transaction: Transaction | None, elements: int, last_end: int | None) -> None:
+    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
         if transaction is not self.open:
             self._count_omitted()
-        super().resume(transaction, elements, last_end)
+        super().after_run(scanner, transaction)
 
     def close(self) -> None:
         if self._finished:
