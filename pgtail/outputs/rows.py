@@ -282,8 +282,12 @@ class Rows:
         """The text of a plan without tuples for a truncated table."""
         return self._text(plan, change, change.transaction)
 
+    def message(self, plan: Plan, message: LogicalMessage) -> bytes:
+        """The text of a plan without tuples for a logical message. Without a transaction, its fields are unknown."""
+        return self._text(plan, message, message.transaction or Transaction(None))
+
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
-        """The text of a plan without tuples for a transaction: its start, its end, or a message at an LSN."""
+        """The text of a plan without tuples for a transaction: its start or its end."""
         return self._text(plan, LogicalMessage(transaction, lsn, "", b"", True), transaction)
 
     def _text(self, plan: Plan, change: Change, transaction: Transaction) -> bytes:

@@ -11,8 +11,8 @@ from pgtail.files.sink import Sink
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.cells import timestamp
 from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.outputs.wal2json.v2 import content_of
-from pgtail.outputs.wal2json.values import Field, Values
+from pgtail.outputs.wal2json.v2 import message_keys
+from pgtail.outputs.wal2json.fields import Field, Values
 from pgtail.pgoutput.scalars import lsn_text
 
 
@@ -119,9 +119,7 @@ class Wal2JsonV1:
         return b",".join([b'"%b%b":[%b]' % (what, name, b",".join(items)) for name, items in lists])
 
     def _message(self, message: LogicalMessage) -> None:
-        transactional = b"true" if message.transactional else b"false"
-        prefix = orjson.dumps(message.prefix)
-        text = b'{"kind":"message","transactional":%b,"prefix":%b%b}' % (transactional, prefix, content_of(message))
+        text = b'{"kind":"message"%b}' % message_keys(message)
         if message.transaction is not None:
             self._change(text)
             return
