@@ -48,6 +48,8 @@ class Field(enum.IntEnum):
     NOW_MS = 15
     NOW_US = 16
     NOW_NS = 17
+    STATE = 18
+    """`aborted` for a change that was rolled back, otherwise `prepared` or `open`; unknown for what was committed."""
 
 
 @dataclass(frozen=True, slots=True)

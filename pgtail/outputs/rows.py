@@ -235,6 +235,11 @@ def _of_time(text: Callable[[int], str]) -> Callable[[_Run], bytes | None]:
     return field
 
 
+def _state(run: _Run) -> bytes | None:
+    state = "aborted" if run.aborted else run.transaction.state
+    return None if state is None else state.encode()
+
+
 def _position(run: _Run) -> int | None:
     return run.transaction.lsn if run.lsn is None else run.lsn
 
@@ -258,6 +263,7 @@ _FIELDS: Final[dict[Field, Callable[[_Run], bytes | None]]] = {
     Field.NOW_MS: lambda run: b"%d" % (run.clock() // 1_000_000),
     Field.NOW_US: lambda run: b"%d" % (run.clock() // 1000),
     Field.NOW_NS: lambda run: b"%d" % run.clock(),
+    Field.STATE: _state,
 }
 
 
