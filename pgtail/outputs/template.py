@@ -174,7 +174,7 @@ def _column(wanted: str) -> _Sequence:
         side = _row_of(shown)
         for index, column in enumerate(shown.relation.columns[: _width(shown, side)]):
             if column.name == wanted:
-                return [Cells(side, (Cell(index, b"", _encoding(column.codec, alone=True), b"", b""),))]
+                return [Cells(side, (Cell(index, b"", encoding_of(column.codec, alone=True), b"", b""),))]
         return []
 
     return pieces
@@ -196,13 +196,13 @@ def _cells(shape: Shape, side: Side, separator: bytes = b" ", wanted: Collection
     cells = []
     for index, column in enumerate(shape.columns[: _width(shape, side)]):
         if wanted is None or column.name in wanted:
-            encoding = _encoding(column.codec, bare=column.type_oid in BARE)
+            encoding = encoding_of(column.codec, bare=column.type_oid in BARE)
             null = NULL[0].encode() if side == "new" or shape.in_old(index) else None
             cells.append(Cell(index, name(column.name).encode() + b"=", encoding, null, UNCHANGED_MARK[0].encode()))
     return [Cells(side, tuple(cells), separator)] if cells else []
 
 
-def _encoding(codec: Codec, *, bare: bool = False, alone: bool = False) -> Encoding:
+def encoding_of(codec: Codec, *, bare: bool = False, alone: bool = False) -> Encoding:
     """A value as tables show it, without quotes if its type is `bare`; if `alone`, without quotes and marks."""
     bare = bare or alone or codec.kind is not Kind.TEXT
 
@@ -215,7 +215,7 @@ def _encoding(codec: Codec, *, bare: bool = False, alone: bool = False) -> Encod
     if codec.kind is Kind.BOOL:
         form = Form("boolean")
     else:
-        form = Form("bare", alone) if bare else Form("quoted")
+        form = Form("bare", alone) if bare else Form("sql")
     return Encoding(codec, shown, lambda cell: shown(Binary(cell)), undecoded, form)
 
 
