@@ -11,11 +11,15 @@ cdef enum Form:
     FORM_BOOLEANS
     FORM_CSV
     FORM_SQL
+    FORM_BARE
+    FORM_WAL2JSON_NUMBER
+    FORM_WAL2JSON_BYTEA
 
 cdef dict FORMS = {
     "string": FORM_STRING, "number": FORM_NUMBER, "boolean": FORM_BOOLEAN, "json": FORM_JSON,
     "strings": FORM_STRINGS, "numbers": FORM_NUMBERS, "booleans": FORM_BOOLEANS,
-    "csv": FORM_CSV, "sql": FORM_SQL,
+    "csv": FORM_CSV, "sql": FORM_SQL, "bare": FORM_BARE,
+    "wal2json_number": FORM_WAL2JSON_NUMBER, "wal2json_bytea": FORM_WAL2JSON_BYTEA,
 }
 
 
@@ -39,6 +43,12 @@ cdef inline int encode_as(Out *out, Form form, int64_t parameter, const uint8_t 
         return put_csv(out, p, size)
     elif form == FORM_SQL:
         return encode_sql(out, p, size, parameter)
+    elif form == FORM_BARE:
+        return encode_bare(out, p, size, parameter)
+    elif form == FORM_WAL2JSON_NUMBER:
+        return encode_wal2json_number(out, p, size, parameter)
+    elif form == FORM_WAL2JSON_BYTEA:
+        return encode_wal2json_bytea(out, p, size, parameter)
     return DECLINED
 
 

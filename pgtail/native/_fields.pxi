@@ -28,6 +28,7 @@ cdef enum Field:
     FIELD_NOW_US
     FIELD_NOW_NS
     FIELD_COMMIT_TIME
+    FIELD_STATE
 
 cdef enum:
     FIELD_SIZE = 48         # bytes; the text of no field is longer
@@ -44,6 +45,7 @@ cdef class FieldScanner(Scanner):
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
     cdef int64_t unix_time          # microseconds; of the commit or the prepare
     cdef bint has_unix_time
+    cdef bytes state                # of a transaction that did not start here
     cdef dict groups                # by their pieces
     cdef uint64_t generation        # counts the transactions
     cdef uint64_t lsn
@@ -71,6 +73,7 @@ cdef class FieldScanner(Scanner):
         transaction = self.transaction
         self.has_xid, self.has_commit_lsn = transaction.xid is not None, transaction.commit_lsn is not None
         self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, False
+        self.state = None if transaction.state is None else transaction.state.encode()
         self.has_unix_time = transaction.time is not None
         self.unix_time = <int64_t>(transaction.time or 0) + EPOCH if self.has_unix_time else 0
         self.generation += 1
@@ -81,6 +84,7 @@ cdef class FieldScanner(Scanner):
             return DECLINED
         self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_unix_time = True
         self.has_end_lsn = False
+        self.state = None
         self.unix_time = self.commit_ts + EPOCH
         self.generation += 1
         return 0
@@ -153,6 +157,10 @@ cdef class FieldScanner(Scanner):
         elif field == FIELD_COMMIT_TIME:
             known = self.has_commit_ts
             put_time(out, self.commit_ts, c" ")
+        elif field == FIELD_STATE:
+            known = self.state is not None
+            if known:
+                self.put_bytes(view_of(self.state))
         elif field == FIELD_ABORTED:
             known = False
         else:

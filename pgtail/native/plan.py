@@ -50,6 +50,8 @@ class Field(enum.IntEnum):
     NOW_NS = 17
     COMMIT_TIME = 18
     """As COMMIT_TS, with a blank in place of the T."""
+    STATE = 19
+    """`aborted` for a change that was rolled back, otherwise `prepared` or `open`; unknown for what was committed."""
 
 
 TRANSACTION_FIELDS: Final = frozenset([*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END, Field.COMMIT_TIME])

@@ -196,7 +196,7 @@ class Json(PlannedOutput):
     def _message_head(self, message: LogicalMessage) -> list[Part]:
         if message.transaction is None:
             return [message_head(message)]
-        return [self.rows.boundary(joined(self._objects.head("message", None)), message.transaction, lsn=message.lsn)]
+        return [self.rows.message(joined(self._objects.head("message", None)), message)]
 
 
 def _end(op: str) -> Plan:

@@ -28,11 +28,11 @@ class JsonTx(PlannedOutput):
     begin = (b"{", *transaction_keys(comma_first=False), b'"changes":[')
     end = (b"]", Value(Field.END_LSN, b',"end_lsn":"', b'"'), b"}\n")
     separator = b","
+    incomplete = b'],"incomplete":true}\n'
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self._objects = RowObjects(fill_unchanged=options.fill_unchanged, transaction=False)
-        self._after: list[bytes] = []
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         return self._objects.row(shape, b""), self.write
@@ -44,44 +44,19 @@ class JsonTx(PlannedOutput):
         elif isinstance(event, LogicalMessage):
             self._message(event)
         elif isinstance(event, Outcome):
-            self._line(outcome_object(event) + b"\n")
+            self.outside(outcome_object(event) + b"\n")
         elif isinstance(event, SchemaChange) and self.options.schema_changes:
-            self._line(relation_object(event) + b"\n")
+            self.outside(relation_object(event) + b"\n")
 
     def ended(self, event: Ended) -> None:
-        if not event.complete:
-            self._break_off()
-            return
-        if event.transaction.aborted:
+        if event.complete and event.transaction.aborted:
             self.write(b'],"aborted":true}\n')
         else:
             super().ended(event)
-        self._write_kept()
-
-    def close(self) -> None:
-        if self.open is not None:
-            self._break_off()
-            self.open = None
-
-    def _break_off(self) -> None:
-        self.write(b'],"incomplete":true}\n')
-        self._write_kept()
-
-    def _write_kept(self) -> None:
-        for line in self._after:
-            self.write(line)
-        self._after.clear()
 
     def _message(self, message: LogicalMessage) -> None:
         parts = [message_head(message), *message_parts(message)]
         if message.transaction is not None:
             write_parts([self.next_separator(), *parts], self.write)
         else:
-            write_parts([*parts, b"\n"], self._line)
-
-    def _line(self, text: bytes) -> None:
-        """Write a line, or a part of it, outside the line of a transaction."""
-        if self.open is not None:
-            self._after.append(text)
-        else:
-            self.write(text)
+            write_parts([*parts, b"\n"], self.outside)

@@ -27,6 +27,8 @@ class PlannedOutput:
     """Written at the start of a transaction."""
     end: Plan = ()
     """Written at its end, if it is complete."""
+    incomplete = b""
+    """Written at its end, if it broke off."""
     separator = b""
     """Written between the elements of a transaction (rows, truncates, messages)."""
     buffers_prepared: ClassVar[bool] = False
@@ -43,6 +45,8 @@ class PlannedOutput:
         """The transaction that was started and not ended."""
         self.elements = 0
         """How many elements of it were written."""
+        self.after: list[bytes] = []
+        """Texts to write after its end. The scanner does not write the end of a transaction if there are any."""
         self._prepared = PreparedBuffer(self._event, options.tell) if self.buffers_prepared else None
         self.event: Callable[[Event], None] = self._event if self._prepared is None else self._prepared.event
 
@@ -66,6 +70,8 @@ class PlannedOutput:
         """A transaction ends; `open` is still set."""
         if event.complete and self.end:
             self.write(self.rows.boundary(self.end, event.transaction, lsn=event.transaction.commit_lsn))
+        elif self.incomplete and not event.complete:
+            self.write(self.incomplete)
 
     def finish(self) -> None:
         if self._prepared is not None:
@@ -74,6 +80,15 @@ class PlannedOutput:
 
     def close(self) -> None:
         """Complete what is open at the end of the input or after an error."""
+        if self.open is not None:
+            self._end(Ended(self.open, complete=False))
+
+    def outside(self, text: bytes) -> None:
+        """Write a text, or a part of one, that belongs to no transaction: after the end of the open one."""
+        if self.open is None:
+            self.write(text)
+        else:
+            self.after.append(text)
 
     def next_separator(self) -> bytes:
         """What to write before the next element of the open transaction."""
@@ -97,7 +112,7 @@ class PlannedOutput:
         return scanner
 
     def takes(self, transaction: Transaction) -> bool:
-        return transaction.state is None or not self.buffers_prepared
+        return not self.after and (transaction.state is None or not self.buffers_prepared)
 
     def before_run(self, scanner: Any) -> None:
         scanner.elements, scanner.last_end_lsn = self.elements, self.rows.last_end
@@ -114,10 +129,16 @@ class PlannedOutput:
             self.open, self.elements = event.transaction, 0
             self.started(event.transaction)
         elif isinstance(event, Ended):
-            self.ended(event)
-            self.open = None
+            self._end(event)
         else:
             self.other(event)
+
+    def _end(self, event: Ended) -> None:
+        self.ended(event)
+        self.open = None
+        for text in self.after:
+            self.write(text)
+        self.after.clear()
 
     def _row(self, change: RowChange) -> None:
         before = self.next_separator()

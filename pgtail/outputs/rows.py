@@ -257,6 +257,11 @@ def _of_time(text: Callable[[int], str]) -> Callable[[_Run], bytes | None]:
     return field
 
 
+def _state(run: _Run) -> bytes | None:
+    state = "aborted" if run.aborted else run.transaction.state
+    return None if state is None else state.encode()
+
+
 def _position(run: _Run) -> int | None:
     return run.transaction.lsn if run.lsn is None else run.lsn
 
@@ -281,6 +286,7 @@ _FIELDS: Final[dict[Field, Callable[[_Run], bytes | None]]] = {
     Field.NOW_US: lambda run: b"%d" % (run.clock() // 1000),
     Field.NOW_NS: lambda run: b"%d" % run.clock(),
     Field.COMMIT_TIME: _of_time(lambda time: time_text(time).replace("T", " ")),
+    Field.STATE: _state,
 }
 
 
@@ -315,8 +321,12 @@ class Rows:
         """The text of a plan without tuples for a truncated table."""
         return self._text(plan, change, change.transaction)
 
+    def message(self, plan: Plan, message: LogicalMessage) -> bytes:
+        """The text of a plan without tuples for a logical message. Without a transaction, its fields are unknown."""
+        return self._text(plan, message, message.transaction or Transaction(None))
+
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
-        """The text of a plan without tuples for a transaction: its start, its end, or a message at an LSN."""
+        """The text of a plan without tuples for a transaction: its start or its end."""
         return self._text(plan, LogicalMessage(transaction, lsn, "", b"", True), transaction)
 
     def _text(self, plan: Plan, change: Change, transaction: Transaction) -> bytes:

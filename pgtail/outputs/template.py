@@ -6,206 +6,218 @@ Text from the server is escaped, so that a change is one line and is safe on a t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-from pgtail.changes.events import Change, Event, LogicalMessage, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.changes.events import Event, LogicalMessage, Outcome, TableTruncate, Transaction
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
+from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Piece, Plan, Side, Text, Value
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.cells import columns_of
-from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.terminal.values import BARE, ValueStyle, name
-from pgtail.values import UNKNOWN
+from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, UNDECODED, ValueStyle, name
+from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
 
-_Shown: TypeAlias = Change | Outcome
-_Part: TypeAlias = Callable[[_Shown], str]
+_Shown: TypeAlias = Shape | TableTruncate | LogicalMessage | Outcome
+"""What is written as a line: the rows of a shape, or one of the other events."""
+_Sequence: TypeAlias = Callable[[_Shown], list[Piece]]
 
 _SEQUENCE: Final = re.compile(r"%(?:\{(?P<column>[^}]+)\}|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\"}
 _VALUES: Final = ValueStyle(None)
 
 
-def _of_transaction(pick: Callable[[Transaction], object]) -> _Part:
-    def part(event: _Shown) -> str:
-        transaction = None if isinstance(event, Outcome) else event.transaction
-        found = None if transaction is None else pick(transaction)
-        return "" if found is None else name(str(found))
+def _of_table(pick: Callable[[Relation], str]) -> _Sequence:
+    def pieces(shown: _Shown) -> list[Piece]:
+        return [name(pick(shown.relation)).encode()] if isinstance(shown, Shape | TableTruncate) else []
 
-    return part
+    return pieces
 
 
-def _of_table(pick: Callable[[Relation], str]) -> _Part:
-    def part(event: _Shown) -> str:
-        return name(pick(event.relation)) if isinstance(event, RowChange | TableTruncate) else ""
-
-    return part
+def _of_change(*pieces: Piece, outcome: Callable[[Outcome], str] = lambda _: "") -> _Sequence:
+    """The pieces of a change, or the text of an outcome."""
+    return lambda shown: [outcome(shown).encode()] if isinstance(shown, Outcome) else [*pieces]
 
 
-def _table(event: _Shown) -> str:
-    return name(event.prefix) if isinstance(event, LogicalMessage) else _qualified(event)
+def _of_transaction(pick: Callable[[Transaction], str | None]) -> Text:
+    def of(transaction: Transaction) -> bytes:
+        found = pick(transaction)
+        return b"" if found is None else name(found).encode()
+
+    return Text(of)
+
+
+def _of_prepare(text: Callable[[int], str], pick: Callable[[Transaction], int | None]) -> Text:
+    """A property of the prepare, for a transaction without a commit."""
+
+    def of(transaction: Transaction) -> str | None:
+        found = pick(transaction) if transaction.commit_lsn is None else None
+        return None if found is None else text(found)
+
+    return _of_transaction(of)
+
+
+def _table(shown: _Shown) -> list[Piece]:
+    return [name(shown.prefix).encode()] if isinstance(shown, LogicalMessage) else _qualified(shown)
 
 
 _qualified: Final = _of_table(lambda relation: relation.qualified)
 
 
-def _sequence_number(event: _Shown) -> str:
-    seq = event.seq if isinstance(event, RowChange | TableTruncate) else None
-    return "" if seq is None else str(seq)
+def _content(shown: _Shown) -> list[Piece]:
+    if not isinstance(shown, LogicalMessage) or not shown.content:
+        return []
+    return [_text(_VALUES.cell(UNKNOWN, shown.content, bare=True, mark=()))]
 
 
-def _lsn(event: _Shown) -> str:
-    lsn = None if isinstance(event, Outcome) else event.lsn
-    return "" if lsn is None else lsn_text(lsn)
-
-
-def _position(event: _Shown) -> str:
-    lsn = event.lsn if isinstance(event, Outcome) else None if event.transaction is None else event.transaction.lsn
-    return "" if lsn is None else lsn_text(lsn)
-
-
-def _time(event: _Shown) -> str:
-    time = event.time if isinstance(event, Outcome) else None if event.transaction is None else event.transaction.time
-    return "" if time is None else time_text(time)
-
-
-def _xid(event: _Shown) -> str:
-    return str(event.xid) if isinstance(event, Outcome) else _xid_of_change(event)
-
-
-_xid_of_change: Final = _of_transaction(lambda transaction: transaction.xid)
-
-
-def _gid(event: _Shown) -> str:
-    return name(event.gid) if isinstance(event, Outcome) else _gid_of_change(event)
-
-
-_gid_of_change: Final = _of_transaction(lambda transaction: transaction.gid)
-
-
-def _state(event: _Shown) -> str:
-    if isinstance(event, Outcome) or event.transaction is None:
-        return ""
-    return "aborted" if event.aborted else event.transaction.state or ""
-
-
-def _content(event: _Shown) -> str:
-    return _bare(event.content) if isinstance(event, LogicalMessage) else ""
-
-
-def _key(event: _Shown) -> str:
+def _key(shown: _Shown) -> list[Piece]:
     """The columns of the replica identity, with their values after the change."""
-    if not isinstance(event, RowChange):
-        return ""
-    keys = set(event.relation.key)
-    return ",".join([text for column, text in _cells(event, _row_of(event)) if column in keys])
+    if not isinstance(shown, Shape):
+        return []
+    return _cells(shown, _row_of(shown), b",", frozenset(shown.relation.key))
 
 
-def _row(event: _Shown) -> str:
-    return " ".join([text for _, text in _cells(event, _row_of(event))]) if isinstance(event, RowChange) else ""
+def _row(shown: _Shown) -> list[Piece]:
+    return _cells(shown, _row_of(shown)) if isinstance(shown, Shape) else []
 
 
-def _old(event: _Shown) -> str:
-    return " ".join([text for _, text in _cells(event, event.old)]) if isinstance(event, RowChange) else ""
+def _old(shown: _Shown) -> list[Piece]:
+    return _cells(shown, "old") if isinstance(shown, Shape) else []
 
 
-SEQUENCES: Final[dict[str, tuple[_Part, str]]] = {
-    "o": (lambda event: event.op, "the operation, as in the JSON"),
-    "t": (_table, "the table with its schema; the prefix of a logical message"),
-    "T": (_of_table(lambda relation: relation.name), "the table alone"),
-    "S": (_of_table(lambda relation: relation.schema), "the schema alone"),
-    "k": (_key, "the key: id=1,n='x'; nothing under identity full or nothing"),
-    "v": (_row, "the row: of a delete the old one, as far as it was sent, else the new one"),
-    "O": (_old, "the old row, as far as it was sent"),
-    "x": (_xid, "the transaction's xid"),
-    "q": (_sequence_number, "the change's seq"),
-    "l": (_lsn, "the change's LSN"),
-    "c": (_position, "the LSN of the commit, or of the prepare"),
-    "d": (_time, "the time of the commit, or of the prepare"),
-    "r": (_of_transaction(lambda transaction: transaction.origin), "the origin"),
-    "g": (_gid, "the gid of a prepared transaction"),
-    "a": (_state, "prepared, aborted or open; nothing of what was committed"),
-    "m": (_content, "the content of a logical message"),
-    "%": (lambda event: "%", "a percent sign"),
+SEQUENCES: Final[dict[str, _Sequence]] = {
+    "o": lambda shown: [shown.op.encode()],  # the operation, as in the JSON
+    "t": _table,  # the table with its schema; the prefix of a logical message
+    "T": _of_table(lambda relation: relation.name),  # the table alone
+    "S": _of_table(lambda relation: relation.schema),  # the schema alone
+    "k": _key,  # the key: id=1,n='x'; nothing under identity full or nothing
+    "v": _row,  # the row: of a delete the old one, as far as it was sent, else the new one
+    "O": _old,  # the old row, as far as it was sent
+    "x": _of_change(Value(Field.XID), outcome=lambda outcome: str(outcome.xid)),
+    "q": _of_change(Value(Field.SEQ)),
+    "l": _of_change(Value(Field.LSN)),
+    "c": _of_change(  # the LSN of the commit, or of the prepare
+        Value(Field.COMMIT_LSN),
+        _of_prepare(lsn_text, lambda transaction: transaction.prepare_lsn),
+        outcome=lambda outcome: lsn_text(outcome.lsn),
+    ),
+    "d": _of_change(  # the time of the commit, or of the prepare
+        Value(Field.COMMIT_TS),
+        _of_prepare(time_text, lambda transaction: transaction.prepare_ts),
+        outcome=lambda outcome: time_text(outcome.time),
+    ),
+    "r": _of_change(_of_transaction(lambda transaction: transaction.origin)),
+    "g": _of_change(_of_transaction(lambda transaction: transaction.gid), outcome=lambda outcome: name(outcome.gid)),
+    "a": _of_change(Value(Field.STATE)),  # prepared, aborted or open; nothing of what was committed
+    "m": _content,  # the content of a logical message
+    "%": lambda shown: [b"%"],
 }
-"""Letter -> (function that writes it, description for the help text)."""
+"""Letter -> function that returns what it stands for."""
 
 
-class Template:
+class Template(PlannedOutput):
     """`--format-string`. Raises OptionError for an unknown sequence."""
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
-        self._write = sink.write
-        self._parts = [*_parts(options.format)]
+        super().__init__(sink, options)
+        self._sequences = [*_sequences(options.format)]
 
-    def event(self, event: Event) -> None:
-        if isinstance(event, RowChange | TableTruncate | LogicalMessage | Outcome):
-            line = "".join([part if isinstance(part, str) else part(event) for part in self._parts])
-            self._write(f"{line}\n".encode())
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        return self._plan(shape), self.write
 
-    def finish(self) -> None:
-        """Does nothing: each event writes a complete line."""
+    def other(self, event: Event) -> None:
+        if isinstance(event, TableTruncate):
+            self.write(self.rows.truncate(self._plan(event), event))
+        elif isinstance(event, LogicalMessage):
+            self.write(self.rows.message(self._plan(event), event))
+        elif isinstance(event, Outcome):
+            self.write(self.rows.boundary(self._plan(event), Transaction(event.xid)))
+
+    def _plan(self, shown: _Shown) -> Plan:
+        return joined([piece for sequence in self._sequences for piece in sequence(shown)] + [b"\n"])
 
 
-def _parts(format_: str) -> Iterator[str | _Part]:
+def _sequences(format_: str) -> Iterator[_Sequence]:
     end = 0
     for match in _SEQUENCE.finditer(format_):
-        yield format_[end : match.start()]
+        yield _literal(format_[end : match.start()])
         end = match.end()
         letter, escape = match["letter"], match["escape"]
         if match["column"] is not None:
             yield _column(match["column"])
         elif letter in SEQUENCES:
-            yield SEQUENCES[letter][0]
+            yield SEQUENCES[letter]
         elif escape in _ESCAPES:
-            yield _ESCAPES[escape]
+            yield _literal(_ESCAPES[escape])
         else:
             known = ", %".join(SEQUENCES)
             raise OptionError(f"--format-string: {match[0]} is none of %{known}, %{{COLUMN}}, \\n, \\t and \\\\")
-    yield format_[end:]
+    yield _literal(format_[end:])
 
 
-def _column(wanted: str) -> _Part:
+def _literal(text: str) -> _Sequence:
+    """A text of the user's, whose bytes need not be UTF-8."""
+    encoded = text.encode(errors="surrogateescape")
+    return lambda shown: [encoded]
+
+
+def _column(wanted: str) -> _Sequence:
     """A column's value without quotes; empty if it is NULL or was not sent."""
 
-    def part(event: _Shown) -> str:
-        if not isinstance(event, RowChange):
-            return ""
-        for index, column in enumerate(event.relation.columns):
-            row = _row_of(event) or ()
-            if column.name == wanted and index < len(row):
-                return _plain(event, index, row[index])
-        return ""
+    def pieces(shown: _Shown) -> list[Piece]:
+        if not isinstance(shown, Shape):
+            return []
+        side = _row_of(shown)
+        for index, column in enumerate(shown.relation.columns[: _width(shown, side)]):
+            if column.name == wanted:
+                return [Cells(side, (Cell(index, b"", encoding_of(column.codec, alone=True), b"", b""),))]
+        return []
 
-    return part
-
-
-def _plain(change: RowChange, index: int, cell: Cell) -> str:
-    if cell is None or cell is UNCHANGED or cell == b"":
-        return ""
-    return _text(_VALUES.cell(change.relation.columns[index].codec, cell, bare=True, mark=()))
+    return pieces
 
 
-def _bare(content: bytes) -> str:
-    return _text(_VALUES.cell(UNKNOWN, content, bare=True, mark=())) if content else ""
+def _row_of(shape: Shape) -> Side:
+    return "old" if shape.new_width is None else "new"
 
 
-def _row_of(change: RowChange) -> TupleData | None:
-    return change.old if change.new is None else change.new
+def _width(shape: Shape, side: Side) -> int:
+    return (shape.old_width if side == "old" else shape.new_width) or 0
 
 
-def _cells(change: RowChange, row: TupleData | None) -> Iterator[tuple[str, str]]:
-    """Each column's name, and the name with its value as tables show it, without columns outside of a key tuple."""
-    whole = change.old_kind == "O" and change.relation.seen
-    cells = row or ()
-    for column, cell in zip(columns_of(change.relation, len(cells)), cells):  # noqa: B905 -- a row may be shorter
-        if cell is None and row is change.old and not whole and not column.key:
-            continue
-        shown = _VALUES.cell(column.codec, cell, bare=column.type_oid in BARE)
-        yield column.name, f"{name(column.name)}={_text(shown)}"
+def _cells(shape: Shape, side: Side, separator: bytes = b" ", wanted: Collection[str] | None = None) -> list[Piece]:
+    """The columns of a tuple, or those of the `wanted` names, each as its name with its value as tables show it.
+
+    Without the columns outside of a key tuple.
+    """
+    cells = []
+    for index, column in enumerate(shape.columns[: _width(shape, side)]):
+        if wanted is None or column.name in wanted:
+            encoding = encoding_of(column.codec, bare=column.type_oid in BARE)
+            null = NULL[0].encode() if side == "new" or shape.in_old(index) else None
+            cells.append(Cell(index, name(column.name).encode() + b"=", encoding, null, UNCHANGED_MARK[0].encode()))
+    return [Cells(side, tuple(cells), separator)] if cells else []
 
 
-def _text(item: Iterable[tuple[str, Any]]) -> str:
-    return "".join([text for text, _ in item])
+def encoding_of(codec: Codec, *, bare: bool = False, alone: bool = False) -> Encoding:
+    """A value as tables show it, without quotes if its type is `bare`; if `alone`, without quotes and marks."""
+    bare = bare or alone or codec.kind is not Kind.TEXT
+
+    def shown(cell: bytes) -> bytes:
+        return _text(_VALUES.value(codec, cell, bare=bare)) if cell or not alone else b""
+
+    def undecoded(found: Undecoded) -> bytes:
+        return _text(_VALUES.undecoded(found)) + (b"" if alone else _text(UNDECODED))
+
+    if codec.kind is Kind.BOOL:
+        form = Form("boolean")
+    else:
+        form = Form("bare", alone) if bare else Form("sql")
+    return Encoding(codec, shown, lambda cell: shown(Binary(cell)), undecoded, form)
+
+
+def _text(item: Iterable[tuple[str, Any]]) -> bytes:
+    return b"".join([text.encode() for text, _ in item])

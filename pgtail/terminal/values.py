@@ -58,16 +58,26 @@ class ValueStyle:
             return (NULL,)
         if cell is UNCHANGED:
             return (UNCHANGED_MARK,)
-        bare = bare or codec.kind is not Kind.TEXT
         try:
-            if self._limit is None and len(cell) > _LARGE and _is_text(codec, cell):
-                return self._whole(_decoded(codec, cell), style, quotes=not bare)
-            text = self._text(codec, cell)
+            return self.value(codec, cell, style, bare=bare)
         except Undecoded as undecoded:
-            return (*self.bare(self._undecoded(undecoded), style), *mark)
+            return (*self.undecoded(undecoded, style), *mark)
+
+    def value(self, codec: Codec, cell: bytes, style: str = "value", *, bare: bool = False) -> Item:
+        """A cell that is neither NULL nor unchanged. Raises Undecoded."""
+        bare = bare or codec.kind is not Kind.TEXT
+        if self._limit is None and len(cell) > _LARGE and _is_text(codec, cell):
+            return self._whole(_decoded(codec, cell), style, quotes=not bare)
+        text = self._text(codec, cell)
         if codec.kind is Kind.BOOL:
             text = _BOOLEANS.get(text, text)
         return self.bare(text, style) if bare and text else self.string(text, style)
+
+    def undecoded(self, undecoded: Undecoded, style: str = "value") -> Item:
+        """What is shown for a value that cannot be decoded, or its beginning if only that is shown."""
+        if self._limit is None or undecoded.raw is None:
+            return self.bare(undecoded.text, style)
+        return self.bare(Undecoded(undecoded.raw[: self._limit]).text, style)
 
     def _text(self, codec: Codec, cell: bytes) -> str:
         """The text of a cell, or its beginning if only that is shown. Raises Undecoded."""
@@ -80,12 +90,6 @@ class ValueStyle:
             except Undecoded:
                 pass  # its encoding may not be UTF-8, so that the cut split a character
         return codec.text_text(cell)
-
-    def _undecoded(self, undecoded: Undecoded) -> str:
-        """The text to show for a value that cannot be decoded, or its beginning if only that is shown."""
-        if self._limit is None or undecoded.raw is None:
-            return undecoded.text
-        return Undecoded(undecoded.raw[: self._limit]).text
 
     def string(self, text: str, style: str = "value") -> Item:
         """Text in quotes."""

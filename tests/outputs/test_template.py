@@ -90,6 +90,11 @@ def test_times_and_escapes() -> None:
     assert lines("%d")[-1] == "2000-01-01T00:00:00.000002Z"
 
 
+def test_the_users_text_need_not_be_utf8() -> None:
+    result = decode("--format-string", "%x\udcff", input=DUMP)
+    assert (result.status, result.lines[0]) == (0, b"9\xff")
+
+
 def test_what_was_not_committed_is_told_apart() -> None:
     shown = lines("%a %{id}", "--show-aborted", "--show-uncommitted", data=UNSET)
     assert shown == ["open 1", "aborted 1"]

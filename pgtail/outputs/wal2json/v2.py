@@ -5,106 +5,97 @@ Source: wal2json.c (pg_decode_begin_txn_v2, pg_decode_change_v2, ...).
 
 from __future__ import annotations
 
-from pgtail._orjson import orjson
-from pgtail.changes.events import Ended, Event, LogicalMessage, RowChange, Started, TableTruncate, Transaction
+from collections.abc import Iterable
+
+from pgtail.changes.events import Event, LogicalMessage, TableTruncate
+from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Value
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.cells import timestamp
-from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.outputs.wal2json.values import Field, Values
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.outputs.ndjson import dumps, keys
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
 
 _ACTIONS = {"insert": b"I", "update": b"U", "delete": b"D"}
 
 
-class Wal2Json:
+class Wal2Json(PlannedOutput):
     """`-o wal2json`. A value that cannot be decoded is a string, with an added key "undecoded"."""
 
+    buffers_prepared = True
+
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
-        self._write = sink.write
-        on = options.wal2json
-        self._transaction = "include-transaction" in on
-        self._xids = "include-xids" in on
-        self._timestamp = "include-timestamp" in on
-        self._lsn = "include-lsn" in on
-        self._schemas = "include-schemas" in on
-        self._types = "include-types" in on
-        self._type_oids = "include-type-oids" in on
-        as_string = "numeric-data-types-as-string" in on
-        self._values = Values(as_string=as_string, fill=options.fill_unchanged)
-        self._prepared_buffer = PreparedBuffer(self._event, options.tell)
-        self.event = self._prepared_buffer.event
+        super().__init__(sink, options)
+        self._on = options.wal2json
+        if "include-transaction" in self._on:
+            self.begin, self.end = self._boundary(b"B"), self._boundary(b"C")
 
-    def finish(self) -> None:
-        self._prepared_buffer.finish()
-
-    def _event(self, event: Event) -> None:
-        if isinstance(event, RowChange):
-            self._row(event)
-        elif isinstance(event, TableTruncate):
-            head = self._head(b"T", event.transaction, event.lsn)
-            self._line(head, self._table(event.relation.schema, event.relation.name))
-        elif isinstance(event, LogicalMessage):
-            self._message(event)
-        elif isinstance(event, Started) and self._transaction:
-            self._line(self._head(b"B", event.transaction, event.transaction.commit_lsn), self._next(event.transaction))
-        elif isinstance(event, Ended) and event.complete and self._transaction:
-            self._line(self._head(b"C", event.transaction, event.transaction.commit_lsn), self._next(event.transaction))
-
-    def _head(self, action: bytes, transaction: Transaction | None, lsn: int | None) -> bytes:
-        """The keys of every line; null if unknown."""
-        parts = [b'{"action":"%b"' % action]
-        if self._xids:
-            parts.append(b',"xid":%b' % orjson.dumps(None if transaction is None else transaction.xid))
-        if self._timestamp:
-            time = None if transaction is None else transaction.commit_ts
-            parts.append(b',"timestamp":%b' % orjson.dumps(None if time is None else timestamp(time)))
-        if self._lsn:
-            parts.append(b',"lsn":%b' % orjson.dumps(None if lsn is None else lsn_text(lsn)))
-        return b"".join(parts)
-
-    def _next(self, transaction: Transaction) -> bytes:
-        """The end LSN of the transaction, if known: it is not at the begin of a transaction."""
-        if not self._lsn or transaction.end_lsn is None:
-            return b""
-        return b',"nextlsn":%b' % orjson.dumps(lsn_text(transaction.end_lsn))
-
-    def _table(self, schema: str, name: str) -> bytes:
-        named = b',"schema":%b' % orjson.dumps(schema) if self._schemas else b""
-        return b'%b,"table":%b' % (named, orjson.dumps(name))
-
-    def _row(self, change: RowChange) -> None:
-        relation = change.relation
-        parts = [
-            self._head(_ACTIONS[change.op], change.transaction, change.lsn),
-            self._table(relation.schema, relation.name if relation.seen else relation.qualified),
-        ]
-        if change.new is not None:
-            parts.append(b',"columns":[%b]' % b",".join(map(self._column, self._values.new(change))))
-        identity = self._values.identity(change)
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        relation = shape.relation
+        name = relation.name if relation.seen else relation.qualified
+        pieces = [*self._head(_ACTIONS[shape.op], Field.LSN), table_keys(self._on, relation.schema, name)]
+        if shape.new_width is not None:
+            columns = self._cells(shape, "new", range(shape.new_width), fill=self.options.fill_unchanged)
+            pieces += [b',"columns":[', columns, b"]"]
+        identity = identity_of(shape)
         if identity is not None:
-            parts.append(b',"identity":[%b]' % b",".join(map(self._column, identity)))
-        self._line(*parts)
+            pieces += [b',"identity":[', self._cells(shape, *identity), b"]"]
+        return joined([*pieces, b"}\n"]), self.write
 
-    def _column(self, field: Field) -> bytes:
-        named = b',"type":%b' % field.type if self._types else b""
-        numbered = b',"typeoid":%d' % field.type_oid if self._type_oids else b""
-        undecoded = b',"undecoded":true' if field.undecoded else b""
-        return b'{"name":%b%b%b,"value":%b%b}' % (field.name, named, numbered, field.value, undecoded)
+    def other(self, event: Event) -> None:
+        if isinstance(event, TableTruncate):
+            table = table_keys(self._on, event.relation.schema, event.relation.name)
+            self.write(self.rows.truncate(joined([*self._head(b"T", Field.LSN), table, b"}\n"]), event))
+        elif isinstance(event, LogicalMessage):
+            plan = joined([*self._head(b"M", Field.LSN), message_keys(event), b"}\n"])
+            self.write(self.rows.message(plan, event))
 
-    def _message(self, message: LogicalMessage) -> None:
-        head = self._head(b"M", message.transaction, message.lsn)
-        transactional = b"true" if message.transactional else b"false"
-        prefix = orjson.dumps(message.prefix)
-        self._line(head, b',"transactional":%b,"prefix":%b' % (transactional, prefix), content_of(message))
+    def _head(self, action: bytes, lsn: Field) -> list[Piece]:
+        """The keys of every line."""
+        found: list[Piece] = [b'{"action":"%b"' % action]
+        if "include-xids" in self._on:
+            found.append(member(b"xid", Field.XID, quote=b"", before=b","))
+        if "include-timestamp" in self._on:
+            found.append(member(b"timestamp", Field.TIMESTAMP, before=b","))
+        if "include-lsn" in self._on:
+            found.append(member(b"lsn", lsn, before=b","))
+        return found
 
-    def _line(self, *parts: bytes) -> None:
-        self._write(b"".join([*parts, b"}\n"]))
+    def _boundary(self, action: bytes) -> Plan:
+        """The line for the begin or the end of a transaction. Its end LSN is not known at the begin."""
+        return joined([*self._head(action, Field.COMMIT_LSN), *next_lsn(self._on), b"}\n"])
+
+    def _cells(self, shape: Shape, side: Side, indexes: Iterable[int], *, fill: bool = False) -> Cells:
+        columns = shape.columns
+        cells = [self._cell(i, columns[i], null=side == "new" or shape.in_old(i)) for i in indexes]
+        return Cells(side, tuple(cells), fill=fill)
+
+    def _cell(self, index: int, column: Column, *, null: bool) -> Cell:
+        before = b'{"name":%b' % dumps(column.name)
+        if "include-types" in self._on:
+            before += b',"type":%b' % type_json(column)
+        if "include-type-oids" in self._on:
+            before += b',"typeoid":%d' % column.type_oid
+        as_string = "numeric-data-types-as-string" in self._on
+        encoding = encoding_of(column, as_string=as_string, mark=b',"undecoded":true')
+        return Cell(index, before + b',"value":', encoding, b"null" if null else None, after=b"}")
 
 
-def content_of(message: LogicalMessage) -> bytes:
-    r"""A logical message's content as text, as wal2json writes it; if it is not text, as `\x` and hex digits."""
+def next_lsn(on: frozenset[str]) -> list[Piece]:
+    """The end LSN of the transaction, if it is known and asked for by the options that are on."""
+    return [Value(Field.END_LSN, b',"nextlsn":"', b'"')] if "include-lsn" in on else []
+
+
+def table_keys(on: frozenset[str], schema: str, name: str) -> bytes:
+    """The names of the table and, by the options that are on, of its schema."""
+    return keys(("schema", schema if "include-schemas" in on else None), ("table", name))
+
+
+def message_keys(message: LogicalMessage) -> bytes:
+    r"""A logical message; its content as text or, if it is not text, as `\x` and hex digits."""
+    head = keys(("transactional", message.transactional), ("prefix", message.prefix))
     try:
-        return b',"content":%b' % orjson.dumps(message.content.decode())
+        return head + keys(("content", message.content.decode()))
     except ValueError:
-        return b',"content":%b,"undecoded":true' % orjson.dumps(f"\\x{message.content.hex()}")
+        return head + keys(("content", f"\\x{message.content.hex()}"), ("undecoded", True))

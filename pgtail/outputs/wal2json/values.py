@@ -6,14 +6,13 @@ Source: wal2json.c (pg_decode_write_value, pg_decode_write_tuple, tuple_to_strin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
 
-from pgtail._orjson import orjson
-from pgtail.changes.events import RowChange, not_in_identity
-from pgtail.changes.relations import Column, Relation
-from pgtail.outputs.cells import cell_text, columns_of, filled
-from pgtail.pgoutput.cells import UNCHANGED, TupleData
+from pgtail.changes.relations import Column
+from pgtail.native.plan import Encoding, Field, Form, Side, Value
+from pgtail.outputs.ndjson import dumps
+from pgtail.outputs.rows import Shape, encoding_of_text
 from pgtail.values import Undecoded
 
 BOOLOID: Final = 16
@@ -25,91 +24,76 @@ _is_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _SPECIAL: Final = ("NaN", "Infinity", "-Infinity")
 
 
-class Field(NamedTuple):
-    """One column of a tuple; its name, type and value are JSON."""
-
-    name: bytes
-    type: bytes
-    type_oid: int
-    value: bytes
-    null: bool = False
-    undecoded: bool = False
+def member(name: bytes, field: Field, *, quote: bytes = b'"', before: bytes = b"", after: bytes = b"") -> Value:
+    """A member of a JSON object, with the texts `before` and `after` it; null if the field is unknown."""
+    start = before + b'"%b":' % name
+    return Value(field, start + quote, quote + after, missing=start + b"null" + after)
 
 
-class Values:
-    """Converts tuples to fields; `as_string` is numeric-data-types-as-string, `fill` is --fill-unchanged."""
+def identity_of(shape: Shape) -> tuple[Side, list[int]] | None:
+    """The columns that identify the old row: of the old tuple or, if none was sent, of the new one.
 
-    def __init__(self, *, as_string: bool, fill: bool) -> None:
-        self._as_string = as_string
-        self._fill = fill
-        self._known: dict[int, tuple[Relation, list[tuple[Column, bytes, bytes]]]] = {}
-
-    def new(self, change: RowChange) -> Iterator[Field]:
-        """The new row, without unsent columns."""
-        assert change.new is not None
-        return self._fields(change.relation, filled(change) if self._fill else change.new)
-
-    def identity(self, change: RowChange) -> Iterator[Field] | None:
-        """The columns that identify the old row, from the old tuple or, if none was sent, from the new one.
-
-        None if there are none.
-        """
-        if change.old is not None:
-            return self._fields(change.relation, change.old, not_in_identity(change))
-        if change.op == "update" and change.new is not None and change.relation.key:
-            columns = change.relation.columns
-            others = [i for i in range(len(change.new)) if i >= len(columns) or not columns[i].key]
-            return self._fields(change.relation, change.new, others)
-        return None
-
-    def _fields(self, relation: Relation, cells: TupleData, skip: Iterable[int] = ()) -> Iterator[Field]:
-        left_out = frozenset(skip)
-        columns = self._columns(relation, len(cells))
-        for index, (cell, (column, name, type_name)) in enumerate(zip(cells, columns)):  # noqa: B905 -- may be shorter
-            if cell is UNCHANGED or index in left_out:
-                continue
-            if cell is None:
-                yield Field(name, type_name, column.type_oid, b"null", null=True)
-            else:
-                value, undecoded = self._value(column, cell)
-                yield Field(name, type_name, column.type_oid, value, undecoded=undecoded)
-
-    def _columns(self, relation: Relation, count: int) -> list[tuple[Column, bytes, bytes]]:
-        known = self._known.get(relation.version)
-        if known is None or known[0] is not relation or len(known[1]) < count:
-            made = [
-                (column, orjson.dumps(column.name), orjson.dumps(_unquoted(column.type_name)))
-                for column in columns_of(relation, count)
-            ]
-            known = self._known[relation.version] = (relation, made)
-        return known[1]
-
-    def _value(self, column: Column, cell: bytes) -> tuple[bytes, bool]:
-        """A value as JSON, and whether it could not be decoded."""
-        try:
-            text = cell_text(column.codec, cell)
-        except Undecoded as undecoded:
-            return orjson.dumps(undecoded.text), True
-        oid = column.type_oid
-        if oid in _NUMBERS:
-            return self._number(text)
-        if oid == BOOLOID and text in ("t", "f"):
-            return (b"true" if text == "t" else b"false"), False
-        if oid == BYTEAOID and text.startswith("\\x"):
-            return orjson.dumps(text[2:]), False
-        return orjson.dumps(text), oid in (BOOLOID, BYTEAOID)
-
-    def _number(self, text: str) -> tuple[bytes, bool]:
-        special = text in _SPECIAL
-        if not special and not _is_number(text):
-            return orjson.dumps(text), True
-        if self._as_string:
-            return orjson.dumps(text), False
-        return (b"null" if special else text.encode()), False
+    None if there are none.
+    """
+    if shape.old_width is not None:
+        return "old", [*range(shape.old_width)]
+    if shape.op == "update" and shape.relation.key:
+        return "new", [i for i, column in enumerate(shape.relation.columns[: shape.new_width]) if column.key]
+    return None
 
 
-def _unquoted(type_name: str) -> str:
-    """The type name without double quotes: wal2json writes a quoted name as the JSON string (arrays keep quotes)."""
-    if type_name.startswith('"') and type_name.endswith('"') and '"."' not in type_name:
-        return type_name[1:-1].replace('""', '"')
-    return type_name
+def type_json(column: Column) -> bytes:
+    """The name of a column's type; one in double quotes without them (arrays keep them), as wal2json writes it."""
+    name = column.type_name
+    if name.startswith('"') and name.endswith('"') and '"."' not in name:
+        name = name[1:-1].replace('""', '"')
+    return dumps(name)
+
+
+def encoding_of(column: Column, *, as_string: bool, mark: bytes = b"") -> Encoding:
+    """How the values of a column are written; `as_string` is numeric-data-types-as-string.
+
+    A value that cannot be decoded is a string with `mark` after it.
+    """
+    encode, form = _ENCODERS.get(column.type_oid, (dumps, Form("string")))
+    if as_string and column.type_oid in _NUMBERS:
+        encode, form = _number_string, Form("number", parameter=True)
+
+    def undecoded(found: Undecoded) -> bytes:
+        return dumps(found.text) + mark
+
+    return encoding_of_text(column, encode, form=form, undecoded=undecoded)
+
+
+def _number(text: str) -> bytes:
+    _check_number(text)
+    return b"null" if text in _SPECIAL else text.encode()
+
+
+def _number_string(text: str) -> bytes:
+    _check_number(text)
+    return dumps(text)
+
+
+def _check_number(text: str) -> None:
+    if text not in _SPECIAL and not _is_number(text):
+        raise Undecoded(text)
+
+
+def _boolean(text: str) -> bytes:
+    if text not in ("t", "f"):
+        raise Undecoded(text)
+    return b"true" if text == "t" else b"false"
+
+
+def _bytea(text: str) -> bytes:
+    if not text.startswith("\\x"):
+        raise Undecoded(text)
+    return dumps(text[2:])
+
+
+_ENCODERS: Final[dict[int, tuple[Callable[[str], bytes], Form]]] = {
+    **dict.fromkeys(_NUMBERS, (_number, Form("wal2json_number"))),
+    BOOLOID: (_boolean, Form("boolean")),
+    BYTEAOID: (_bytea, Form("wal2json_bytea")),
+}
