@@ -16,7 +16,8 @@ from pgtail.changes.events import Event, RowChange, SchemaChange
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
-from pgtail.values import UNKNOWN, Codec, Undecoded
+from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
+from pgtail.values.codec import Native
 from pgtail.values.oids import OIDS
 
 MASK: Final = "(redacted)"
@@ -157,6 +158,36 @@ class Redaction:
 
         digest = hmac.digest(self._key, _hashed(codec, cell), "sha256")
         return (HASHED + digest[:_DIGEST].hex()).encode()
+
+    def masked(self, relation: Relation) -> Relation:
+        """A table whose codecs mask what event() masks, for rows that fit it."""
+        columns = [
+            replace(column, type_oid=OIDS["text"], typmod=-1, codec=self._masking(column.codec))
+            if index in self.columns(relation)
+            else column
+            for index, column in enumerate(relation.columns)
+        ]
+        return replace(relation, columns=tuple(columns))
+
+    def _masking(self, codec: Codec) -> Codec:
+        """A codec that shows the mask, or the hash of a value of `codec`."""
+
+        def text(cell: bytes) -> str:
+            shown = self.cell(codec, cell)
+            assert isinstance(shown, bytes)
+            return shown.decode()
+
+        def binary(cell: bytes) -> str:
+            return text(Binary(cell))
+
+        def json_text(cell: bytes) -> bytes:
+            return b'"%b"' % text(cell).encode()
+
+        def json_binary(cell: bytes) -> bytes:
+            return json_text(Binary(cell))
+
+        native = Native("string", "", False, MASK.encode()) if self._key is None else None
+        return Codec(Kind.TEXT, json_text, json_binary, text, binary, native=native)
 
     def event(self, event: Event) -> Event:
         """The event with masked values."""

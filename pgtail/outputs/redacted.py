@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from pgtail.changes.events import Event
+from collections.abc import Callable
+from typing import Any
+
+from pgtail.changes.events import Event, Transaction
+from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.outputs.base import Output
+from pgtail.changes.relations import Relation
+from pgtail.native import Scanner
+from pgtail.outputs.base import Mask, ScannedOutput
 
 
 class RedactedOutput:
-    """Passes each event to `output`, masked by `redaction`."""
+    """Passes each event to `output`, masked by `redaction`, and gives the scanner plans of masked tables."""
 
-    def __init__(self, output: Output, redaction: Redaction) -> None:
+    def __init__(self, output: ScannedOutput, redaction: Redaction) -> None:
         self._output = output
         self._redaction = redaction
 
@@ -19,3 +25,17 @@ class RedactedOutput:
 
     def finish(self) -> None:
         self._output.finish()
+
+    def scanner(
+        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
+    ) -> Scanner | None:
+        return self._output.scanner(find, filter_, self._redaction.masked)
+
+    def takes(self, transaction: Transaction) -> bool:
+        return self._output.takes(transaction)
+
+    def before_run(self, scanner: Any) -> None:
+        self._output.before_run(scanner)
+
+    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
+        self._output.after_run(scanner, transaction)
