@@ -133,14 +133,4 @@ cdef bint same_rows(const Cell *old, const Cell *new, int columns, bint key) noe
 
 cdef tuple key_of(const Cell *cells, tuple places):
     """The cells at these indexes, as in TupleData."""
-    cdef const Cell *cell
-    cdef bytes value
-    found = []
-    for place in places:
-        cell = &cells[<int>place]
-        if cell.data == NULL:
-            found.append(None if cell.kind == c"n" else UNCHANGED)
-        else:
-            value = PyBytes_FromStringAndSize(<const char *>cell.data, cell.size)
-            found.append(value if cell.kind == c"t" else BinaryCell(value))
-    return tuple(found)
+    return tuple([cell_value(&cells[<int>place]) for place in places])

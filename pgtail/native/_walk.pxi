@@ -95,3 +95,12 @@ cdef inline bint same_cell(const Cell *one, const Cell *other) noexcept:
     if one.data == NULL or other.data == NULL:
         return one.kind == other.kind
     return one.size == other.size and memcmp(one.data, other.data, one.size) == 0
+
+
+cdef object cell_value(const Cell *cell):
+    """A cell as the decoder returns it."""
+    cdef bytes value
+    if cell.data == NULL:
+        return None if cell.kind == c"n" else UNCHANGED
+    value = PyBytes_FromStringAndSize(<const char *>cell.data, cell.size)
+    return value if cell.kind == c"t" else BinaryCell(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from rich.cells import cell_len, get_character_cell_size
@@ -21,14 +21,16 @@ _GAP: Final[Fragment] = (" " * GAP, "plain")
 
 def width_of(text: str) -> int:
     """The width of escaped text in cells."""
-    return len(text) if text.isascii() else cell_len(text)
+    if text.isascii():
+        return len(text)
+    return cell_len(text) if len(text) > 1 else get_character_cell_size(text)
 
 
 def item_width(item: Sequence[Fragment]) -> int:
     """The width of an item in cells."""
     width = 0
     for text, _ in item:
-        width += len(text) if text.isascii() else cell_len(text)
+        width += len(text) if text.isascii() else width_of(text)
     return width
 
 
@@ -61,42 +63,53 @@ def sentence(text: str, style: str, width: int) -> Item:
     return ((text, style),) if width_of(text) <= width else breakable(text, style)
 
 
-def wrap(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
-    """Lay items side by side in lines of at most `width` cells; an item wider than a line is broken."""
-    line: list[Fragment] = []
-    used = 0
+def wrap(
+    items: Iterable[Item], width: int, first: Sequence[Fragment] = (), rest: Sequence[Fragment] = ()
+) -> Iterator[list[Fragment]]:
+    """Lay items side by side in lines of at most `width` cells; an item wider than a line is broken.
+
+    The first line starts with `first`, the others with `rest`, which `width` does not include.
+    """
+    line, used = [*first], -1
     for item in items:
         size = item_width(item)
-        if line and used + GAP + size <= width:
-            line += (_GAP, *item)
-            used += GAP + size
-            continue
-        if line:
+        if used >= 0:
+            if used + GAP + size <= width:
+                line += (_GAP, *item)
+                used += GAP + size
+                continue
             yield line
+            line = [*rest]
         if size <= width:
-            line, used = list(item), size
+            line += item
+            used = size
         else:
-            line = yield from _broken(item, width)
-            used = item_width(line)
+            pieces = _broken(item, width)
+            piece, used = next(pieces)
+            for following, used in pieces:
+                yield line + piece
+                line, piece = [*rest], following
+            line += piece
     if line:
         yield line
 
 
-def _broken(item: Item, width: int) -> Generator[list[Fragment], None, list[Fragment]]:
-    """Break one item into lines; returns the last line, which may have room for more.
+def _broken(item: Item, width: int) -> Iterator[tuple[list[Fragment], int]]:
+    """Break one item into lines, with their widths; the last one may have room for more.
 
     Lines are broken between fragments, and inside fragments wider than a line. Adjacent fragments of the same style
     are one text; a fragment of one space separates them, and no line begins or ends with it.
     """
     line: list[Fragment] = []
     left, before = width, ""
-    for text, style in item:
+    for fragment in item:
+        text, style = fragment
         size = width_of(text)
         if left < size <= width and (style != before or line[-1:] == [SPACE]):
             if line[-1:] == [SPACE]:
                 del line[-1]
             if line:
-                yield line
+                yield line, width - left
             line, left = [], width
         before = style
         if not line and text == " ":
@@ -106,11 +119,11 @@ def _broken(item: Item, width: int) -> Generator[list[Fragment], None, list[Frag
             end = fit_end(text, start, left)
             piece = text[start:end]
             size -= width_of(piece)
-            yield [*line, (piece, style)]
+            yield [*line, (piece, style)], width
             line, start, left = [], end, width
-        line.append((text[start:] if start else text, style))
+        line.append((text[start:], style) if start else fragment)
         left -= size
-    return line
+    yield line, width - left
 
 
 _HORIZONTAL: Final = " ▏▎▍▌▋▊▉█"

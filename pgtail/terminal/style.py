@@ -127,14 +127,15 @@ class Painter:
             style: Style = getattr(palette, field.name)
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
             self._codes[field.name] = (before, after)
+        self._plain = not any(map(any, self._codes.values()))
 
     def line(self, fragments: list[Fragment]) -> str:
         """The fragments of one line as text, without a newline."""
-        codes, parts = self._codes, []
-        for text, style in self._marked(fragments) if self._patterns else fragments:
-            before, after = codes[style]
-            parts.append(f"{before}{text}{after}")
-        return "".join(parts)
+        if self._plain:
+            return "".join([text for text, _ in fragments])
+        codes = self._codes
+        marked = self._marked(fragments) if self._patterns else fragments
+        return "".join([f"{before}{text}{after}" for text, style in marked for before, after in (codes[style],)])
 
     def _marked(self, fragments: list[Fragment]) -> Iterator[Fragment]:
         """The same fragments, split where a match begins or ends; a match may span several."""

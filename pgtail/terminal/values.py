@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
 
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
@@ -43,12 +45,38 @@ def name(text: str) -> str:
         return shown or "''"
     return shown[: fit_end(shown, 0, _NAME_LIMIT - 1)] + "…"
 
+Show: TypeAlias = Callable[..., Item]
+"""Shows a cell, in a style: (cell, style="value") -> item."""
+
 
 class ValueStyle:
     """Shows values; `limit` is the maximum width of a value in terminal cells, None for no limit."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = None if limit is None else max(limit, _SHORTEST)
+
+    def of_column(self, codec: Codec, *, bare: bool) -> Show:
+        """What cell() does, for the cells of one column: faster for ASCII text of ordinary length."""
+        limit, decode = self._limit, codec.text_text
+        if codec.kind is Kind.BOOL:
+            return partial(self.cell, codec, bare=bare)
+        quote = "" if bare or codec.kind is not Kind.TEXT else "'"
+        room = (_CHUNK if limit is None else limit) - 2 * len(quote)
+
+        def show(cell: Cell, style: str = "value") -> Item:
+            if type(cell) is bytes and len(cell) <= _LARGE:
+                try:
+                    text = decode(cell)
+                except Undecoded:
+                    text = ""
+                if text and text.isascii() and text.isprintable() and not (quote and quote in text):
+                    if len(text) <= room:
+                        return ((f"{quote}{text}{quote}", style),)
+                    if limit is not None:
+                        return (f"{quote}{text[: room - 1]}{quote}", style), _MORE
+            return self.cell(codec, cell, style, bare=bare)
+
+        return show
 
     def cell(
         self, codec: Codec, cell: Cell, style: str = "value", *, bare: bool = False, mark: Item = UNDECODED

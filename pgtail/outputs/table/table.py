@@ -6,10 +6,13 @@ bounded and columns do not move.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, Final
 
+from pgtail.changes import events
 from pgtail.changes.events import (
     Change,
     Ended,
@@ -22,10 +25,13 @@ from pgtail.changes.events import (
     TableTruncate,
     Transaction,
 )
+from pgtail.changes.filters import Filter
+from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
-from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.table.rows import Row, RowFormatter, rolled_back
+from pgtail.native import Scanner, compiled
+from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, item_width, padding, sentence, wrap
@@ -42,9 +48,7 @@ MIN_WIDTH: Final = 40
 """The minimum width in cells: lines are not made narrower than this."""
 
 _DOT: Final[Fragment] = ("● ", "dot")
-_MARGIN: Final = 2
-_OPERATIONS: Final = 7
-_LEFT: Final = _MARGIN + _OPERATIONS + GAP
+_INDENT: Final = (padding(MARGIN),)
 _TABLE_SHARE, _KEY_SHARE = 0.4, 0.25
 _VALUES_SHARE, _MIN_VALUES = 0.35, 28
 
@@ -60,7 +64,7 @@ class Table:
     def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
         self._sink = sink
         self._width = max(options.width, MIN_WIDTH)
-        self._max_rows = options.max_rows
+        self._most = sys.maxsize if options.max_rows is None else options.max_rows
         self._long_values = options.max_width is None
         self._schema_changes = options.schema_changes
         self._now = now
@@ -69,10 +73,11 @@ class Table:
         self._page: list[Row] = []
         self._page_text = 0
         self._columns: _Columns | None = None
-        self._open: Transaction | None = None
         self._headed = self._placed = False
         self._any = self._outside = False
         self._seen = self._messages = self._rolled_back = 0
+        self.left = self._most
+        """How many more changes of the transaction are shown; negative: how many were not."""
         self._render: dict[type, Callable[[Any], None]] = {
             RowChange: self._change,
             TableTruncate: self._change,
@@ -92,22 +97,47 @@ class Table:
         """Write the page."""
         self._lay_out()
 
+    # -- the scanner -------------------------------------------------------------------------------------------
+
+    def scanner(
+        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
+    ) -> Scanner | None:
+        fast = compiled()
+        scanner: Scanner | None = None if fast is None else fast.EventScanner(find, filter_, self, mask, events)
+        return scanner
+
+    def takes(self, transaction: Transaction) -> bool:
+        return True
+
+    def before_run(self, scanner: Any) -> None:
+        scanner.full = self.left <= 0
+
+    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
+        pass
+
+    def skipped(self, count: int) -> None:
+        """Count rows that are not shown."""
+        self._seen += count
+        self.left -= count
+
     # -- events ------------------------------------------------------------------------------------------------
 
     def _started(self, event: Started) -> None:
         self._lay_out()
-        self._open = event.transaction
         self._headed = False
         self._columns = None
         self._seen = self._messages = self._rolled_back = 0
+        self.left = self._most
 
     def _change(self, change: RowChange | TableTruncate) -> None:
-        self._rolled_back += change.aborted
-        seen = self._seen = self._seen + (not change.aborted)
-        if self._max_rows is not None and seen + self._messages + self._rolled_back > self._max_rows:
-            return
-        row = self._rows.change(change) if isinstance(change, RowChange) else self._rows.truncate(change)
-        self._add(change, row)
+        if change.aborted:
+            self._rolled_back += 1
+        else:
+            self._seen += 1
+        self.left -= 1
+        if self.left >= 0:
+            rows = self._rows
+            self._add(change, rows.change(change) if isinstance(change, RowChange) else rows.truncate(change))
 
     def _message(self, message: LogicalMessage) -> None:
         if message.transaction is None:
@@ -115,7 +145,8 @@ class Table:
             return
         self._rolled_back += message.aborted
         self._messages += not message.aborted
-        if self._max_rows is None or self._seen + self._messages + self._rolled_back <= self._max_rows:
+        self.left -= 1
+        if self.left >= 0:
             self._add(message, self._rows.message(message))
 
     def _lone_message(self, message: LogicalMessage) -> None:
@@ -133,11 +164,12 @@ class Table:
         transaction = event.transaction
         nothing = not (self._seen or self._messages or self._rolled_back)
         if not (nothing and event.complete and transaction.gid is None):
-            self._head(transaction)
+            if not self._headed:
+                self._head(transaction)
             self._lay_out()
-            footer = wrap(self._footer(transaction, complete=event.complete), self._width - _MARGIN)
-            self._lines(_indented(footer, _MARGIN))
-        self._open, self._headed = None, False
+            footer = self._footer(transaction, complete=event.complete)
+            self._lines(wrap(footer, self._width - MARGIN, _INDENT, _INDENT))
+        self._headed = False
 
     def _outcome(self, outcome: Outcome) -> None:
         self._lay_out()
@@ -153,10 +185,10 @@ class Table:
     # -- pages -------------------------------------------------------------------------------------------------
 
     def _add(self, change: Change, row: Row) -> None:
-        if change.transaction is not None:
+        if not self._headed and change.transaction is not None:
             self._head(change.transaction)
         self._push(rolled_back(row) if change.aborted else row)
-        if self._seen + self._messages + self._rolled_back == self._max_rows:
+        if not self.left:
             self._lay_out()
 
     def _push(self, row: Row) -> None:
@@ -183,15 +215,12 @@ class Table:
         page, self._page, self._page_text = self._page, [], 0
         if self._columns is None:
             self._columns = _Columns(page, self._width)
-        for row in page:
-            self._lines(self._columns.lines(row))
+        self._lines(chain.from_iterable(map(self._columns.lines, page)))
 
     # -- headers and footers -----------------------------------------------------------------------------------
 
     def _head(self, transaction: Transaction) -> None:
-        if self._headed and transaction is self._open:
-            return
-        self._open, self._headed = transaction, True
+        self._headed = True
         self._placed = transaction.lsn is not None
         items = self._opening(transaction.xid, transaction.lsn, transaction.time)
         if transaction.origin is not None:
@@ -216,7 +245,7 @@ class Table:
         return items
 
     def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
-        seen, messages, rolled_back, width = self._seen, self._messages, self._rolled_back, self._width - _MARGIN
+        seen, messages, rolled_back, width = self._seen, self._messages, self._rolled_back, self._width - MARGIN
         counts = [counted(seen, "change")] if seen or not (messages or rolled_back) else []
         if transaction.changes > seen:
             counts[:1] = [f"{grouped(seen)} of {counted(transaction.changes, 'change')}"]
@@ -225,9 +254,8 @@ class Table:
         if rolled_back:
             counts.append(f"{grouped(rolled_back)} rolled back")
         text = ", ".join(counts)
-        total = seen + messages + rolled_back
-        if self._max_rows is not None and total > self._max_rows:
-            text += f", {grouped(total - self._max_rows)} not shown (--max-rows {self._max_rows})"
+        if self.left < 0:
+            text += f", {grouped(-self.left)} not shown (--max-rows {self._most})"
         if not complete:
             return [sentence(text, "dim", width), (("broken off here: its end was not seen", "bad"),)]
         if not self._placed and transaction.lsn is not None:
@@ -240,9 +268,7 @@ class Table:
         """Begin a new block with these items."""
         self._blank()
         self._outside = False
-        lines = wrap(items, self._width - _MARGIN)
-        self._lines([[_DOT, *next(lines)]])
-        self._lines(_indented(lines, _MARGIN))
+        self._lines(wrap(items, self._width - MARGIN, (_DOT,), _INDENT))
 
     def _blank(self) -> None:
         """Write an empty line between two blocks."""
@@ -251,9 +277,10 @@ class Table:
         self._any = True
 
     def _lines(self, lines: Iterable[list[Fragment]]) -> None:
-        line, write = self._painter.line, self._sink.write
-        for fragments in lines:
-            write(f"{line(fragments)}\n".encode())
+        """Write lines, some at a time: a row may have any number of them."""
+        painted = map(self._painter.line, lines)
+        while some := list(islice(painted, PAGE)):
+            self._sink.write("\n".join([*some, ""]).encode())
 
 
 class _Columns:
@@ -263,47 +290,33 @@ class _Columns:
         self._width = width
         self._table = _common([item_width(row.table) for row in page], int(width * _TABLE_SHARE))
         self._key = _common([item_width(row.key) for row in page if row.key], int(width * _KEY_SHARE))
-        self._values = _LEFT + self._table + GAP + (self._key + GAP if self._key else 0)
+        self._values = LEFT + self._table + GAP + (self._key + GAP if self._key else 0)
         self._min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
-        self._beside = width - self._values >= self._min_values
-        self._below = _LEFT if width >= 2 * MIN_WIDTH else 2 * _MARGIN
+        self._below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
 
-    def lines(self, row: Row) -> Iterator[list[Fragment]]:
+    def lines(self, row: Row) -> Iterable[list[Fragment]]:
         """The lines of a row: values beside the key, or below it if there is no room."""
         left, used = self._left(row)
         start = max(self._values, used + GAP)
-        if self._beside and self._width - start >= self._min_values:
-            lines = wrap(row.values, self._width - start)
-            first = next(lines, None)
-            yield left if first is None else [*left, padding(start - used), *first]
-            yield from _indented(lines, start)
-            return
+        if row.values and self._width - start >= self._min_values:
+            left.append(padding(start - used))
+            return wrap(row.values, self._width - start, left, (padding(start),))
+        first: Iterable[list[Fragment]] = [left]
         if used > self._width:
-            lines = wrap([row.table, *([row.key] if row.key else [])], self._width - _LEFT)
-            yield [*_operation(row), *next(lines)]
-            yield from _indented(lines, _LEFT)
-        else:
-            yield left
-        yield from _indented(wrap(row.values, self._width - self._below), self._below)
+            items = [row.table, *([row.key] if row.key else [])]
+            first = wrap(items, self._width - LEFT, row.op, (padding(LEFT),))
+        below = (padding(self._below),) if row.values else ()
+        return chain(first, wrap(row.values, self._width - self._below, below, below))
 
     def _left(self, row: Row) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and their width in cells."""
-        left = [*_operation(row), *row.table]
-        used = _LEFT + item_width(row.table)
+        left = [*row.op, *row.table]
+        used = LEFT + item_width(row.table)
         if row.key:
-            gap = max(_LEFT + self._table - used, 0) + GAP
+            gap = max(LEFT + self._table - used, 0) + GAP
             left += (padding(gap), *row.key)
             used += gap + item_width(row.key)
         return left, used
-
-
-def _operation(row: Row) -> Item:
-    return padding(_MARGIN), row.op, padding(_LEFT - _MARGIN - len(row.op[0]))
-
-
-def _indented(lines: Iterable[list[Fragment]], indent: int) -> Iterator[list[Fragment]]:
-    for line in lines:
-        yield [padding(indent), *line]
 
 
 def _common(widths: list[int], limit: int) -> int:
