@@ -12,6 +12,9 @@ from pgtail.terminal.style import Fragment
 Item: TypeAlias = tuple[Fragment, ...]
 """Fragments that stay on one line if possible, such as a name and its value."""
 
+SizedItem: TypeAlias = tuple[int, Item]
+"""An item and its width in cells."""
+
 GAP: Final = 2
 """Cells between two items and between two columns."""
 
@@ -32,6 +35,11 @@ def item_width(item: Sequence[Fragment]) -> int:
     for text, _ in item:
         width += len(text) if text.isascii() else width_of(text)
     return width
+
+
+def sized(item: Item) -> SizedItem:
+    """The item with its width."""
+    return item_width(item), item
 
 
 def fit_end(text: str, start: int, width: int) -> int:
@@ -63,16 +71,17 @@ def sentence(text: str, style: str, width: int) -> Item:
     return ((text, style),) if width_of(text) <= width else breakable(text, style)
 
 
-def wrap(
-    items: Iterable[Item], width: int, first: Sequence[Fragment] = (), rest: Sequence[Fragment] = ()
-) -> Iterator[list[Fragment]]:
-    """Lay items side by side in lines of at most `width` cells; an item wider than a line is broken.
+def wrap(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
+    """Lay items side by side in lines of at most `width` cells; an item wider than a line is broken."""
+    return wrap_sized(map(sized, items), width)
 
-    The first line starts with `first`, the others with `rest`, which `width` does not include.
-    """
+
+def wrap_sized(
+    items: Iterable[SizedItem], width: int, first: Sequence[Fragment] = (), rest: Sequence[Fragment] = ()
+) -> Iterator[list[Fragment]]:
+    """As wrap(). The first line starts with `first`, the others with `rest`, which `width` does not include."""
     line, used = [*first], -1
-    for item in items:
-        size = item_width(item)
+    for size, item in items:
         if used >= 0:
             if used + GAP + size <= width:
                 line += (_GAP, *item)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from rich.ansi import AnsiDecoder
@@ -23,6 +24,7 @@ Fragment: TypeAlias = tuple[str, str]
 """(escaped text, the name of its style: a field of Palette)."""
 
 _NONE: Final = Style.null()
+_TEXT: Final = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Painter:
     def line(self, fragments: list[Fragment]) -> str:
         """The fragments of one line as text, without a newline."""
         if self._plain:
-            return "".join([text for text, _ in fragments])
+            return "".join(map(_TEXT, fragments))
         codes = self._codes
         marked = self._marked(fragments) if self._patterns else fragments
         return "".join([f"{before}{text}{after}" for text, style in marked for before, after in (codes[style],)])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final, TypeAlias
 
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
-from pgtail.terminal.layout import SPACE, Item, fit_end, width_of
+from pgtail.terminal.layout import SPACE, Item, SizedItem, fit_end, item_width, sized, width_of
 from pgtail.terminal.style import Fragment
 from pgtail.values import Codec, Kind, Undecoded
 from pgtail.values.oids import BUILTIN
@@ -45,8 +44,9 @@ def name(text: str) -> str:
         return shown or "''"
     return shown[: fit_end(shown, 0, _NAME_LIMIT - 1)] + "…"
 
-Show: TypeAlias = Callable[..., Item]
-"""Shows a cell, in a style: (cell, style="value") -> item."""
+
+Show: TypeAlias = Callable[[Cell], SizedItem]
+"""Shows a cell of a column."""
 
 
 class ValueStyle:
@@ -55,26 +55,31 @@ class ValueStyle:
     def __init__(self, limit: int | None) -> None:
         self._limit = None if limit is None else max(limit, _SHORTEST)
 
-    def of_column(self, codec: Codec, *, bare: bool) -> Show:
-        """What cell() does, for the cells of one column: faster for ASCII text of ordinary length."""
+    def of_column(self, codec: Codec, label: Item, *, bare: bool) -> Show:
+        """What cell() does, for the cells of one column after a label: faster for ASCII text of ordinary length."""
         limit, decode = self._limit, codec.text_text
-        if codec.kind is Kind.BOOL:
-            return partial(self.cell, codec, bare=bare)
         quote = "" if bare or codec.kind is not Kind.TEXT else "'"
         room = (_CHUNK if limit is None else limit) - 2 * len(quote)
+        around = item_width(label) + 2 * len(quote)
+        words = _BOOLEANS if codec.kind is Kind.BOOL else {}
+        null = sized((*label, NULL))
 
-        def show(cell: Cell, style: str = "value") -> Item:
+        def show(cell: Cell) -> SizedItem:
+            if cell is None:
+                return null
             if type(cell) is bytes and len(cell) <= _LARGE:
                 try:
                     text = decode(cell)
+                    text = words.get(text, text)
                 except Undecoded:
                     text = ""
                 if text and text.isascii() and text.isprintable() and not (quote and quote in text):
-                    if len(text) <= room:
-                        return ((f"{quote}{text}{quote}", style),)
+                    size = len(text)
+                    if size <= room:
+                        return around + size, label + ((f"'{text}'" if quote else text, "value"),)
                     if limit is not None:
-                        return (f"{quote}{text[: room - 1]}{quote}", style), _MORE
-            return self.cell(codec, cell, style, bare=bare)
+                        return around + room, label + ((f"{quote}{text[: room - 1]}{quote}", "value"), _MORE)
+            return sized(label + self.cell(codec, cell, bare=bare))
 
         return show
 

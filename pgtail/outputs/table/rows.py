@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
 from pgtail.outputs.cells import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
-from pgtail.terminal.layout import GAP, SPACE, Item, padding
-from pgtail.terminal.style import Fragment
+from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, padding, sized
 from pgtail.terminal.values import BARE, UNCHANGED_MARK, Show, ValueStyle, name
-from pgtail.values import UNKNOWN
+from pgtail.values import UNKNOWN, Codec
 
 _ARROW: Final[Item] = (SPACE, ("→ ", "dim"))
-_ONLY_THE_KEY: Final[Item] = (("only the key was sent", "note"),)
-_NO_COLUMNS: Final[Item] = (("no columns", "note"),)
+_ONLY_THE_KEY: Final = sized((("only the key was sent", "note"),))
+_NO_COLUMNS: Final = sized((("no columns", "note"),))
+_NO_KEY: Final[SizedItem] = (0, ())
 
 MARGIN: Final = 2
 _OPERATIONS: Final = 7
@@ -27,6 +27,11 @@ LEFT: Final = MARGIN + _OPERATIONS + GAP
 def _operation(text: str, style: str) -> Item:
     """The start of a row."""
     return padding(MARGIN), (text, style), padding(LEFT - MARGIN - len(text))
+
+
+def _sized(text: str, style: str) -> SizedItem:
+    """An item of one fragment."""
+    return sized(((text, style),))
 
 
 _OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ("insert", "update", "delete")}
@@ -40,31 +45,33 @@ class Row:
     """One row of a table, independent of the widths of columns."""
 
     op: Item
-    table: Item
-    key: Item = ()
-    values: list[Item] = field(default_factory=list)
+    table: SizedItem
+    key: SizedItem
+    values: list[SizedItem]
 
     def weight(self) -> int:
         """The number of characters in its values."""
-        return sum([len(text) for item in self.values for text, _ in item])
+        return sum([len(text) for _, item in self.values for text, _ in item])
 
 
 def rolled_back(row: Row) -> Row:
     """The row struck through and labelled: some terminals cannot strike text through."""
-    table, key = _strike(row.table), _strike(row.key)
-    return Row(_operation(row.op[1][0], "aborted"), table, key, [*map(_strike, row.values), (("rolled back", "note"),)])
+    values = [*map(_strike, row.values), sized((("rolled back", "note"),))]
+    return Row(_operation(row.op[1][0], "aborted"), _strike(row.table), _strike(row.key), values)
 
 
-def _strike(item: Item) -> Item:
-    return tuple([(text, "aborted") for text, _ in item])
+def _strike(sized_item: SizedItem) -> SizedItem:
+    size, item = sized_item
+    return size, tuple([(text, "aborted") for text, _ in item])
 
 
 class _Column(NamedTuple):
-    """What all values of a column have in common."""
+    """What all values of a column have in common; `show` shows a value after the label."""
 
     index: int
-    name: str
     label: Item
+    codec: Codec
+    bare: bool
     show: Show
 
 
@@ -74,14 +81,18 @@ class _TableParts:
     def __init__(self, relation: Relation, count: int, values: ValueStyle) -> None:
         columns = columns_of(relation, count)
         self.relation, self.count = relation, len(columns)
-        self.table: Item = ((name(relation.qualified), "table"),)
+        self.table = _sized(name(relation.qualified), "table")
         self.keys: list[_Column] = []
         self.others: list[_Column] = []
         keyed = relation.identity in ("default", "index")
         for index, column in enumerate(columns):
-            shown, show = name(column.name), values.of_column(column.codec, bare=column.type_oid in BARE)
-            found = _Column(index, shown, ((shown, "name"), SPACE), show)
-            (self.keys if keyed and column.key else self.others).append(found)
+            shown, codec, bare = name(column.name), column.codec, column.type_oid in BARE
+            key = keyed and column.key
+            label: Item = ((shown, "name"), SPACE)
+            if key:
+                label = ((f"{', ' if self.keys else ''}{shown}=", "plain"),)
+            found = _Column(index, label, codec, bare, values.of_column(codec, label, bare=bare))
+            (self.keys if key else self.others).append(found)
 
 
 class RowFormatter:
@@ -95,13 +106,13 @@ class RowFormatter:
     def change(self, change: RowChange) -> Row:
         """A row inserted, updated or deleted."""
         old, new = change.old, change.new
-        parts = self._table(change.relation, max(len(old or ()), len(new or ())))
+        parts = self._table(change.relation, len(new or ()) if old is None else max(len(old), len(new or ())))
         if new is None:
             values = self._deleted(parts, change.old_kind, old or ())
         else:
             values = self._written(parts, old if old is not None and change.old_kind == "O" else (), new)
         key = self._key(parts, old, new)
-        if not values and not key:
+        if not values and not key[1]:
             values = [_NO_COLUMNS]
         return Row(_OF_ROWS[change.op], parts.table, key, values)
 
@@ -109,32 +120,34 @@ class RowFormatter:
         """One table of a Truncate."""
         words = [("cascade", change.cascade), ("restart identity", change.restart_identity)]
         text = ", ".join([word for word, said in words if said])
-        return Row(_TRUNCATE, self._table(change.relation).table, (), [((text, "note"),)] if text else [])
+        return Row(_TRUNCATE, self._table(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
 
     def message(self, message: LogicalMessage) -> Row:
         """A logical decoding message."""
         size: Item = (SPACE, (f"({len(message.content)} bytes)", "note"))
-        values = [self._values.cell(UNKNOWN, message.content, mark=size)]
+        values = [sized(self._values.cell(UNKNOWN, message.content, mark=size))]
         if not message.transactional:
-            values.append((("not transactional", "note"),))
-        return Row(_MESSAGE, ((name(message.prefix), "table"),), (), values)
+            values.append(_sized("not transactional", "note"))
+        return Row(_MESSAGE, _sized(name(message.prefix), "table"), _NO_KEY, values)
 
     def schema(self, event: SchemaChange) -> Row:
         """A table that was described for the first time, or whose description changed."""
         now = event.now
         if event.before is None:
-            values: list[Item] = [
-                (
-                    (f"{name(column.name)} ", "name"),
-                    (name(column.type_name), "dim"),
-                    *([(" key", "note")] if column.key else []),
+            values = [
+                sized(
+                    (
+                        (f"{name(column.name)} ", "name"),
+                        (name(column.type_name), "dim"),
+                        *([(" key", "note")] if column.key else []),
+                    )
                 )
                 for column in now.columns
             ]
-            values.append(((f"identity {now.identity}", "note"),))
+            values.append(_sized(f"identity {now.identity}", "note"))
         else:
-            values = [((name(text), "dim"),) for text in differences(event.before, now)]
-        return Row(_SCHEMA, ((name(now.qualified), "dim"),), (), values)
+            values = [_sized(name(text), "dim") for text in differences(event.before, now)]
+        return Row(_SCHEMA, _sized(name(now.qualified), "dim"), _NO_KEY, values)
 
     def _table(self, relation: Relation, count: int = 0) -> _TableParts:
         parts = self._tables.get(relation.version)
@@ -142,52 +155,57 @@ class RowFormatter:
             parts = self._tables[relation.version] = _TableParts(relation, count, self._values)
         return parts
 
-    def _key(self, parts: _TableParts, old: TupleData | None, new: TupleData | None) -> Item:
+    def _key(self, parts: _TableParts, old: TupleData | None, new: TupleData | None) -> SizedItem:
         """The columns of the replica identity; old → new if they changed."""
-        found: Item = ()
+        width, found = _NO_KEY
         cells = (old if new is None else new) or ()
         for column in parts.keys:
             index = column.index
             if index >= len(cells):
                 break
-            label: Item = ((f"{', ' if found else ''}{column.name}=", "plain"),)
-            before, now = old[index] if old is not None and index < len(old) else cells[index], cells[index]
+            now = cells[index]
+            before = now if old is None or index >= len(old) else old[index]
             if now is UNCHANGED or before == now:
-                found += label + column.show(before)
+                size, item = column.show(before)
             else:
-                found += label + _changed(column, before, now)
-        return found
+                size, item = self._changed(column, before, now)
+            width += size
+            found += item
+        return width, found
 
-    def _written(self, parts: _TableParts, old: TupleData, new: TupleData) -> list[Item]:
+    def _changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
+        _, label, codec, bare, _ = column
+        cell = self._values.cell
+        return sized((*label, *cell(codec, old, "old", bare=bare), *_ARROW, *cell(codec, new, "new", bare=bare)))
+
+    def _written(self, parts: _TableParts, old: TupleData, new: TupleData) -> list[SizedItem]:
         """The new row without the key; changed values are old → new if the whole old row was sent."""
+        if not old:
+            return [column.show(new[column.index]) for column in parts.others if column.index < len(new)]
         values = []
         for column in parts.others:
-            index, _, label, show = column
+            index = column.index
             if index >= len(new):
                 break
             cell = new[index]
             if index >= len(old) or old[index] == cell:
-                values.append(label + show(cell))
+                values.append(column.show(cell))
             elif cell is UNCHANGED:
                 filled = self._fill and old[index] is not UNCHANGED
-                value = (*show(old[index]), SPACE) if filled else ()
-                values.append((*label, *value, UNCHANGED_MARK))
+                item = (*column.show(old[index])[1], SPACE) if filled else column.label
+                values.append(sized((*item, UNCHANGED_MARK)))
             else:
-                values.append(label + _changed(column, old[index], cell))
+                values.append(self._changed(column, old[index], cell))
         return values
 
-    def _deleted(self, parts: _TableParts, kind: str, old: TupleData) -> list[Item]:
+    def _deleted(self, parts: _TableParts, kind: str, old: TupleData) -> list[SizedItem]:
         """The old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""
         whole = kind == "O" and parts.relation.seen
-        values: list[Item] = [
-            label + show(old[index])
-            for index, _, label, show in parts.others
-            if index < len(old) and (whole or old[index] is not None)
+        values = [
+            column.show(old[column.index])
+            for column in parts.others
+            if column.index < len(old) and (whole or old[column.index] is not None)
         ]
         if not whole and len(values) < len(parts.others):
             values.append(_ONLY_THE_KEY)
         return values
-
-
-def _changed(column: _Column, old: Cell, new: Cell) -> Item:
-    return column.show(old, "old") + _ARROW + column.show(new, "new")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import GAP, Item, item_width, padding, sentence, wrap
+from pgtail.terminal.layout import GAP, Item, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
 from pgtail.terminal.values import ValueStyle, name
 
@@ -153,7 +153,7 @@ class Table:
         """Show a non-transactional message, which may come between the changes of a transaction."""
         row = self._rows.message(message)
         if message.lsn is not None:
-            row.values.append(((lsn_text(message.lsn), "lsn"),))
+            row.values.append(sized(((lsn_text(message.lsn), "lsn"),)))
         self._by_itself(row)
 
     def _schema(self, event: SchemaChange) -> None:
@@ -168,7 +168,7 @@ class Table:
                 self._head(transaction)
             self._lay_out()
             footer = self._footer(transaction, complete=event.complete)
-            self._lines(wrap(footer, self._width - MARGIN, _INDENT, _INDENT))
+            self._lines(wrap_sized(map(sized, footer), self._width - MARGIN, _INDENT, _INDENT))
         self._headed = False
 
     def _outcome(self, outcome: Outcome) -> None:
@@ -268,7 +268,7 @@ class Table:
         """Begin a new block with these items."""
         self._blank()
         self._outside = False
-        self._lines(wrap(items, self._width - MARGIN, (_DOT,), _INDENT))
+        self._lines(wrap_sized(map(sized, items), self._width - MARGIN, (_DOT,), _INDENT))
 
     def _blank(self) -> None:
         """Write an empty line between two blocks."""
@@ -288,8 +288,8 @@ class _Columns:
 
     def __init__(self, page: list[Row], width: int) -> None:
         self._width = width
-        self._table = _common([item_width(row.table) for row in page], int(width * _TABLE_SHARE))
-        self._key = _common([item_width(row.key) for row in page if row.key], int(width * _KEY_SHARE))
+        self._table = _common([row.table[0] for row in page], int(width * _TABLE_SHARE))
+        self._key = _common([row.key[0] for row in page], int(width * _KEY_SHARE))
         self._values = LEFT + self._table + GAP + (self._key + GAP if self._key else 0)
         self._min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
         self._below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
@@ -298,24 +298,25 @@ class _Columns:
         """The lines of a row: values beside the key, or below it if there is no room."""
         left, used = self._left(row)
         start = max(self._values, used + GAP)
-        if row.values and self._width - start >= self._min_values:
+        room = self._width - start
+        if row.values and room >= self._min_values:
             left.append(padding(start - used))
-            return wrap(row.values, self._width - start, left, (padding(start),))
+            return wrap_sized(row.values, room, left, (padding(start),))
         first: Iterable[list[Fragment]] = [left]
         if used > self._width:
-            items = [row.table, *([row.key] if row.key else [])]
-            first = wrap(items, self._width - LEFT, row.op, (padding(LEFT),))
+            items = [row.table, row.key] if row.key[1] else [row.table]
+            first = wrap_sized(items, self._width - LEFT, row.op, (padding(LEFT),))
         below = (padding(self._below),) if row.values else ()
-        return chain(first, wrap(row.values, self._width - self._below, below, below))
+        return chain(first, wrap_sized(row.values, self._width - self._below, below, below))
 
     def _left(self, row: Row) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and their width in cells."""
-        left = [*row.op, *row.table]
-        used = LEFT + item_width(row.table)
-        if row.key:
-            gap = max(LEFT + self._table - used, 0) + GAP
-            left += (padding(gap), *row.key)
-            used += gap + item_width(row.key)
+        (size, table), (key_size, key) = row.table, row.key
+        left, used = [*row.op, *table], LEFT + size
+        if key:
+            gap = max(self._table - size, 0) + GAP
+            left += (padding(gap), *key)
+            used += gap + key_size
         return left, used
 
 
