@@ -62,7 +62,7 @@ def _json(report: Report) -> str:
 def render(report: Report, palette: Palette, *, width: int) -> str:
     """The report as text of at most `width` cells a line, as far as names allow."""
     painter = Painter(palette)
-    return "".join([painter.line(line) + "\n" for line in _lines(report, max(width, 40))])
+    return painter.lines(_lines(report, max(width, 40)))
 
 
 def _lines(report: Report, width: int) -> Iterator[list[Fragment]]:

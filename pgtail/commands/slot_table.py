@@ -27,7 +27,7 @@ def render(reports: Sequence[SlotReport], palette: Palette, *, width: int) -> st
     painter = Painter(palette)
     if not reports:
         return painter.line([("the server has no replication slots", "note")]) + "\n"
-    return "".join([painter.line(line) + "\n" for line in _lines(reports, width)])
+    return painter.lines(_lines(reports, width))
 
 
 def _lines(reports: Sequence[SlotReport], width: int) -> Iterator[list[Fragment]]:

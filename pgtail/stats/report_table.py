@@ -319,7 +319,7 @@ def _took(size: TransactionSize) -> str:
 def _key_item(rows: RowFormatter, key: HotKey) -> Item:
     change = RowChange("delete", Transaction(None), None, None, key.relation, "K", key.cells, None)
     row = rows.change(change)
-    return *row.table, (" ", "plain"), *row.key
+    return *row.table[1], (" ", "plain"), *row.key[1]
 
 
 def _times(key: HotKey, error: int) -> str:

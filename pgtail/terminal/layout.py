@@ -95,9 +95,10 @@ def wrap_sized(
         else:
             pieces = _broken(item, width)
             piece, used = next(pieces)
-            for following, used in pieces:
+            for following in pieces:
                 yield line + piece
-                line, piece = [*rest], following
+                line = [*rest]
+                piece, used = following
             line += piece
     if line:
         yield line
@@ -113,7 +114,7 @@ def _broken(item: Item, width: int) -> Iterator[tuple[list[Fragment], int]]:
     left, before = width, ""
     for fragment in item:
         text, style = fragment
-        size = width_of(text)
+        size = len(text) if text.isascii() else width_of(text)
         if left < size <= width and (style != before or line[-1:] == [SPACE]):
             if line[-1:] == [SPACE]:
                 del line[-1]

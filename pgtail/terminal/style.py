@@ -7,8 +7,9 @@ makes them readable on dark and on light. It does not have blue: xterm's has a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final, TypeAlias
@@ -129,15 +130,26 @@ class Painter:
             style: Style = getattr(palette, field.name)
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
             self._codes[field.name] = (before, after)
-        self._plain = not any(map(any, self._codes.values()))
+        plain = not any(map(any, self._codes.values()))
+        self._painted: Callable[[list[Fragment]], Iterable[str]] = partial(map, _TEXT) if plain else self._colored
 
     def line(self, fragments: list[Fragment]) -> str:
         """The fragments of one line as text, without a newline."""
-        if self._plain:
-            return "".join(map(_TEXT, fragments))
+        return "".join(self._painted(fragments))
+
+    def lines(self, lines: Iterable[list[Fragment]]) -> str:
+        """Lines as text, each with a newline."""
+        texts: list[str] = []
+        painted = self._painted
+        for fragments in lines:
+            texts += painted(fragments)
+            texts.append("\n")
+        return "".join(texts)
+
+    def _colored(self, fragments: list[Fragment]) -> Iterable[str]:
         codes = self._codes
         marked = self._marked(fragments) if self._patterns else fragments
-        return "".join([f"{before}{text}{after}" for text, style in marked for before, after in (codes[style],)])
+        return [f"{before}{text}{after}" for text, style in marked for before, after in (codes[style],)]
 
     def _marked(self, fragments: list[Fragment]) -> Iterator[Fragment]:
         """The same fragments, split where a match begins or ends; a match may span several."""

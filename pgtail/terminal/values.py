@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from pgtail.native import compiled
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
 from pgtail.terminal.layout import SPACE, Item, SizedItem, fit_end, item_width, sized, width_of
@@ -56,32 +57,18 @@ class ValueStyle:
         self._limit = None if limit is None else max(limit, _SHORTEST)
 
     def of_column(self, codec: Codec, label: Item, *, bare: bool) -> Show:
-        """What cell() does, for the cells of one column after a label: faster for ASCII text of ordinary length."""
-        limit, decode = self._limit, codec.text_text
-        quote = "" if bare or codec.kind is not Kind.TEXT else "'"
-        room = (_CHUNK if limit is None else limit) - 2 * len(quote)
-        around = item_width(label) + 2 * len(quote)
-        words = _BOOLEANS if codec.kind is Kind.BOOL else {}
-        null = sized((*label, NULL))
+        """What cell() shows for the cells of one column, after a label and with the width."""
 
         def show(cell: Cell) -> SizedItem:
-            if cell is None:
-                return null
-            if type(cell) is bytes and len(cell) <= _LARGE:
-                try:
-                    text = decode(cell)
-                    text = words.get(text, text)
-                except Undecoded:
-                    text = ""
-                if text and text.isascii() and text.isprintable() and not (quote and quote in text):
-                    size = len(text)
-                    if size <= room:
-                        return around + size, label + ((f"'{text}'" if quote else text, "value"),)
-                    if limit is not None:
-                        return around + room, label + ((f"{quote}{text[: room - 1]}{quote}", "value"), _MORE)
             return sized(label + self.cell(codec, cell, bare=bare))
 
-        return show
+        fast, native, limit = compiled(), codec.native, self._limit
+        if fast is None or native is None or native.constant is not None or codec.kind is Kind.BOOL:
+            return show
+        quoted = not bare and codec.kind is Kind.TEXT
+        more = () if limit is None else (_MORE,)
+        compiled_show: Show = fast.ShownColumn(label, item_width(label), limit or _CHUNK, quoted, more, show)
+        return compiled_show
 
     def cell(
         self, codec: Codec, cell: Cell, style: str = "value", *, bare: bool = False, mark: Item = UNDECODED

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.filters import Filter
-from pgtail.outputs.base import OutputOptions
+from pgtail.changes.redaction import Redaction
+from pgtail.outputs.base import Output, OutputOptions
+from pgtail.outputs.redacted import RedactedOutput
 from pgtail.outputs.table.table import Table
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.schema import Relation, RelationColumn
@@ -14,6 +16,7 @@ from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support.corpus import Capture
+from tests.support.render import Way, feed, rows_by
 
 NOON = 849_182_400_000_000
 """2026-11-28 12:00:00 UTC, the current time in these tests."""
@@ -59,6 +62,23 @@ def capture_table(capture: Capture, options: OutputOptions | None = None) -> str
         message, lsn, _ = decoder.frame(frame, 0, len(frame))
         pipeline.feed(message, lsn)
     pipeline.finish()
+    return memory.text
+
+
+def scanned_table(
+    frames: Iterable[bytes], way: Way, options: OutputOptions, filter_: Filter | None, redaction: Redaction | None
+) -> str:
+    """Frames as a table, through the fast path if there is one."""
+    with rows_by(way):
+        memory = Memory()
+        output: Output = Table(memory, options, now=lambda: NOON)
+        if redaction is not None:
+            output = RedactedOutput(Table(memory, options, now=lambda: NOON), redaction)
+        pipeline = Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
+        decoder = Decoder()
+        pipeline.attach_fast_path(decoder)
+        feed(frames, decoder, pipeline)
+        pipeline.finish()
     return memory.text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
@@ -65,7 +65,8 @@ def _strike(sized_item: SizedItem) -> SizedItem:
     return size, tuple([(text, "aborted") for text, _ in item])
 
 
-class _Column(NamedTuple):
+@dataclass(slots=True)
+class _Column:
     """What all values of a column have in common; `show` shows a value after the label."""
 
     index: int
@@ -174,9 +175,9 @@ class RowFormatter:
         return width, found
 
     def _changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
-        _, label, codec, bare, _ = column
-        cell = self._values.cell
-        return sized((*label, *cell(codec, old, "old", bare=bare), *_ARROW, *cell(codec, new, "new", bare=bare)))
+        before = self._values.cell(column.codec, old, "old", bare=column.bare)
+        now = self._values.cell(column.codec, new, "new", bare=column.bare)
+        return sized((*column.label, *before, *_ARROW, *now))
 
     def _written(self, parts: _TableParts, old: TupleData, new: TupleData) -> list[SizedItem]:
         """The new row without the key; changed values are old → new if the whole old row was sent."""

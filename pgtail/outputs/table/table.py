@@ -278,9 +278,9 @@ class Table:
 
     def _lines(self, lines: Iterable[list[Fragment]]) -> None:
         """Write lines, some at a time: a row may have any number of them."""
-        painted = map(self._painter.line, lines)
-        while some := list(islice(painted, PAGE)):
-            self._sink.write("\n".join([*some, ""]).encode())
+        lines = iter(lines)
+        while some := list(islice(lines, PAGE)):
+            self._sink.write(self._painter.lines(some).encode())
 
 
 class _Columns:

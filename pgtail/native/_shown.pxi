@@ -1,0 +1,49 @@
+"""Values as tables show them: what ValueStyle.of_column() in terminal/values.py says, for ASCII text."""
+
+cdef enum:
+    MOST_SHOWN = 64 * 1024  # bytes; larger cells are left to Python
+
+
+@cython.final
+cdef class ShownColumn:
+    """Shows the cells of a column whose text is the cell: (width, item), after a label.
+
+    `room` is the number of characters that are shown; longer texts are cut there and get the fragments `more`, one cell
+    wide, unless these are empty. `show` is called for all cells that are not text of printable ASCII characters, and for
+    text with quotes if it is to be `quoted`.
+    """
+
+    cdef tuple label, more
+    cdef object show, null
+    cdef Py_ssize_t around, room
+    cdef bint quoted
+
+    def __cinit__(self, tuple label, Py_ssize_t width, Py_ssize_t room, bint quoted, tuple more, show):
+        self.label, self.more, self.show, self.quoted = label, more, show, quoted
+        self.around, self.room = width + 2 * quoted, room - 2 * quoted
+        self.null = show(None)
+
+    def __call__(self, cell):
+        cdef const uint8_t *p
+        cdef Py_ssize_t size, i
+        cdef str text
+        cdef bint cut
+        if cell is None:
+            return self.null
+        if type(cell) is not bytes:
+            return self.show(cell)
+        p, size = <const uint8_t *>PyBytes_AS_STRING(cell), PyBytes_GET_SIZE(cell)
+        cut = size > self.room
+        if not 0 < size <= MOST_SHOWN or (cut and not self.more):
+            return self.show(cell)
+        for i in range(size):
+            if not 0x20 <= p[i] < 0x7F or (self.quoted and p[i] == c"'"):
+                return self.show(cell)
+        if cut:
+            size = self.room - 1
+        text = PyUnicode_DecodeASCII(<const char *>p, size, NULL)
+        if self.quoted:
+            text = f"'{text}'"
+        if cut:
+            return self.around + self.room, self.label + ((text, "value"),) + self.more
+        return self.around + size, self.label + ((text, "value"),)

@@ -1,0 +1,92 @@
+"""`-o table` looks the same whether its rows come from the scanner or from the decoder."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
+from pgtail.native import compiled, implementation_name
+from pgtail.outputs.base import OutputOptions
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
+from pgtail.terminal.layout import SPACE, item_width
+from pgtail.terminal.values import ValueStyle
+from pgtail.values import Types
+from tests.support import encode
+from tests.support.corpus import Capture, captures
+from tests.support.render_text import BOOL, BYTEA, INT4, JSONB, TEXT, scanned_table
+
+pytestmark = pytest.mark.skipif(compiled() is None, reason=implementation_name())
+
+KEY = b"0123456789abcdef"
+SELECTIONS: list[tuple[OutputOptions, dict[str, list[str]], list[str], bytes | None]] = [
+    (OutputOptions(), {}, [], None),
+    (OutputOptions(max_rows=1, width=120), {}, [], None),
+    (OutputOptions(max_rows=2, max_width=8, schema_changes=True), {}, [], None),
+    (OutputOptions(max_rows=None, max_width=None, color=True), {}, [], None),
+    (OutputOptions(max_rows=1), {"ops": ["update", "delete"]}, [], None),
+    (OutputOptions(max_rows=2), {"where": ["id > 3"]}, [], None),
+    (OutputOptions(max_rows=3), {}, ["*a*"], None),
+    (OutputOptions(max_width=12), {}, ["*"], KEY),
+]
+
+
+@pytest.mark.parametrize("capture", captures(), ids=str)
+def test_captures_look_the_same(capture: Capture) -> None:
+    frames = [*capture.frames()]
+    for options, conditions, masked, key in SELECTIONS:
+        plain, scanned = [
+            scanned_table(frames, way, options, Filter(**conditions), Redaction(masked, key) if masked else None)
+            for way in ("plain", "compiled")
+        ]
+        assert scanned == plain
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("limit", [None, 60])
+def test_large_masked_values_look_the_same(key: bytes | None, limit: int | None) -> None:
+    rows = [encode.insert(str(size), "x" * size) for size in (10, 65_000, 66_000, 300_000)]
+    frames = [*map(encode.frame, (encode.begin(), encode.relation(), *rows, encode.commit()))]
+    plain, scanned = [
+        scanned_table(frames, way, OutputOptions(max_width=limit), None, Redaction(["v"], key))
+        for way in ("plain", "compiled")
+    ]
+    assert scanned == plain
+    assert "xxx" not in plain
+
+
+def test_each_transaction_shows_its_first_rows() -> None:
+    rows = [encode.insert(str(number), "x") for number in range(5)]
+    transactions = [encode.begin(), encode.relation(), *rows, encode.commit(), encode.begin(), *rows, encode.commit()]
+    text = scanned_table([*map(encode.frame, transactions)], "compiled", OutputOptions(max_rows=2), None, None)
+    assert text.count("INSERT") == 4
+    assert text.count("5 changes, 3 not shown (--max-rows 2)") == 2
+
+
+CELLS = st.one_of(
+    st.none(),
+    st.just(UNCHANGED),
+    st.binary(max_size=30),
+    st.binary(max_size=30).map(Binary),
+    st.text(st.sampled_from("ab '\\\n\x7fé日\u202e"), max_size=80).map(str.encode),
+    st.text(st.sampled_from("a1 "), max_size=95).map(str.encode),
+    st.integers(16_380, 16_386).map(lambda size: b"x" * size),
+    st.integers(65_534, 65_538).map(lambda size: b"x" * size),
+)
+
+
+@given(
+    CELLS,
+    st.sampled_from([TEXT, INT4, BOOL, BYTEA, JSONB]),
+    st.booleans(),
+    st.none() | st.integers(1, 90),
+    st.sampled_from(["utf-8", "latin1", "utf-16-le"]),
+)
+def test_the_cells_of_a_column_look_like_single_cells(
+    cell: Cell, type_: int, bare: bool, limit: int | None, encoding: str
+) -> None:
+    values, codec, label = ValueStyle(limit), Types(encoding=encoding).codec(type_), (("né", "name"), SPACE)
+    item = label + values.cell(codec, cell, bare=bare)
+    assert values.of_column(codec, label, bare=bare)(cell) == (item_width(item), item)
