@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,24 +23,24 @@ from tests.support.render_text import BOOL, BYTEA, INT4, JSONB, TEXT, scanned_ta
 pytestmark = pytest.mark.skipif(compiled() is None, reason=implementation_name())
 
 KEY = b"0123456789abcdef"
-SELECTIONS: list[tuple[OutputOptions, dict[str, list[str]], list[str], bytes | None]] = [
-    (OutputOptions(), {}, [], None),
-    (OutputOptions(max_rows=1, width=120), {}, [], None),
-    (OutputOptions(max_rows=2, max_width=8, schema_changes=True), {}, [], None),
-    (OutputOptions(max_rows=None, max_width=None, color=True), {}, [], None),
-    (OutputOptions(max_rows=1), {"ops": ["update", "delete"]}, [], None),
-    (OutputOptions(max_rows=2), {"where": ["id > 3"]}, [], None),
-    (OutputOptions(max_rows=3), {}, ["*a*"], None),
-    (OutputOptions(max_width=12), {}, ["*"], KEY),
+SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], bytes | None]] = [
+    (OutputOptions(), lambda: None, [], None),
+    (OutputOptions(max_rows=1, width=120), lambda: None, [], None),
+    (OutputOptions(max_rows=2, max_width=8, schema_changes=True), lambda: None, [], None),
+    (OutputOptions(max_rows=None, max_width=None, color=True), lambda: None, [], None),
+    (OutputOptions(max_rows=1), lambda: Filter(ops=["update", "delete"]), [], None),
+    (OutputOptions(max_rows=2), lambda: Filter(where=["id > 3"]), [], None),
+    (OutputOptions(max_rows=3), lambda: None, ["*a*"], None),
+    (OutputOptions(max_width=12), lambda: None, ["*"], KEY),
 ]
 
 
 @pytest.mark.parametrize("capture", captures(), ids=str)
 def test_captures_look_the_same(capture: Capture) -> None:
     frames = [*capture.frames()]
-    for options, conditions, masked, key in SELECTIONS:
+    for options, filter_, masked, key in SELECTIONS:
         plain, scanned = [
-            scanned_table(frames, way, options, Filter(**conditions), Redaction(masked, key) if masked else None)
+            scanned_table(frames, way, options, filter_(), Redaction(masked, key) if masked else None)
             for way in ("plain", "compiled")
         ]
         assert scanned == plain
