@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ from pgtail.files.sink import Sink
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.outputs.rows import Clock, Rows, Shape, Write
+from pgtail.outputs.rows import Rows, Shape, Write
 
 
 class PlannedOutput:
@@ -30,12 +29,13 @@ class PlannedOutput:
     """Whether a prepared transaction is written on its commit only."""
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
+    events_only = False
+    """Whether all rows must go through event(), none through the scanner."""
 
-    def __init__(self, sink: Sink, options: OutputOptions, clock: Clock = time.time_ns) -> None:
+    def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write: Write = sink.write
         self.options = options
-        self.clock = clock
-        self.rows = Rows(self.row, clock)
+        self.rows = Rows(self.row)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""
         self.elements = 0
@@ -92,6 +92,8 @@ class PlannedOutput:
         elif isinstance(event, Ended):
             self.ended(event)
             self.open = None
+            if event.complete:
+                self.rows.last_end = event.transaction.end_lsn
         else:
             self.other(event)
 

@@ -34,9 +34,6 @@ from pgtail.values import Undecoded
 Part: TypeAlias = bytes | Iterator[bytes]
 """A part of a row's text: bytes, or a long value in pieces."""
 
-Clock: TypeAlias = Callable[[], int]
-"""The current time in nanoseconds since 1970-01-01 UTC."""
-
 
 class Shape(NamedTuple):
     """What a plan depends on: the table, the operation, the kind of the old tuple and the widths of both tuples.
@@ -94,15 +91,15 @@ def encoding_of_text(
 class _Run:
     """The execution of one plan: the properties of its change, and what its cells turned out to be."""
 
-    __slots__ = ("aborted", "clock", "last_end", "lists", "lsn", "new", "odd", "old", "parts", "seq", "transaction")
+    __slots__ = ("aborted", "last_end", "lists", "lsn", "nanos", "new", "odd", "old", "parts", "seq", "transaction")
 
-    def __init__(self, change: Change, transaction: Transaction, clock: Clock, last_end: int | None) -> None:
+    def __init__(self, change: Change, transaction: Transaction, last_end: int | None) -> None:
         self.transaction = transaction
         self.lsn = change.lsn
         self.aborted = change.aborted
         self.seq = None if isinstance(change, LogicalMessage) else change.seq
         self.old, self.new = (change.old, change.new) if isinstance(change, RowChange) else (None, None)
-        self.clock = clock
+        self.nanos = 0
         self.last_end = last_end
         self.parts: list[Part] = []
         self.lists: dict[Side, tuple[list[int], list[int], list[int]]] = {}
@@ -146,7 +143,7 @@ class _Run:
         row, other = (self.new, self.old) if piece.side == "new" else (self.old, self.new)
         assert row is not None
         other = other or ()
-        unchanged, filled, absent = self.lists[piece.side] = ([], [], [])
+        unchanged, filled, _ = self.lists[piece.side] = ([], [], [])
         parts, separator = self.parts, b""
         for plan in piece.cells:
             index = plan.index
@@ -159,11 +156,7 @@ class _Run:
                     cell = other[index]
                     filled.append(index)
             if cell is None or cell is UNCHANGED:
-                if plan.required:
-                    raise NoPlan
-                if cell is None and plan.null_absent:
-                    absent.append(index)
-                text = plan.null if cell is None else plan.unchanged
+                text = self._missing(piece.side, plan, cell)
                 if text is None:
                     continue
                 parts.append(separator + plan.before + text + plan.after)
@@ -178,6 +171,18 @@ class _Run:
             separator = piece.separator
         if piece.not_empty and not separator:
             raise NoPlan
+
+    def _missing(self, side: Side, plan: Cell, cell: object) -> bytes | None:
+        """What replaces a NULL or unchanged value; None leaves the column out."""
+        if plan.required:
+            raise NoPlan
+        if cell is not None:
+            if plan.unchanged_odd:
+                self.odd.append(Odd(side, plan.index, plan.unchanged_odd))
+            return plan.unchanged
+        if plan.null_absent:
+            self.lists[side][2].append(plan.index)
+        return plan.null
 
     def _cell(self, side: Side, plan: Cell, encoding: Encoding, cell: bytes) -> Part:
         try:
@@ -222,6 +227,13 @@ def _lsn(value: int | None) -> bytes | None:
     return None if value is None else lsn_text(value).encode()
 
 
+def _now(run: _Run) -> int:
+    """Nanoseconds since 1970-01-01 UTC, the same for the whole row."""
+    if not run.nanos:
+        run.nanos = time.time_ns()
+    return run.nanos
+
+
 def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes | None:
     when = transaction.time
     return None if when is None else b"%d" % (unix_micros(when) * numerator // denominator)
@@ -255,18 +267,17 @@ _FIELDS: Final[dict[Field, Callable[[_Run], bytes | None]]] = {
     Field.LSN_NUMBER: lambda run: _number(run.lsn),
     Field.POSITION_NUMBER: lambda run: _number(_position(run)),
     Field.ABORTED: lambda run: b"true" if run.aborted else None,
-    Field.NOW_MS: lambda run: b"%d" % (run.clock() // 1_000_000),
-    Field.NOW_US: lambda run: b"%d" % (run.clock() // 1000),
-    Field.NOW_NS: lambda run: b"%d" % run.clock(),
+    Field.NOW_MS: lambda run: b"%d" % (_now(run) // 1_000_000),
+    Field.NOW_US: lambda run: b"%d" % (_now(run) // 1000),
+    Field.NOW_NS: lambda run: b"%d" % _now(run),
 }
 
 
 class Rows:
     """Writes row changes by the plans of `plan_of`, which it keeps for each version of a table."""
 
-    def __init__(self, plan_of: PlanOf, clock: Clock = time.time_ns) -> None:
+    def __init__(self, plan_of: PlanOf) -> None:
         self._plan_of = plan_of
-        self._clock = clock
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, tuple[Plan, Write]]] = {}
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
@@ -274,7 +285,7 @@ class Rows:
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
         plan, write = self._plan(change)
-        run = _Run(change, change.transaction, self._clock, self.last_end)
+        run = _Run(change, change.transaction, self.last_end)
         run.execute(plan)
         write_parts([before, *run.parts], write)
 
@@ -287,7 +298,7 @@ class Rows:
         return self._text(plan, LogicalMessage(transaction, lsn, "", b"", True), transaction)
 
     def _text(self, plan: Plan, change: Change, transaction: Transaction) -> bytes:
-        run = _Run(change, transaction, self._clock, self.last_end)
+        run = _Run(change, transaction, self.last_end)
         run.execute(plan)
         return b"".join([part for part in run.parts if isinstance(part, bytes)])
 

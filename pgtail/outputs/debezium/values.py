@@ -18,9 +18,10 @@ from typing import Any, Final, Literal
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Column
+from pgtail.native.plan import Form
 from pgtail.outputs.debezium import times
-from pgtail.values.arraytext import reader
-from pgtail.values.codec import Kind
+from pgtail.values.arraytext import NotAnArray, reader
+from pgtail.values.codec import Kind, Undecoded
 from pgtail.values.format_type import builtin_oids, numeric_modifier
 from pgtail.values.oids import BUILTIN
 
@@ -45,12 +46,21 @@ class Converter:
     """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
 
     `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.
-    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none.
+    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none. `form` is what `json` is in the
+    scanner.
     """
 
     schema: dict[str, Any]
     json: Callable[[str], bytes]
     placeholder: bytes | None = None
+    form: Form | None = None
+
+    def encode(self, text: str) -> bytes:
+        """`json`, but raises Undecoded for text without a JSON form."""
+        try:
+            return self.json(text)
+        except (ValueError, NotAnArray):
+            raise Undecoded(text) from None
 
 
 def converter(column: Column, numbers: Literal["exact", "string"]) -> Converter:
