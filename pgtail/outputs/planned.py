@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from pgtail.files.sink import Sink
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.outputs.rows import Rows, Shape, Write
+from pgtail.outputs.rows import Clock, Rows, Shape, Write
 
 
 class PlannedOutput:
@@ -35,7 +36,8 @@ class PlannedOutput:
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write: Write = sink.write
         self.options = options
-        self.rows = Rows(self.row)
+        self.clock: Clock = time.time_ns
+        self.rows = Rows(self.row, self.clock)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""
         self.elements = 0

@@ -34,6 +34,9 @@ from pgtail.values import Undecoded
 Part: TypeAlias = bytes | Iterator[bytes]
 """A part of a row's text: bytes, or a long value in pieces."""
 
+Clock: TypeAlias = Callable[[], int]
+"""The current time in nanoseconds since 1970-01-01 UTC."""
+
 
 class Shape(NamedTuple):
     """What a plan depends on: the table, the operation, the kind of the old tuple and the widths of both tuples.
@@ -91,15 +94,30 @@ def encoding_of_text(
 class _Run:
     """The execution of one plan: the properties of its change, and what its cells turned out to be."""
 
-    __slots__ = ("aborted", "last_end", "lists", "lsn", "nanos", "new", "odd", "old", "parts", "seq", "transaction")
+    __slots__ = (
+        "aborted",
+        "clock",
+        "last_end",
+        "lists",
+        "lsn",
+        "new",
+        "now",
+        "odd",
+        "old",
+        "parts",
+        "seq",
+        "transaction",
+    )
 
-    def __init__(self, change: Change, transaction: Transaction, last_end: int | None) -> None:
+    def __init__(self, change: Change, transaction: Transaction, clock: Clock, last_end: int | None) -> None:
         self.transaction = transaction
         self.lsn = change.lsn
         self.aborted = change.aborted
         self.seq = None if isinstance(change, LogicalMessage) else change.seq
         self.old, self.new = (change.old, change.new) if isinstance(change, RowChange) else (None, None)
-        self.nanos = 0
+        self.clock = clock
+        self.now = 0
+        """The time of the clock when it was first asked for; 0 before."""
         self.last_end = last_end
         self.parts: list[Part] = []
         self.lists: dict[Side, tuple[list[int], list[int], list[int]]] = {}
@@ -228,10 +246,8 @@ def _lsn(value: int | None) -> bytes | None:
 
 
 def _now(run: _Run) -> int:
-    """Nanoseconds since 1970-01-01 UTC, the same for the whole row."""
-    if not run.nanos:
-        run.nanos = time.time_ns()
-    return run.nanos
+    run.now = run.now or run.clock()
+    return run.now
 
 
 def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes | None:
@@ -276,8 +292,9 @@ _FIELDS: Final[dict[Field, Callable[[_Run], bytes | None]]] = {
 class Rows:
     """Writes row changes by the plans of `plan_of`, which it keeps for each version of a table."""
 
-    def __init__(self, plan_of: PlanOf) -> None:
+    def __init__(self, plan_of: PlanOf, clock: Clock = time.time_ns) -> None:
         self._plan_of = plan_of
+        self._clock = clock
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, tuple[Plan, Write]]] = {}
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
@@ -285,7 +302,7 @@ class Rows:
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
         plan, write = self._plan(change)
-        run = _Run(change, change.transaction, self.last_end)
+        run = _Run(change, change.transaction, self._clock, self.last_end)
         run.execute(plan)
         write_parts([before, *run.parts], write)
 
@@ -293,12 +310,16 @@ class Rows:
         """The text of a plan without tuples for a truncated table."""
         return self._text(plan, change, change.transaction)
 
+    def message(self, plan: Plan, message: LogicalMessage) -> bytes:
+        """The text of a plan without tuples for a logical message. Without a transaction, its fields are unknown."""
+        return self._text(plan, message, message.transaction or Transaction(None))
+
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
         """The text of a plan without tuples for a transaction: its start, its end, or a message at an LSN."""
         return self._text(plan, LogicalMessage(transaction, lsn, "", b"", True), transaction)
 
     def _text(self, plan: Plan, change: Change, transaction: Transaction) -> bytes:
-        run = _Run(change, transaction, self.last_end)
+        run = _Run(change, transaction, self._clock, self.last_end)
         run.execute(plan)
         return b"".join([part for part in run.parts if isinstance(part, bytes)])
 

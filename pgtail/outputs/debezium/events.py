@@ -81,8 +81,7 @@ class Debezium(PlannedOutput):
         elif isinstance(event, LogicalMessage):
             content = b',"message":{"prefix":%b,"content":"%b"}' % (_dumps(event.prefix), b64encode(event.content))
             payload = self._payload(b"m", None, [], [content], inside=event.transaction is not None)
-            transaction = event.transaction or Transaction(None)
-            self.write(self.rows.boundary(self._line(schema.MESSAGE, payload), transaction, lsn=event.lsn))
+            self.write(self.rows.message(self._line(schema.MESSAGE, payload), event))
 
     def started(self, transaction: Transaction) -> None:
         self._counts.clear()
