@@ -26,7 +26,8 @@ def encode() -> Encode:
     module = compiled("pgtail.native._scanner")
     if module is None:
         need_compiled()
-    found: Encode = module.encode  # type: ignore[union-attr]
+    assert module is not None
+    found: Encode = module.encode
     return found
 
 
