@@ -30,7 +30,7 @@ cdef struct CellPlan:
     int index
     Bytes before, after, null, unchanged, constant
     bint written            # whether the value is; otherwise only `before` and `after`
-    bint null_absent, required, skip_same
+    bint null_absent, required, skip_same, unchanged_odd
     Form form
     int64_t parameter
     BinaryType binary
@@ -158,6 +158,7 @@ cdef class RowPlan:
             cell.index, cell.before, cell.after = found.index, view_of(found.before), view_of(found.after)
             cell.null, cell.unchanged = view_of(found.null), view_of(found.unchanged)
             cell.null_absent, cell.required, cell.skip_same = found.null_absent, found.required, found.skip_same
+            cell.unchanged_odd = found.unchanged_odd != ""
             cell.written = found.encoding is not None
             if cell.written:
                 self.fill_encoding(cell, found.encoding)

@@ -14,8 +14,6 @@ from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from time import time_ns
-
 from pgtail.native.plan import NoPlan
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
@@ -32,6 +30,7 @@ include "_binary.pxi"
 include "_encode_sql.pxi"
 include "_encode_bare.pxi"
 include "_encode_wal2json.pxi"
+include "_encode_debezium.pxi"
 include "_encode.pxi"
 include "_walk.pxi"
 include "_kept.pxi"

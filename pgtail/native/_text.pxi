@@ -29,7 +29,7 @@ cdef class TextScanner(FieldScanner):
         self.target = self.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = output.separator, output.one_by_one
-        self.clock = None if output.clock is time_ns else output.clock
+        self.clock = output.clock
 
     cdef int flush(self) except -2:
         cdef bytes text
@@ -177,7 +177,7 @@ cdef class TextScanner(FieldScanner):
                 cell = &other[how.index]
             instead = NULL
             if cell.kind == c"n" or cell.kind == c"u":
-                if how.required:
+                if how.required or (how.unchanged_odd and cell.kind == c"u"):
                     return DECLINED
                 instead = &how.null if cell.kind == c"n" else &how.unchanged
                 if instead.data == NULL:

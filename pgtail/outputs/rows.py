@@ -101,7 +101,20 @@ def encoding_of_text(
 class _Run:
     """The execution of one plan: the properties of its change, and what its cells turned out to be."""
 
-    __slots__ = ("aborted", "clock", "last_end", "lists", "lsn", "new", "odd", "old", "parts", "seq", "transaction")
+    __slots__ = (
+        "aborted",
+        "clock",
+        "last_end",
+        "lists",
+        "lsn",
+        "new",
+        "now",
+        "odd",
+        "old",
+        "parts",
+        "seq",
+        "transaction",
+    )
 
     def __init__(self, change: Change, transaction: Transaction, clock: Clock, last_end: int | None) -> None:
         self.transaction = transaction
@@ -110,6 +123,8 @@ class _Run:
         self.seq = None if isinstance(change, LogicalMessage) else change.seq
         self.old, self.new = (change.old, change.new) if isinstance(change, RowChange) else (None, None)
         self.clock = clock
+        self.now = 0
+        """The time of the clock when it was first asked for; 0 before."""
         self.last_end = last_end
         self.parts: list[Part] = []
         self.lists: dict[Side, tuple[list[int], list[int], list[int]]] = {}
@@ -151,7 +166,7 @@ class _Run:
 
     def _cells(self, piece: Cells) -> None:
         row, other = self._tuples(piece)
-        unchanged, filled, absent = self.lists[piece.side] = ([], [], [])
+        unchanged, filled, _ = self.lists[piece.side] = ([], [], [])
         parts, separator = self.parts, b""
         for plan in piece.cells:
             index = plan.index
@@ -164,11 +179,7 @@ class _Run:
                     cell = other[index]
                     filled.append(index)
             if cell is None or cell is UNCHANGED:
-                if plan.required:
-                    raise NoPlan("a column of the replica identity was not sent")
-                if cell is None and plan.null_absent:
-                    absent.append(index)
-                text = plan.null if cell is None else plan.unchanged
+                text = self._missing(piece.side, plan, cell)
                 if text is None:
                     continue
                 parts.append(separator + plan.before + text + plan.after)
@@ -191,6 +202,18 @@ class _Run:
         if piece.whole and UNCHANGED in row:
             raise NoPlan("a value was not sent")
         return row, other or ()
+
+    def _missing(self, side: Side, plan: Cell, cell: object) -> bytes | None:
+        """What replaces a NULL or unchanged value; None leaves the column out."""
+        if plan.required:
+            raise NoPlan("a column of the replica identity was not sent")
+        if cell is not None:
+            if plan.unchanged_odd:
+                self.odd.append(Odd(side, plan.index, plan.unchanged_odd))
+            return plan.unchanged
+        if plan.null_absent:
+            self.lists[side][2].append(plan.index)
+        return plan.null
 
     def _cell(self, side: Side, plan: Cell, encoding: Encoding, cell: bytes) -> Part:
         try:
@@ -244,6 +267,11 @@ def _lsn(value: int | None) -> bytes | None:
     return None if value is None else lsn_text(value).encode()
 
 
+def _now(run: _Run) -> int:
+    run.now = run.now or run.clock()
+    return run.now
+
+
 def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes | None:
     when = transaction.time
     return None if when is None else b"%d" % (unix_micros(when) * numerator // denominator)
@@ -282,9 +310,9 @@ _FIELDS: Final[dict[Field, Callable[[_Run], bytes | None]]] = {
     Field.LSN_NUMBER: lambda run: _number(run.lsn),
     Field.POSITION_NUMBER: lambda run: _number(_position(run)),
     Field.ABORTED: lambda run: b"true" if run.aborted else None,
-    Field.NOW_MS: lambda run: b"%d" % (run.clock() // 1_000_000),
-    Field.NOW_US: lambda run: b"%d" % (run.clock() // 1000),
-    Field.NOW_NS: lambda run: b"%d" % run.clock(),
+    Field.NOW_MS: lambda run: b"%d" % (_now(run) // 1_000_000),
+    Field.NOW_US: lambda run: b"%d" % (_now(run) // 1000),
+    Field.NOW_NS: lambda run: b"%d" % _now(run),
     Field.COMMIT_TIME: _of_time(lambda time: time_text(time).replace("T", " ")),
     Field.STATE: _state,
 }
