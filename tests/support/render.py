@@ -93,6 +93,12 @@ def need_compiled() -> None:
     pytest.skip("pgtail.native._scanner was not built: there was no C compiler when pgtail was installed")
 
 
+def open_any(name: str, sink: Any, **options: Any) -> Any:
+    """The output of that name, or `template`."""
+    made = OutputOptions(**options)
+    return Template(sink, made) if name == "template" else open_output(name, sink, made)
+
+
 def render(
     *messages: bytes,
     output: str = "json",
@@ -124,15 +130,15 @@ def render(
         made = RedactedOutput(made, redaction)
     with rows_by(way):
         pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
-    pipeline.attach_fast_path(decoder)
-    try:
-        feed([frame(message, lsn) for message in messages], decoder, pipeline)
-        if broken_off:
-            pipeline.break_off()
-        else:
-            pipeline.finish()
-    finally:
-        assembler.close()
+        pipeline.attach_fast_path(decoder)
+        try:
+            feed([frame(message, lsn) for message in messages], decoder, pipeline)
+            if broken_off:
+                pipeline.break_off()
+            else:
+                pipeline.finish()
+        finally:
+            assembler.close()
     return Rendered(b"".join(sink.parts), notes, damaged=pipeline.damaged)
 
 
