@@ -28,7 +28,7 @@ from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.views import JsonView, MessageLocation, TextView, View, locate_damage
 from pgtail.inputs import Input, open_input
 from pgtail.inputs.source.file import Source
-from pgtail.pgoutput.cursor import Buffer, Span, TracedCursor
+from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
@@ -44,7 +44,7 @@ class _Candidate:
     message: AnyFrame
     place: MessageLocation
     buf: Buffer
-    spans: list[Span]
+    trace: list[Traced]
 
 
 class Inspect:
@@ -75,7 +75,7 @@ class Inspect:
         self._view: View
         self._waiting: _Candidate | None = None
         self._number = self._shown = 0
-        self._seen: list[Span] = []
+        self._seen: list[Traced] = []
         self._damaged = False
 
     def run(self, files: tuple[str, ...]) -> bool:
@@ -150,11 +150,11 @@ class Inspect:
         return self._pick.done(self._number + 1) or (limit is not None and self._shown >= limit)
 
     def _candidate(self, input_: Input, message: AnyFrame, lsn: int | None, offset: int) -> _Candidate:
-        cursor, spans = self._cursor, self._cursor.spans
-        self._seen = spans
+        cursor, trace = self._cursor, self._cursor.trace
+        self._seen = trace
         base = None if input_.name in _TEXT_FORMS else offset
-        place = MessageLocation(self._number, type(message).__name__, offset, spans[0].start, cursor.pos, base, lsn)
-        return _Candidate(message, place, cursor.buf, spans)
+        place = MessageLocation(self._number, type(message).__name__, offset, trace[0][0], cursor.pos, base, lsn)
+        return _Candidate(message, place, cursor.buf, trace)
 
     def _show_waiting(self, following: int | None) -> None:
         """Show the waiting message if it is selected; `following` is the next one's offset, None at the end."""
@@ -163,9 +163,9 @@ class Inspect:
             return
         place, message = waiting.place, waiting.message
         if self._at_offset(place.offset, following) and self._pick.wants(
-            place.number, message, place.lsn, waiting.buf, waiting.spans, self._scope
+            place.number, message, place.lsn, waiting.buf, waiting.trace, self._scope
         ):
-            fields = list(self._fields.describe(waiting.buf, waiting.spans))
+            fields = list(self._fields.describe(waiting.buf, spans_of(waiting.trace)))
             place.relation = self._fields.relation
             self._view.message(place, waiting.buf, fields)
             self._shown += 1
@@ -182,7 +182,7 @@ class Inspect:
         """Show the fields of a damaged message up to the damage, and the bytes that do not decode."""
         cursor = self._cursor
         buf, spans = cursor.buf, cursor.spans
-        if not spans or spans is self._seen:
+        if not spans or cursor.trace is self._seen:
             self._show_waiting(error.offset)
             return  # no field of the message was read
         base = input_.offset_of(buf, spans[0].start)

@@ -295,7 +295,7 @@ def picked(pick: MessageSelection, source: Capture = Z_SMALL) -> list[int]:
     return [
         seen.place.number
         for seen in inspected(source)
-        if pick.wants(seen.place.number, seen.message, seen.lsn, seen.frame, seen.cursor.spans, seen.scope)
+        if pick.wants(seen.place.number, seen.message, seen.lsn, seen.frame, seen.cursor.trace, seen.scope)
     ]
 
 
