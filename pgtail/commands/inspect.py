@@ -23,6 +23,7 @@ from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.hexview.fields import Fields
+from pgtail.hexview.rows import Rows
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.views import JsonView, MessageLocation, TextView, View, locate_damage
@@ -73,6 +74,7 @@ class Inspect:
         self._cursor = TracedCursor()
         self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
         self._view: View
+        self._rows: Rows
         self._waiting: _Candidate | None = None
         self._number = self._shown = 0
         self._seen: list[Traced] = []
@@ -83,6 +85,7 @@ class Inspect:
         check_not_read(self._options.report.file, files)
         with open_sink(self._options.report.file) as sink:
             self._view = self._open_view(sink)
+            self._rows = Rows(sink, self._view, self._fields, self._scope)
             try:
                 with contextlib.suppress(KeyboardInterrupt), Stoppable():
                     for file in files:
@@ -165,9 +168,10 @@ class Inspect:
         if self._at_offset(place.offset, following) and self._pick.wants(
             place.number, message, place.lsn, waiting.buf, waiting.trace, self._scope
         ):
-            fields = list(self._fields.describe(waiting.buf, spans_of(waiting.trace)))
-            place.relation = self._fields.relation
-            self._view.message(place, waiting.buf, fields)
+            if not self._rows.show(place, message, waiting.buf, waiting.trace):
+                fields = list(self._fields.describe(waiting.buf, spans_of(waiting.trace)))
+                place.relation = self._fields.relation
+                self._view.message(place, waiting.buf, fields)
             self._shown += 1
         self._scope.leave(message)
 

@@ -331,11 +331,18 @@ def spans_of(trace: Iterable[Traced]) -> list[Span]:
 def _tuple_spans(field: str, cells: TupleData, start: int) -> Iterator[Span]:
     yield Span(f"{field} number of columns", "Int16", start, start := start + 2)
     for index, cell in enumerate(cells):
-        name = f"{field}[{index}]"
-        yield Span(f"{name} kind", "Byte1", start, start := start + 1)
-        if isinstance(cell, bytes):
-            yield Span(f"{name} length", "Int32", start, start := start + 4)
-            yield Span(name, "binary" if isinstance(cell, Binary) else "text", start, start := start + len(cell))
+        spans = cell_spans(f"{field}[{index}]", cell, start)
+        yield from spans
+        start = spans[-1].end
+
+
+def cell_spans(field: str, cell: Cell, start: int) -> list[Span]:
+    """The fields of a cell whose kind is at `start`."""
+    kind = Span(f"{field} kind", "Byte1", start, start + 1)
+    if not isinstance(cell, bytes):
+        return [kind]
+    type_, at = "binary" if isinstance(cell, Binary) else "text", start + 5
+    return [kind, Span(f"{field} length", "Int32", start + 1, at), Span(field, type_, at, at + len(cell))]
 
 
 def _shown(value: int) -> str:

@@ -7,7 +7,7 @@ makes them readable on dark and on light. It does not have blue: xterm's has a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -128,7 +128,7 @@ class Painter:
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
             self._codes[field.name] = (before, after)
 
-    def line(self, fragments: list[Fragment]) -> str:
+    def line(self, fragments: Sequence[Fragment]) -> str:
         """The fragments of one line as text, without a newline."""
         codes, parts = self._codes, []
         for text, style in self._marked(fragments) if self._patterns else fragments:
@@ -136,7 +136,7 @@ class Painter:
             parts.append(f"{before}{text}{after}")
         return "".join(parts)
 
-    def _marked(self, fragments: list[Fragment]) -> Iterator[Fragment]:
+    def _marked(self, fragments: Sequence[Fragment]) -> Iterator[Fragment]:
         """The same fragments, split where a match begins or ends; a match may span several."""
         whole = "".join([text for text, _ in fragments])
         found = [range(*match.span()) for pattern in self._patterns for match in pattern.finditer(whole) if match[0]]
