@@ -23,10 +23,13 @@ from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.hexview.fields import Fields
+from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.rows import Rows
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
-from pgtail.hexview.views import JsonView, MessageLocation, TextView, View, locate_damage
+from pgtail.hexview.text_view import TextView
+from pgtail.hexview.views import MessageLocation, View, locate_damage
+from pgtail.humanize import counted
 from pgtail.inputs import Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
@@ -76,7 +79,7 @@ class Inspect:
         self._view: View
         self._rows: Rows
         self._waiting: _Candidate | None = None
-        self._number = self._shown = 0
+        self._number = self._shown = self._end = 0
         self._seen: list[Traced] = []
         self._damaged = False
 
@@ -91,6 +94,8 @@ class Inspect:
                     for file in files:
                         if not self._file(file, sink):
                             break
+                    if self._number and not self._shown:
+                        say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
             finally:
                 sink.flush()
         tell_filter(self._filter, self._options.filter)
@@ -115,6 +120,7 @@ class Inspect:
             with contextlib.closing(input_):
                 before = self._number
                 goes_on = self._read(input_)
+                self._end = input_.position
                 if goes_on and self._number == before:
                     say(escape(f"note: {without_change(input_, 0)}"))
                 return goes_on
@@ -145,7 +151,7 @@ class Inspect:
             self._waiting = self._candidate(input_, message, lsn, offset)
             if not self._offsets:
                 self._show_waiting(None)
-        self._show_waiting(None)
+        self._show_waiting(input_.position)
         return not self._done()
 
     def _done(self) -> bool:
@@ -160,7 +166,7 @@ class Inspect:
         return _Candidate(message, place, cursor.buf, trace)
 
     def _show_waiting(self, following: int | None) -> None:
-        """Show the waiting message if it is selected; `following` is the next one's offset, None at the end."""
+        """Show the waiting message if it is selected; `following` is the offset of the next one or of the end."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return

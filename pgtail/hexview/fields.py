@@ -215,9 +215,9 @@ class Fields:
         read = self._read.get(field.type, self._number)
         return lambda data: breakable(read(field.span, data)[0], "value")
 
-    def cells(self, relation: Relation, old_kind: str, tuple_: str) -> list[dict[type, CellFields]]:
+    def cells(self, relation: Relation, tuple_: str, old_kind: str) -> list[dict[type, CellFields]]:
         """The fields of every cell of a tuple, by the type of the cell; `tuple_` is old or new."""
-        self._relation, self._tuple, self._cells = relation, old_kind, len(relation.columns)
+        self._relation, self._tuple, self._cells = relation, old_kind if tuple_ == "old" else "N", len(relation.columns)
         return [
             {
                 type(cell): CellFields(

@@ -1,4 +1,4 @@
-"""Show the row messages of known tables fast: the text that all messages of a table share is made once, as templates.
+"""Show the most frequent messages fast: rows of known tables, Begin and Commit. Text that they share becomes templates.
 
 The templates come from the fields that views show one by one, so both ways give the same text.
 """
@@ -6,6 +6,7 @@ The templates come from the fields that views show one by one, so both ways give
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -19,6 +20,7 @@ from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.cursor import Buffer, Traced, spans_of
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.rows import Delete, Insert, Update
+from pgtail.pgoutput.transaction import Begin, Commit
 
 _LONGEST: Final = 64 * 1024
 """Bytes; longer messages are shown field by field, which takes less memory."""
@@ -49,12 +51,9 @@ class _Templates(NamedTuple):
 
 
 class _Shape:
-    """What the messages of one kind have in common for one version of a table."""
+    """What the messages of one kind have in common, rows for one version of a table."""
 
-    def __init__(
-        self, relation: Relation, leads: list[list[tuple[Field, bytes]]], tuples: list[list[dict[type, CellFields]]]
-    ) -> None:
-        self.relation = relation
+    def __init__(self, leads: list[list[tuple[Field, bytes]]], tuples: list[list[dict[type, CellFields]]]) -> None:
         self.leads = leads
         """The fields before each tuple's cells, with their bytes."""
         self.tuples = tuples
@@ -71,7 +70,7 @@ class _Shape:
 
 
 class Rows:
-    """Shows row messages whose table is known."""
+    """Shows row messages whose table is known, and the Begin and Commit around them."""
 
     def __init__(self, sink: Sink, view: View, fields: Fields, scope: Scope) -> None:
         self._sink = sink
@@ -79,22 +78,27 @@ class Rows:
         self._fields = fields
         self._scope = scope
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._size = lru_cache(maxsize=_MOST)(lambda size: view.digits(size.to_bytes(4)))
 
     def show(self, place: MessageLocation, message: AnyFrame, buf: Buffer, trace: list[Traced]) -> bool:
-        """Show a message if it is such a row; returns whether it was."""
-        if (
-            not isinstance(message, Insert | Update | Delete)
-            or place.base is None
-            or place.end - place.start > _LONGEST
-        ):
+        """Show a message if it is one of these; returns whether it was."""
+        if place.base is None or place.end - place.start > _LONGEST:
             return False
-        relation = self._scope.relation(message.relation)
-        rows = [traced[2] for traced in trace if traced[2].__class__ is tuple]
-        count = len(relation.columns)
-        if not count or any(len(row) != count for row in rows):
+        rows: Sequence[TupleData] = [()]
+        key: tuple[Any, ...]
+        if isinstance(message, Insert | Update | Delete):
+            relation = place.relation = self._scope.relation(message.relation)
+            rows = [traced[2] for traced in trace if isinstance(traced[2], tuple)]
+            count = len(relation.columns)
+            if not count or any(len(row) != count for row in rows):
+                return False
+            old_kind = "" if isinstance(message, Insert) else message.old_kind
+            key = (type(message), len(trace), relation.version, old_kind, message.xid is None)
+        elif isinstance(message, Begin | Commit):
+            key = (type(message), len(trace), 0 if isinstance(message, Begin) else message.flags)
+        else:
             return False
-        place.relation = relation
-        shape = self._shape(relation, message, buf, trace)
+        shape = self._shapes.get(key) or self._new_shape(key, place.relation, buf, trace)
         templates = self._templates(shape, place, rows)
         if templates is None:
             return False
@@ -103,22 +107,20 @@ class Rows:
         self._sink.write(f"{view.begin(place)}{view.separator.join(parts)}{view.end}".encode())
         return True
 
-    def _shape(self, relation: Relation, message: Insert | Update | Delete, buf: Buffer, trace: list[Traced]) -> _Shape:
-        old_kind = "" if isinstance(message, Insert) else message.old_kind
-        key = (type(message), relation.version, old_kind, message.xid is None, len(trace))
-        shape = self._shapes.get(key)
-        if shape is None:
-            described = groupby(self._fields.describe(buf, spans_of(trace)), attrgetter("depth"))
-            leads = [
-                [(field, buf[field.span.start : field.span.end]) for field in fields]
-                for depth, fields in described
-                if not depth
-            ]
-            names = [what for _, what, row, _ in trace if isinstance(row, tuple)]
-            tuples = [self._fields.cells(relation, old_kind if name == "old" else "N", str(name)) for name in names]
-            if len(self._shapes) >= _MOST:
-                self._shapes.clear()
-            shape = self._shapes[key] = _Shape(relation, leads, tuples)
+    def _new_shape(self, key: tuple[Any, ...], relation: Relation | None, buf: Buffer, trace: list[Traced]) -> _Shape:
+        described = groupby(self._fields.describe(buf, spans_of(trace)), attrgetter("depth"))
+        leads = [
+            [(field, buf[field.span.start : field.span.end]) for field in fields]
+            for depth, fields in described
+            if not depth
+        ]
+        tuples: list[list[dict[type, CellFields]]] = [[]]
+        if relation is not None:
+            names = [str(what) for _, what, row, _ in trace if isinstance(row, tuple)]
+            tuples = [self._fields.cells(relation, name, key[3]) for name in names]
+        if len(self._shapes) >= _MOST:
+            self._shapes.clear()
+        shape = self._shapes[key] = _Shape(leads, tuples)
         return shape
 
     def _templates(self, shape: _Shape, place: MessageLocation, rows: Sequence[TupleData]) -> _Templates | None:
@@ -169,7 +171,7 @@ class Rows:
     ) -> list[str]:
         """The fields of a message as text."""
         view, start = self._view, place.start
-        shown, content, digits = view.shown, view.content, view.digits
+        shown, content, digits, sizes = view.shown, view.content, view.digits, self._size
         parts: list[str] = []
         beyond = at = place.at(start)
         for (template, size, fields), columns, row in zip(templates.leads, templates.cells, rows, strict=True):
@@ -186,9 +188,9 @@ class Rows:
                 if inside is None:
                     parts.append(head % at)
                     at += 1
-                else:
-                    size = len(cell)  # type: ignore[arg-type]
-                    parts.append(head % (at, at + 1, digits(size.to_bytes(4)), size))
+                elif isinstance(cell, bytes):
+                    size = len(cell)
+                    parts.append(head % (at, at + 1, sizes(size), size))
                     parts.append(content(inside, at + 5, cell, read_cell(cell)))
                     at += 5 + size
         return parts

@@ -122,15 +122,16 @@ class Painter:
             self._patterns = [re.compile(text) for text in highlight]
         except re.error as error:
             raise OptionError(f"--highlight {error.pattern!r}: {error}") from None
-        self._codes: dict[str, tuple[str, str]] = {}
+        self.codes: dict[str, tuple[str, str]] = {}
+        """What precedes and follows text of each style."""
         for field in fields(palette):
             style: Style = getattr(palette, field.name)
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
-            self._codes[field.name] = (before, after)
+            self.codes[field.name] = (before, after)
 
     def line(self, fragments: Sequence[Fragment]) -> str:
         """The fragments of one line as text, without a newline."""
-        codes, parts = self._codes, []
+        codes, parts = self.codes, []
         for text, style in self._marked(fragments) if self._patterns else fragments:
             before, after = codes[style]
             parts.append(f"{before}{text}{after}")
