@@ -7,7 +7,7 @@ makes them readable on dark and on light. It does not have blue: xterm's has a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -122,21 +122,22 @@ class Painter:
             self._patterns = [re.compile(text) for text in highlight]
         except re.error as error:
             raise OptionError(f"--highlight {error.pattern!r}: {error}") from None
-        self._codes: dict[str, tuple[str, str]] = {}
+        self.codes: dict[str, tuple[str, str]] = {}
+        """What precedes and follows text of each style."""
         for field in fields(palette):
             style: Style = getattr(palette, field.name)
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
-            self._codes[field.name] = (before, after)
+            self.codes[field.name] = (before, after)
 
-    def line(self, fragments: list[Fragment]) -> str:
+    def line(self, fragments: Sequence[Fragment]) -> str:
         """The fragments of one line as text, without a newline."""
-        codes, parts = self._codes, []
+        codes, parts = self.codes, []
         for text, style in self._marked(fragments) if self._patterns else fragments:
             before, after = codes[style]
             parts.append(f"{before}{text}{after}")
         return "".join(parts)
 
-    def _marked(self, fragments: list[Fragment]) -> Iterator[Fragment]:
+    def _marked(self, fragments: Sequence[Fragment]) -> Iterator[Fragment]:
         """The same fragments, split where a match begins or ends; a match may span several."""
         whole = "".join([text for text, _ in fragments])
         found = [range(*match.span()) for pattern in self._patterns for match in pattern.finditer(whole) if match[0]]
