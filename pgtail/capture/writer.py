@@ -5,20 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from pgtail.capture.format import CLOSED, END, OPEN, POSITION, START, SegmentName, copy_data, parameter, parameters
 from pgtail.errors import OutputError
 from pgtail.files.atomic import rename_synced, sync_directory, write_synced
+from pgtail.files.deflate import compress
 from pgtail.pgoutput.scalars import lsn_text
-
-_GZIP: Final = 31
-"""zlib's code for the gzip format."""
-_LEVEL: Final = 1
-"""Higher levels are slower than the server sends."""
 
 
 class SegmentWriter:
@@ -88,10 +82,7 @@ class SegmentWriter:
         self._parts.clear()
         self.pending = 0
         self._digest.update(data)
-        if not self._compress:
-            return data
-        member = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-        return member.compress(data) + member.flush()
+        return compress(data) if self._compress else data
 
     def finish(self, whole: int) -> None:
         """Write the end and close the file. `whole` is the LSN up to which the capture has everything."""
