@@ -50,6 +50,15 @@ class SegmentWriter:
         self.messages += 1
         self.add_raw(copy_data(frame))
 
+    def add_frames(self, parts: list[bytes], count: int) -> int:
+        """Add this many frames, as the parts of CopyData messages. Returns their size."""
+        size = sum(map(len, parts))
+        self.messages += count
+        self._parts += parts
+        self.pending += size
+        self.size += size
+        return size
+
     def add_raw(self, data: bytes) -> None:
         """Add bytes as they are."""
         self._parts.append(data)
