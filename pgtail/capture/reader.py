@@ -25,8 +25,10 @@ from pgtail.capture.state import read_state
 from pgtail.errors import InputError
 from pgtail.files.gunzip import MAGIC, Gunzip
 
-PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 20
 """Bytes to read at a time."""
+_BEGINNING: Final = 16 * 1024
+"""More bytes than most segments have before their own messages."""
 _TAIL: Final = 512
 """More bytes than the last message of a segment has."""
 
@@ -34,14 +36,15 @@ _TAIL: Final = 512
 class SegmentBytes:
     """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, piece: int = _PIECE) -> None:
+        self._piece = piece
         compressed = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
         self._gunzip = Gunzip(file.read, file.seek) if compressed else None
         self._read: Callable[[int], bytes] = file.read if self._gunzip is None else self._gunzip.read
 
     def __iter__(self) -> Iterator[bytes]:
-        while piece := self._read(PIECE):
+        while piece := self._read(self._piece):
             yield piece
 
     @property
@@ -136,7 +139,7 @@ def read_head(file: BinaryIO) -> dict[str, str]:
     """As head(), of an open file."""
     cut = MessageSplitter()
     try:
-        return head_of(message for piece in SegmentBytes(file) for message in cut.feed(piece))
+        return head_of(message for piece in SegmentBytes(file, _BEGINNING) for message in cut.feed(piece))
     except InputError:
         return {}
 

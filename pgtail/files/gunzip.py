@@ -15,7 +15,7 @@ _MEMBER: Final = MAGIC + b"\x08"
 _PLAIN: Final = (_MEMBER + b"\0", _MEMBER + b"\x08")
 """The beginning of a member whose header has nothing more, or a file name: isal may misread others."""
 
-_PIECE: Final = 256 * 1024
+_PIECE: Final = 1 << 20
 _SMALL: Final = 8 * 1024
 """More bytes than a member's header has."""
 _TRIAL: Final = 64 * 1024
