@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -18,38 +19,14 @@ from pgtail.capture.format import (
     MessageSplitter,
     SegmentName,
     gap_in,
-    head_of,
     read_parameter,
 )
+from pgtail.capture.segment import SegmentBytes, SegmentFrames
 from pgtail.capture.state import read_state
 from pgtail.errors import InputError
-from pgtail.files.gunzip import MAGIC, Gunzip
 
-_PIECE: Final = 1 << 20
-"""Bytes to read at a time."""
-_BEGINNING: Final = 16 * 1024
-"""More bytes than most segments have before their own messages."""
 _TAIL: Final = 512
 """More bytes than the last message of a segment has."""
-
-
-class SegmentBytes:
-    """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not."""
-
-    def __init__(self, file: BinaryIO, piece: int = _PIECE) -> None:
-        self._piece = piece
-        compressed = file.read(len(MAGIC)) == MAGIC
-        file.seek(0)
-        self._gunzip = Gunzip(file.read, file.seek) if compressed else None
-        self._read: Callable[[int], bytes] = file.read if self._gunzip is None else self._gunzip.read
-
-    def __iter__(self) -> Iterator[bytes]:
-        while piece := self._read(self._piece):
-            yield piece
-
-    @property
-    def damage(self) -> str | None:
-        return None if self._gunzip is None else self._gunzip.damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +98,10 @@ def head(path: Path) -> dict[str, str]:
     """The parameters at the beginning of a segment; if that is damaged, those that can be read."""
     try:
         with open(path, "rb") as file:
-            return read_head(file)
+            frames = SegmentFrames(file, str(path))
+            with contextlib.suppress(InputError):
+                frames.read_head()
+            return frames.head.parameters
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
 
@@ -133,15 +113,6 @@ def last_head(directory: Path) -> Mapping[str, str]:
         return known.head
     paths = sorted(directory.glob(f"*{CLOSED}"))
     return head(paths[-1]) if paths else {}
-
-
-def read_head(file: BinaryIO) -> dict[str, str]:
-    """As head(), of an open file."""
-    cut = MessageSplitter()
-    try:
-        return head_of(message for piece in SegmentBytes(file, _BEGINNING) for message in cut.feed(piece))
-    except InputError:
-        return {}
 
 
 def check(path: Path) -> str | None:
