@@ -25,7 +25,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     native        compiled code: the scanner
     values        one cell to one value
     pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
-    files         signals, gunzip, the Sink protocol
+    files         signals, gzip, the Sink protocol
     errors, humanize, _orjson
 
 There are two ways from bytes to text. The decoder handles everything, explains every error, and is the whole program

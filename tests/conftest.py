@@ -13,6 +13,7 @@ import pytest
 from pgtail.cli.settings import unset
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
+from pgtail.files import deflate
 from tests.support.limits import limit_test
 from tests.support.servers import Database, Servers, fresh_database, installations
 from tests.support.signals import heed_signals
@@ -106,3 +107,12 @@ def start_server() -> Iterator[StartServer]:
             return stack.enter_context(EmbeddedServer(chosen, settings=settings))
 
         yield start
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def gzip_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test with both libraries that read and write gzip."""
+    if request.param == "zlib":
+        monkeypatch.setattr("pgtail.files.deflate.igzip_lib", None)
+    elif deflate.igzip_lib is None:
+        pytest.skip("isal is not installed")
