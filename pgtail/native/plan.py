@@ -75,9 +75,12 @@ class Text:
 
     `of` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin, unless
     the scanner does not write the output (PlannedOutput.events_only).
+
+    `of_row`: it may return another text for each row, which only outputs without a scanner may use.
     """
 
     of: Callable[[Any], bytes]
+    of_row: bool = False
 
 
 class Form(NamedTuple):

@@ -13,8 +13,9 @@ from pgtail.files.sink import Sink
 from pgtail.native import Scanner, compiled
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.outputs.rows import Clock, Rows, Shape, Write
+from pgtail.outputs.rows import Rows, Shape, Write
 
 
 class PlannedOutput:

@@ -147,7 +147,7 @@ class Debezium(PlannedOutput):
             self._counts[collection] += 1
             return b'%d,"data_collection_order":%d' % (self._counts.total(), self._counts[collection])
 
-        return [b'{"id":"', *_TRANSACTION_ID, b'","total_order":', Text(order), b"}"]
+        return [b'{"id":"', *_TRANSACTION_ID, b'","total_order":', Text(order, of_row=True), b"}"]
 
     def _envelope(self, relation: Relation, converters: list[tuple[Column, Converter]]) -> bytes:
         """The schema of a table's events; empty without --schema."""

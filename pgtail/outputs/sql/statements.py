@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from pgtail.changes.events import RowChange, TableTruncate
 from pgtail.changes.relations import Column, Relation
 from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Form, NoPlan, Piece, Plan, Side
-from pgtail.outputs.rows import Shape, dollar_quoted, encoding_of_text, joined
+from pgtail.outputs.executor import dollar_quoted
+from pgtail.outputs.rows import Shape, encoding_of_text, joined
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.terminal.escape import escape, hides, quoted
 from pgtail.values import Undecoded
