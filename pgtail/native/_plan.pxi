@@ -211,7 +211,7 @@ cdef int put_call(Out *out, object convert, const Cell *cell) except -2:
     return 0
 
 
-cdef int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
+cdef inline int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
     """A value in a format; DECLINED if it cannot be decoded."""
     cdef const uint8_t *p = cell.data
     cdef Py_ssize_t size = cell.size, start = out.size

@@ -22,6 +22,7 @@ cdef class TextScanner(FieldScanner):
     cdef object plan_of, output, write, target
     cdef RowPlan begin, end
     cdef bytes separator
+    cdef Bytes between              # the separator's
     cdef bint one_by_one, has_old, has_new
     cdef public Py_ssize_t elements
     def __cinit__(self, find, filter_, plan_of, output):
@@ -29,6 +30,7 @@ cdef class TextScanner(FieldScanner):
         self.target = self.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = output.separator, output.one_by_one
+        self.between = view_of(self.separator)
         self.clock = output.clock
 
     cdef int flush(self) except -2:
@@ -84,8 +86,8 @@ cdef class TextScanner(FieldScanner):
         mark = out.size
         if not self.started:
             self.boundary(self.begin)
-        if self.elements and self.separator:
-            self.put_bytes(view_of(self.separator))
+        if self.elements and self.between.size:
+            self.put_bytes(self.between)
         self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != 2
         if self.execute(plan) < 0:
             out.size = mark
@@ -201,7 +203,10 @@ cdef class TextScanner(FieldScanner):
     cdef int list_names(self, RowPlan plan, int place) except -2:
         """The columns that were not sent. The text of each list is made once."""
         cdef Step *step = &plan.steps[place]
-        cdef list found = []
+        cdef list found
+        if not (step.sides[1] and step.absent) and not (step.sides[0] and self.unchanged):
+            return 0
+        found = []
         if step.sides[1] and step.absent:
             self.add_absent(plan, found)
         if step.sides[0] and self.unchanged:
