@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -13,6 +14,7 @@ from pgtail.native.plan import (
     LARGE,
     Cell,
     Cells,
+    Count,
     Dollars,
     Empty,
     Encoding,
@@ -101,16 +103,15 @@ def encoding_of_text(
 class _Run:
     """The execution of one plan: the properties of its change, and what its cells turned out to be."""
 
-    __slots__ = ("aborted", "clock", "last_end", "lists", "lsn", "new", "odd", "old", "parts", "seq", "transaction")
+    __slots__ = ("aborted", "lists", "lsn", "new", "odd", "old", "parts", "rows", "seq", "transaction")
 
-    def __init__(self, change: Change, transaction: Transaction, clock: Clock, last_end: int | None) -> None:
+    def __init__(self, change: Change, transaction: Transaction, rows: Rows) -> None:
         self.transaction = transaction
+        self.rows = rows
         self.lsn = change.lsn
         self.aborted = change.aborted
         self.seq = None if isinstance(change, LogicalMessage) else change.seq
         self.old, self.new = (change.old, change.new) if isinstance(change, RowChange) else (None, None)
-        self.clock = clock
-        self.last_end = last_end
         self.parts: list[Part] = []
         self.lists: dict[Side, tuple[list[int], list[int], list[int]]] = {}
         """By tuple: the indexes of its unchanged cells, of those of them that were filled, and of NULLs outside the
@@ -136,6 +137,8 @@ class _Run:
                 self.execute(piece.then if _differ(self.old or (), self.new or (), piece.indexes) else piece.otherwise)
             elif isinstance(piece, Dollars):
                 self._dollars(piece)
+            elif isinstance(piece, Count):
+                self.rows.counts[piece.key] += 1
         for place, piece in later:
             parts[place] = self._names(piece) if isinstance(piece, Names) else piece.of(self.odd) if self.odd else b""
 
@@ -153,6 +156,7 @@ class _Run:
         row, other = self._tuples(piece)
         unchanged, filled, absent = self.lists[piece.side] = ([], [], [])
         parts, separator = self.parts, b""
+        start = len(parts)
         for plan in piece.cells:
             index = plan.index
             cell = row[index] if index < len(row) else None
@@ -181,7 +185,7 @@ class _Run:
                 else:
                     parts += (separator + plan.before, found, plan.after)
             separator = piece.separator
-        if piece.not_empty and not separator:
+        if piece.not_empty and len(parts) == start:
             raise Empty("no value was sent")
 
     def _tuples(self, piece: Cells) -> tuple[TupleData, TupleData]:
@@ -276,15 +280,15 @@ _FIELDS: Final[dict[Field, Callable[[_Run], bytes | None]]] = {
     Field.UNIX_NS: lambda run: _unix(run.transaction, 1000, 1),
     Field.END_LSN: lambda run: _lsn(run.transaction.end_lsn),
     Field.CHANGES: lambda run: _number(run.transaction.changes if run.transaction.begun else None),
-    Field.LAST_END: lambda run: _number(run.last_end),
+    Field.LAST_END: lambda run: _number(run.rows.last_end),
     Field.SEQ: lambda run: _number(run.seq),
     Field.LSN: lambda run: _lsn(run.lsn),
     Field.LSN_NUMBER: lambda run: _number(run.lsn),
     Field.POSITION_NUMBER: lambda run: _number(_position(run)),
     Field.ABORTED: lambda run: b"true" if run.aborted else None,
-    Field.NOW_MS: lambda run: b"%d" % (run.clock() // 1_000_000),
-    Field.NOW_US: lambda run: b"%d" % (run.clock() // 1000),
-    Field.NOW_NS: lambda run: b"%d" % run.clock(),
+    Field.NOW_MS: lambda run: b"%d" % (run.rows.clock() // 1_000_000),
+    Field.NOW_US: lambda run: b"%d" % (run.rows.clock() // 1000),
+    Field.NOW_NS: lambda run: b"%d" % run.rows.clock(),
     Field.COMMIT_TIME: _of_time(lambda time: time_text(time).replace("T", " ")),
     Field.STATE: _state,
 }
@@ -298,11 +302,13 @@ class Rows:
 
     def __init__(self, plan_of: PlanOf, clock: Clock = time.time_ns, *, one_by_one: bool = False) -> None:
         self._plan_of = plan_of
-        self._clock = clock
+        self.clock: Clock = clock
         self._one_by_one = one_by_one
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, tuple[Plan, Write]]] = {}
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
+        self.counts: Counter[str] = Counter()
+        """The executions of each Count."""
 
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
@@ -317,8 +323,8 @@ class Rows:
         """The text of a change. Raises NoPlan."""
         return self._text(self._plan(change)[0], change, change.transaction)
 
-    def truncate(self, plan: Plan, change: TableTruncate) -> bytes:
-        """The text of a plan without tuples for a truncated table."""
+    def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
+        """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""
         return self._text(plan, change, change.transaction)
 
     def message(self, plan: Plan, message: LogicalMessage) -> bytes:
@@ -333,7 +339,7 @@ class Rows:
         return _whole(self._parts(plan, change, transaction))
 
     def _parts(self, plan: Plan, change: Change, transaction: Transaction) -> list[Part]:
-        run = _Run(change, transaction, self._clock, self.last_end)
+        run = _Run(change, transaction, self)
         run.execute(plan)
         return run.parts
 
