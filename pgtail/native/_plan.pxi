@@ -9,6 +9,7 @@ cdef object _Names = pieces_module.Names
 cdef object _Undecodable = pieces_module.Undecodable
 cdef object _Dollars = pieces_module.Dollars
 cdef object _IfChanged = pieces_module.IfChanged
+cdef object _Count = pieces_module.Count
 
 cdef object TRANSACTION_FIELDS = pieces_module.TRANSACTION_FIELDS
 
@@ -21,6 +22,7 @@ cdef enum Kind:
     STEP_NAMES
     STEP_DOLLARS
     STEP_IF_CHANGED
+    STEP_COUNT
 
 cdef struct Bytes:
     const char *data        # NULL for none
@@ -74,6 +76,17 @@ cdef class Group:
 
     def __dealloc__(self):
         PyMem_Free(self.text.data)
+
+
+@cython.final
+cdef class Tally:
+    """The executions of a Count in the open transaction."""
+
+    cdef object key
+    cdef Py_ssize_t count
+
+    def __cinit__(self, key):
+        self.key = key
 
 
 @cython.final
@@ -140,6 +153,8 @@ cdef class RowPlan:
             step.kind, step.object = STEP_IF_CHANGED, self.keep(piece.indexes)
             self.keep(RowPlan(piece.then, None, self.groups))
             self.keep(RowPlan(piece.otherwise, None, self.groups))
+        elif isinstance(piece, _Count):
+            step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
         else:
             raise TypeError(f"no piece of a plan: {piece!r}")
         return 0

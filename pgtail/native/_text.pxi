@@ -25,7 +25,11 @@ cdef class TextScanner(FieldScanner):
     cdef Bytes between              # the separator's
     cdef bint one_by_one, has_old, has_new
     cdef public Py_ssize_t elements
+    cdef list tallies       # of the open transaction, in the order of their first use
+    cdef dict counts        # of committed transactions
+
     def __cinit__(self, find, filter_, plan_of, output):
+        self.tallies, self.counts = [], {}
         self.plan_of, self.output, self.write = plan_of, output, output.write
         self.target = self.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
@@ -58,6 +62,29 @@ cdef class TextScanner(FieldScanner):
             self.boundary(self.begin)
         self.boundary(self.end)
         self.last_end, self.has_last_end = self.end_lsn, True
+        if self.tallies:
+            self.add_counts(self.counts)
+        return 0
+
+    def take_counts(self):
+        """The executions of each Count since the last call: of transactions that were committed, and of the open one."""
+        cdef dict committed = self.counts, of_open = {}
+        self.counts = {}
+        self.add_counts(of_open)
+        return committed, of_open
+
+    cdef int add_counts(self, dict counts) except -2:
+        cdef Tally tally
+        for tally in self.tallies:
+            counts[tally.key] = counts.get(tally.key, 0) + tally.count
+            tally.count = 0
+        self.tallies.clear()
+        return 0
+
+    cdef inline int count(self, Tally tally) except -2:
+        if tally.count == 0:
+            self.tallies.append(tally)
+        tally.count += 1
         return 0
 
     cdef int boundary(self, RowPlan plan) except -2:
@@ -133,6 +160,8 @@ cdef class TextScanner(FieldScanner):
                 if self.execute(<RowPlan>plan.objects[step.object]) < 0 or has_dollars(&self.out, mark):
                     return DECLINED
                 self.put_bytes(view_of(b"$$"))
+            elif step.kind == STEP_COUNT:
+                self.count(<Tally>plan.objects[step.object])
             else:
                 nested = plan.objects[step.object + (1 if self.differ(plan.objects[step.object]) else 2)]
                 if self.execute(nested) < 0:

@@ -197,7 +197,14 @@ class IfChanged:
     otherwise: tuple[Piece, ...]
 
 
-Piece: TypeAlias = bytes | Value | Text | Cells | Names | Undecodable | Dollars | IfChanged
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Writes nothing and counts the row under `key`: in Rows.counts or TextScanner.take_counts(). It ends its plan."""
+
+    key: str
+
+
+Piece: TypeAlias = bytes | Value | Text | Cells | Names | Undecodable | Dollars | IfChanged | Count
 Plan: TypeAlias = tuple[Piece, ...]
 
 

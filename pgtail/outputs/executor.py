@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,6 +13,7 @@ from pgtail.native.plan import (
     TRANSACTION_FIELDS,
     Cell,
     Cells,
+    Count,
     Dollars,
     Empty,
     Encoding,
@@ -169,6 +171,7 @@ class Run:
 
     __slots__ = (
         "_clock",
+        "_counts",
         "_now",
         "aborted",
         "last_end",
@@ -183,7 +186,9 @@ class Run:
         "transaction",
     )
 
-    def __init__(self, change: Change, transaction: Transaction, clock: Clock, last_end: int | None) -> None:
+    def __init__(
+        self, change: Change, transaction: Transaction, clock: Clock, last_end: int | None, counts: Counter[str]
+    ) -> None:
         self.transaction = transaction
         self.lsn = change.lsn
         self.aborted = change.aborted
@@ -192,6 +197,7 @@ class Run:
         else:
             self.seq, self.old, self.new = getattr(change, "seq", None), None, None
         self._clock = clock
+        self._counts = counts
         self._now = 0
         self.last_end = last_end
         self.parts: list[Part] = []
@@ -244,6 +250,8 @@ class Run:
             self.execute(piece.then if _differ(self.old or (), self.new or (), piece.indexes) else piece.otherwise)
         elif isinstance(piece, Dollars):
             self._dollars(piece)
+        elif isinstance(piece, Count):
+            self._counts[piece.key] += 1
 
     def _undecodable(self, piece: Undecodable) -> bytes:
         return piece.of(self.odd) if self.odd else b""
@@ -252,6 +260,7 @@ class Run:
         row, other = self._tuples(piece)
         unchanged, filled, _ = self.lists[piece.side] = ([], [], [])
         parts, separator = self.parts, b""
+        start = len(parts)
         for plan in piece.cells:
             index = plan.index
             cell = row[index] if index < len(row) else None
@@ -276,7 +285,7 @@ class Run:
                 else:
                     parts += (separator + plan.before, found, plan.after)
             separator = piece.separator
-        if piece.not_empty and not separator:
+        if piece.not_empty and len(parts) == start:
             raise Empty("no value was sent")
 
     def _tuples(self, piece: Cells) -> tuple[TupleData, TupleData]:

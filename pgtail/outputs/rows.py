@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -84,11 +85,13 @@ class Rows:
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, tuple[Prepared, Write]]] = {}
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
+        self.counts: Counter[str] = Counter()
+        """The executions of each Count."""
 
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
         plan, write = self._plan(change)
-        run = Run(change, change.transaction, self._clock, self.last_end)
+        run = Run(change, change.transaction, self._clock, self.last_end, self.counts)
         run.parts.append(before)
         run.execute(plan)
         if not run.long:
@@ -100,12 +103,12 @@ class Rows:
 
     def text(self, change: RowChange) -> bytes:
         """The text of a change. Raises NoPlan."""
-        run = Run(change, change.transaction, self._clock, self.last_end)
+        run = Run(change, change.transaction, self._clock, self.last_end, self.counts)
         run.execute(self._plan(change)[0])
         return whole(run.parts)
 
-    def truncate(self, plan: Plan, change: TableTruncate) -> bytes:
-        """The text of a plan without tuples for a truncated table."""
+    def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
+        """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""
         return self._text(plan, change, change.transaction)
 
     def message(self, plan: Plan, message: LogicalMessage) -> bytes:
@@ -117,7 +120,7 @@ class Rows:
         return self._text(plan, LogicalMessage(transaction, lsn, "", b"", True), transaction)
 
     def _text(self, plan: Plan, change: Change, transaction: Transaction) -> bytes:
-        return text_of(plan, Run(change, transaction, self._clock, self.last_end))
+        return text_of(plan, Run(change, transaction, self._clock, self.last_end, self.counts))
 
     def _plan(self, change: RowChange) -> tuple[Prepared, Write]:
         relation, old, new = change.relation, change.old, change.new
