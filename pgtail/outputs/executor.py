@@ -113,9 +113,12 @@ def text_of(pieces: Sequence[Any], run: Run) -> bytes:
     return b"".join([piece if isinstance(piece, bytes) else _text(piece, run) for piece in pieces])
 
 
-def _text(piece: Value | Text, run: Run) -> bytes:
+def _text(piece: Value | Text | Count, run: Run) -> bytes:
     if isinstance(piece, Text):
         return piece.of(run.transaction)
+    if isinstance(piece, Count):
+        run.counts[piece.key] += 1
+        return b""
     value = _known(piece)
     found = value.read(run)
     return value.missing(run) if found is None else value.before + found + value.after
@@ -171,9 +174,9 @@ class Run:
 
     __slots__ = (
         "_clock",
-        "_counts",
         "_now",
         "aborted",
+        "counts",
         "last_end",
         "lists",
         "long",
@@ -197,7 +200,7 @@ class Run:
         else:
             self.seq, self.old, self.new = getattr(change, "seq", None), None, None
         self._clock = clock
-        self._counts = counts
+        self.counts = counts
         self._now = 0
         self.last_end = last_end
         self.parts: list[Part] = []
@@ -251,7 +254,7 @@ class Run:
         elif isinstance(piece, Dollars):
             self._dollars(piece)
         elif isinstance(piece, Count):
-            self._counts[piece.key] += 1
+            self.counts[piece.key] += 1
 
     def _undecodable(self, piece: Undecodable) -> bytes:
         return piece.of(self.odd) if self.odd else b""
