@@ -94,6 +94,8 @@ class _Relay:
         with self._client, contextlib.suppress(OSError):
             startup = self._startup()
             with socket.create_connection(self._real) as server:
+                for one in (server, self._client):  # or each message waits for the acknowledgement of the one before
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
                 server.sendall(startup)
                 threading.Thread(target=self._listen, args=(server,), daemon=True).start()
                 with contextlib.suppress(EOFError, OSError):
