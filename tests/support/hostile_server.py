@@ -38,6 +38,10 @@ Change: TypeAlias = Callable[[Reply], bytes | None]
 """Returns what the client gets in place of a message: any bytes, or None to close the connection."""
 
 
+class Last(bytes):
+    """Bytes after which the connection is closed, whether or not the real server has more to say."""
+
+
 def unchanged(reply: Reply) -> bytes:
     """Change nothing."""
     return reply.whole
@@ -104,6 +108,8 @@ class _Relay:
                         if reply is None:
                             break
                         self._client.sendall(reply)
+                        if isinstance(reply, Last):
+                            break
                 for one in (server, self._client):
                     with contextlib.suppress(OSError):
                         one.shutdown(socket.SHUT_RDWR)
