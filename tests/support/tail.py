@@ -109,7 +109,7 @@ class Tailing:
             raise AssertionError(f"pgtail does not end: {self.stderr}") from None
         for thread in self._threads:
             thread.join(within(PATIENCE))
-        assert self.process.returncode == status, self.stderr
+        assert self.process.returncode == status, (self.process.returncode, self.stderr)
         assert "Traceback" not in self.stderr
         return self.stderr
 
