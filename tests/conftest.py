@@ -15,7 +15,7 @@ from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
 from tests.support.limits import limit_test
-from tests.support.servers import Database, Servers, fresh_database, installations
+from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
 from tests.support.signals import heed_signals
 
 
@@ -104,7 +104,7 @@ def start_server() -> Iterator[StartServer]:
 
         def start(installation: Installation | None = None, **settings: Setting) -> EmbeddedServer:
             chosen = installation or list(installations().values())[-1]
-            return stack.enter_context(EmbeddedServer(chosen, settings=settings))
+            return stack.enter_context(embedded_server(chosen, **settings))
 
         yield start
 
