@@ -20,7 +20,7 @@ help: ## list the targets
 
 install: $(INSTALLED) ## create .venv and install pgtail into it, editable
 
-$(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.pyx)
+$(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.p[xy][ix])
 	@.ci/environment
 
 $(SPARK): $(INSTALLED)
