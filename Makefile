@@ -2,6 +2,8 @@
 
 PYTHON ?=
 export PYTHON
+# Hundreds of interpreters start in the tests: each would compile pgtail anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Programs run by their path in .venv: no activation is needed, and the checkout's path may contain spaces.
 RUN := .venv/bin/python -m
@@ -18,7 +20,7 @@ help: ## list the targets
 
 install: $(INSTALLED) ## create .venv and install pgtail into it, editable
 
-$(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.pyx)
+$(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.p[xy][ix])
 	@.ci/environment
 
 $(SPARK): $(INSTALLED)

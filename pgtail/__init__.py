@@ -22,22 +22,27 @@ list; the import-linter contract in pyproject.toml enforces it.
     capture       the .pgcap format: reader, writer, recorder, recovery
     terminal      escaping, styles, layout
     changes       messages to change events: relations, assembler, streamed transactions, filters, redaction
-    native        compiled code: the scanner
+    native        row plans, and compiled code: the scanner
     values        one cell to one value
     pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
-    files         signals, gunzip, the Sink protocol
+    files         signals, gzip, the Sink protocol
     errors, humanize, _orjson
 
 There are two ways from bytes to text. The decoder handles everything, explains every error, and is the whole program
 where nothing is compiled. It describes each message once, with the field names of the PostgreSQL manual; the same
-description decodes the message and draws it for `pgtail inspect`. The scanner (Cython) takes runs of ordinary rows with
-their Begin and Commit. It declines anything unusual before it has written a byte of it, and the decoder takes over.
-Tests compare both, byte by byte.
+description decodes the message and draws it for `pgtail inspect`. The scanner (Cython, native/) takes runs of ordinary
+rows with their Begin and Commit. It declines anything unusual before it has written a byte of it, and the decoder takes
+over.
+
+Neither knows a format. A format describes its rows once, as row plans (native/plan.py): for one version of a table, one
+operation and one kind of old tuple a flat list of pieces, such as texts, fields of the transaction and encoded cells.
+The scanner executes plans on bytes, outputs/executor.py on decoded changes. Tests compare both, byte by byte.
 
 Reading bytes has three outcomes: a message, Truncated (more is needed) or Malformed (never valid).
 
 To add...
-    an output format: a module in outputs/, a line in OUTPUTS of its __init__.py, a test in tests/outputs/
+    an output format: a module of plans in outputs/, a line in OUTPUTS of its __init__.py, a test in tests/outputs/; a
+                      conversion of values that compiled code should do is a function in native/_encode*.pxi
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, a test in tests/inputs/, and its name in
                       the choices of --input-format in cli/options/shared.py
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
@@ -55,6 +60,7 @@ cell                one column of a tuple: a value, NULL, unchanged TOAST, or ou
 change event        a row change, truncate, logical message or outcome, as an output receives it
 confirmed_flush_lsn a slot's position: transactions that committed before it are not sent again
 end LSN             the position after a commit record, from which to resume; `commit_lsn` is the commit's own
+executor            writes decoded changes by row plans, in plain Python
 fast path           the scanner's way from bytes to text, without messages and events
 fork                reading a temporary copy of a slot that is in use
 frame               what surrounds a message in a source: CopyData, XLogData, a length or a newline
@@ -70,6 +76,7 @@ prepared            of a transaction: after PREPARE TRANSACTION, before its outc
 publication         the server's selection of tables and operations to send
 relation            a table's description as the server sends it (Relation message); it may change in a stream
 replica identity    the columns of the old row that updates and deletes carry: default, index, full or nothing
+row plan            how a format writes the rows of one shape: a list of pieces that scanner and executor both execute
 scanner             compiled code that walks frames, transactions and tuples in a buffer
 segment             a file of a capture; it decodes alone, and never changes once it is closed
 seq                 the number of a row change within its transaction, from 1, before any filter

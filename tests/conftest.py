@@ -13,8 +13,9 @@ import pytest
 from pgtail.cli.settings import unset
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
+from pgtail.files import deflate
 from tests.support.limits import limit_test
-from tests.support.servers import Database, Servers, fresh_database, installations
+from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
 from tests.support.signals import heed_signals
 
 
@@ -103,6 +104,15 @@ def start_server() -> Iterator[StartServer]:
 
         def start(installation: Installation | None = None, **settings: Setting) -> EmbeddedServer:
             chosen = installation or list(installations().values())[-1]
-            return stack.enter_context(EmbeddedServer(chosen, settings=settings))
+            return stack.enter_context(embedded_server(chosen, **settings))
 
         yield start
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def gzip_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test with both libraries that read and write gzip."""
+    if request.param == "zlib":
+        monkeypatch.setattr("pgtail.files.deflate.igzip_lib", None)
+    elif deflate.igzip_lib is None:
+        pytest.skip("isal is not installed")

@@ -13,9 +13,12 @@ from itertools import chain
 from typing import Final
 
 from pgtail.capture.recorder import Recorder
+from pgtail.capture.row_frames import row_frame
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.errors import InputError
+from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, Unknown
+from pgtail.pgoutput.frames import SEPARATED
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.schema import Relation, Type
@@ -97,6 +100,15 @@ class DumpConverter:
             if isinstance(message, _WITH_XID) and message.xid is not None:
                 raw = raw[:1] + raw[5:]
             self._ordinary(message, frame + raw)
+
+    def take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """For Decoder.rows: record rows of the open transaction. Returns where the first message starts to decode."""
+        if framing == SEPARATED or self._segment is not None:
+            return pos
+        while self._recorder.inside and (found := row_frame(buf, pos, end, framing)) is not None:
+            start, pos = found
+            self._recorder.take(buf[start:pos])
+        return pos
 
     def finish(self) -> None:
         """End the capture without incomplete transactions."""

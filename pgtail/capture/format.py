@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
 from pgtail.errors import Malformed, Truncated
@@ -102,19 +102,6 @@ def gap_in(head: Mapping[str, str]) -> str:
 def is_gap(words: str) -> bool:
     """Whether a text is one of gap_in(), not a segment's name."""
     return " " in words
-
-
-def head_of(messages: Iterable[tuple[int, bytes]]) -> dict[str, str]:
-    """The parameters at the beginning of a segment."""
-    found: dict[str, str] = {}
-    for kind, body in messages:
-        if kind != PARAMETER_STATUS:
-            break
-        name, value = read_parameter(body)
-        if name in found or name == START:
-            break
-        found[name] = value
-    return found
 
 
 CLOSED: Final = ".pgcap"

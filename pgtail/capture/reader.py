@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -11,45 +12,21 @@ from typing import BinaryIO, Final
 from pgtail.capture.format import (
     CLOSED,
     END,
+    HEAD,
     OPEN,
     PREDECESSOR,
     SEGMENT,
     MessageSplitter,
     SegmentName,
     gap_in,
-    head_of,
     read_parameter,
 )
+from pgtail.capture.segment import SegmentBytes, SegmentFrames
 from pgtail.capture.state import read_state
 from pgtail.errors import InputError
-from pgtail.files.gunzip import MAGIC, Gunzip
 
-PIECE: Final = 256 * 1024
-"""Bytes to read at a time."""
 _TAIL: Final = 512
 """More bytes than the last message of a segment has."""
-
-
-class SegmentBytes:
-    """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        start = file.read(len(MAGIC))
-        first = [start]
-
-        def read(size: int) -> bytes:
-            return first.pop() + file.read(size - len(start)) if first else file.read(size)
-
-        self._gunzip = Gunzip(read) if start == MAGIC else None
-        self._read: Callable[[int], bytes] = read if self._gunzip is None else self._gunzip.read
-
-    def __iter__(self) -> Iterator[bytes]:
-        while piece := self._read(PIECE):
-            yield piece
-
-    @property
-    def damage(self) -> str | None:
-        return None if self._gunzip is None else self._gunzip.damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +98,10 @@ def head(path: Path) -> dict[str, str]:
     """The parameters at the beginning of a segment; if that is damaged, those that can be read."""
     try:
         with open(path, "rb") as file:
-            return read_head(file)
+            frames = SegmentFrames(file, str(path))
+            with contextlib.suppress(InputError):
+                frames.read_head()
+            return frames.head.parameters
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
 
@@ -135,15 +115,6 @@ def last_head(directory: Path) -> Mapping[str, str]:
     return head(paths[-1]) if paths else {}
 
 
-def read_head(file: BinaryIO) -> dict[str, str]:
-    """As head(), of an open file."""
-    cut = MessageSplitter()
-    try:
-        return head_of(message for piece in SegmentBytes(file) for message in cut.feed(piece))
-    except InputError:
-        return {}
-
-
 def check(path: Path) -> str | None:
     """What is wrong with a closed segment; None if every byte is as it was written."""
     try:
@@ -154,28 +125,44 @@ def check(path: Path) -> str | None:
 
 
 def check_file(file: BinaryIO) -> str | None:
-    """As check(), of an open file. The segment's last message has the size and SHA-256 of all bytes before it."""
-    raw = SegmentBytes(file)
-    digest, size, tail = hashlib.sha256(), 0, b""
+    """As check(), of an open file."""
+    raw, found = SegmentBytes(file), SegmentCheck()
     for piece in raw:
-        tail += piece
-        if len(tail) > _TAIL:
-            digest.update(tail[:-_TAIL])
-            size += len(tail) - _TAIL
-            tail = tail[-_TAIL:]
-    if raw.damage is not None:
-        return raw.damage
-    start = tail.rfind(END.encode() + b"\0")
-    if start < 0:
-        return "the end is missing: it was cut off, or is still being written"
-    _, value = read_parameter(tail[start:])
-    digest.update(tail[: start - _HEAD])
-    size += start - _HEAD
-    words = value.split(" ")
-    if words[1:] != [str(size), digest.hexdigest()]:
-        return "its checksum is wrong: a part is missing, damaged or moved"
-    return None
+        found.feed(piece, found.size)
+    return raw.damage or found.problem()
 
 
-_HEAD: Final = 5
-"""The type byte and the length before a message's body."""
+class SegmentCheck:
+    """Checks the uncompressed bytes of a closed segment: its last message has the size and SHA-256 of all before it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """How many bytes were given."""
+        self._digest = hashlib.sha256()
+        self._tail = b""
+        """The last bytes, which are not in the digest."""
+
+    def feed(self, data: bytes, offset: int) -> None:
+        """The bytes at an offset; what was given before is left out."""
+        if offset < self.size:
+            data = data[self.size - offset :]
+        self.size += len(data)
+        if len(data) < _TAIL:
+            data = self._tail + data
+        else:
+            self._digest.update(self._tail)
+        self._digest.update(memoryview(data)[:-_TAIL])
+        self._tail = data[-_TAIL:]
+
+    def problem(self) -> str | None:
+        """What is wrong; None if every byte is as it was written."""
+        tail, digest = self._tail, self._digest.copy()
+        start = tail.rfind(END.encode() + b"\0")
+        if start < 0:
+            return "the end is missing: it was cut off, or is still being written"
+        _, value = read_parameter(tail[start:])
+        message = start - HEAD.size
+        digest.update(tail[:message])
+        if value.split(" ")[1:] != [str(self.size - len(tail) + message), digest.hexdigest()]:
+            return "its checksum is wrong: a part is missing, damaged or moved"
+        return None

@@ -9,12 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pgtail.capture.format import FORMAT, GAP, PREDECESSOR, SEGMENT, TRANSACTION, SegmentName
+from pgtail.capture.format import COPY_DATA, FORMAT, GAP, HEAD, PREDECESSOR, SEGMENT, TRANSACTION, SegmentName
 from pgtail.capture.recovery import recover
 from pgtail.capture.state import CaptureState, Gap, read_state, write_state
-from pgtail.capture.tracker import StreamTracker
+from pgtail.capture.tracker import ROWS, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
+from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
+from pgtail.pgoutput.frames import LENGTH
+
+_FRAME: Final = struct.Struct(">IB24xBQ")
+"""A frame with a message: the length before it, its tag, the message's tag, and of Begin the commit LSN."""
+_BEGIN, _COMMIT = b"BC"
+_LEAST: Final = {
+    **dict.fromkeys(ROWS, XLOG_HEADER_SIZE + 9),
+    _BEGIN: XLOG_HEADER_SIZE + 21,
+    _COMMIT: XLOG_HEADER_SIZE + 26,
+}
+"""The size of a frame with such a message at least."""
 
 _STATE_INTERVAL: Final = 10.0
 """Seconds between two writes of the state while the server is idle."""
@@ -103,6 +115,50 @@ class Recorder:
         if boundary and self._next_head is not None:
             self._apply_next_head()
         if segment.pending >= self._rotation.sync_size or (boundary and self._finished):
+            self.sync()
+
+    def take_transactions(self, frames: bytes, pos: int, until: int) -> int:
+        """Record the Begin, Commit and row messages at `pos`, frames after their lengths; faster than take().
+
+        Stops before the Begin of a transaction that commits after `until`, and after one that ends there. Returns the
+        position of the first frame that was not recorded.
+        """
+        segment, stream, rows = self._segment, self._stream, 0
+        if segment is None or self._next_head is not None or self._finished:
+            return pos
+        head, pack, parts, inside = _FRAME.unpack_from, HEAD.pack, list[bytes](), stream.inside
+        room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
+        last = len(frames) - _FRAME.size
+        while room > 0 and pos <= last:
+            size, kind, tag, final_lsn = head(frames, pos)
+            if size < _LEAST.get(tag, size + 1) or kind != XLOG_DATA:
+                break
+            frame = frames[pos + LENGTH.size : pos + LENGTH.size + size]
+            if tag not in ROWS:
+                if inside is (tag == _BEGIN) or (tag == _BEGIN and final_lsn > until):
+                    break
+                stream.add_rows(rows)
+                inside, rows = not stream.take(frame), 0
+            elif inside:
+                rows += 1
+            else:
+                break
+            parts += pack(COPY_DATA, size + LENGTH.size), frame
+            room -= size + HEAD.size
+            pos += size + LENGTH.size
+            if tag == _COMMIT:
+                self.transactions += 1
+                if stream.whole >= until:
+                    break
+        stream.add_rows(rows)
+        self._added(segment, parts)
+        return pos
+
+    def _added(self, segment: SegmentWriter, parts: list[bytes]) -> None:
+        count = len(parts) // 2
+        self.messages += count
+        self.bytes += segment.add_frames(parts, count) - count * HEAD.size
+        if segment.pending >= self._rotation.sync_size:
             self.sync()
 
     def reached(self, position: int) -> None:

@@ -20,7 +20,8 @@ from pgtail.capture.format import (
     SegmentName,
     read_parameter,
 )
-from pgtail.capture.reader import SegmentBytes, read_messages
+from pgtail.capture.reader import read_messages
+from pgtail.capture.segment import SegmentBytes
 from pgtail.capture.state import read_state
 from pgtail.capture.tracker import StreamTracker
 from pgtail.capture.writer import SegmentWriter, rename

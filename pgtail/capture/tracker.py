@@ -21,7 +21,7 @@ _TAG: Final = XLOG_HEADER_SIZE
 _BODY: Final = _TAG + 1
 
 _BEGINS: Final = tags(Role.BEGIN)
-_ROWS: Final = tags(Role.ROW)
+ROWS: Final = tags(Role.ROW)
 _ENDS: Final = tags(Role.END, Role.OUTCOME)
 """Messages that end a transaction, or come outside of one."""
 _COMMIT_LSN, _END_LSN = 1, 9
@@ -72,10 +72,8 @@ class StreamTracker:
     def take(self, frame: bytes) -> bool:
         """Advance by a frame. Returns whether no transaction is open after it. Raises struct.error, IndexError."""
         tag = frame[_TAG]
-        if tag in _ROWS:
-            self.ordinal += 1
-            self.changes += 1
-            self.rows += 1
+        if tag in ROWS:
+            self.add_rows(1)
         elif tag in _BEGINS:
             self.inside = True
             self._begin = [frame]
@@ -97,6 +95,12 @@ class StreamTracker:
         elif tag == _LOGICAL:
             self._logical(*_MESSAGE(frame, _BODY))
         return not self.inside
+
+    def add_rows(self, count: int) -> None:
+        """Advance by this many row changes."""
+        self.ordinal += count
+        self.changes += count
+        self.rows += count
 
     def _logical(self, flags: int, lsn: int) -> None:
         if flags & _TRANSACTIONAL:

@@ -6,19 +6,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pgtail.capture.format import gap_in
-from pgtail.capture.reader import SegmentFile, check, head, refreshed, segments
+from pgtail.capture.reader import SegmentCheck, SegmentFile, check, head, refreshed, segments
 from pgtail.capture.state import read_state
 
 
 class CaptureVerifier:
-    """One pass over captures. `tell` gets the messages; `damaged` says whether something is missing or damaged."""
+    """One pass over captures. `tell` gets the messages; `damaged` says whether something is missing or damaged.
+
+    The checksum of a segment is of the bytes that its reader passes to seen().
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self.damaged = False
+        self._path: str | None = None
+        """The segment to check; None if it may lack its end."""
+        self._check = SegmentCheck()
 
     def capture(self, directory: str) -> Iterator[str]:
-        """Yield the path of each segment of a directory, checked just before it is read. Raises InputError."""
+        """Yield the path of each segment of a directory, to be read before the next one. Raises InputError."""
         known = read_state(Path(directory))  # before listing the segments: a recorder may be writing
         before: str | None = None
         listed = segments(Path(directory))
@@ -28,23 +34,30 @@ class CaptureVerifier:
                 continue
             self._check_order(found, before)
             before = str(found.name)
-            if found.open and segment is listed[-1]:  # only the last one may lack its end
-                yield str(found.path)
-            else:
-                yield from self._checked(str(found.path))
+            may_lack_end = found.open and segment is listed[-1]
+            yield self._next(str(found.path), None if may_lack_end else str(found.path))
         if known is not None and known.last > (before or ""):
             self._say(f"segment {known.last} is missing at the end", directory)
 
     def segment(self, path: str) -> Iterator[str]:
         """As capture(), for one closed segment. Raises InputError."""
         self._gap(path, gap_in(head(Path(path))))
-        yield from self._checked(path)
+        yield self._next(path, path)
 
-    def _checked(self, path: str) -> Iterator[str]:
-        problem = check(Path(path))
-        if problem is not None:
-            self._say(problem, path)
-        yield path
+    def seen(self, data: bytes, offset: int) -> None:
+        """The uncompressed bytes of the segment, as they are read; some may come again."""
+        self._check.feed(data, offset)
+
+    def conclude(self, *, whole: bool) -> None:
+        """Report what is wrong with the segment. `whole`: it was read to its end, and no error occurred."""
+        if self._path is not None:
+            problem = self._check.problem() if whole else check(Path(self._path))
+            if problem is not None:
+                self._say(problem, self._path)
+
+    def _next(self, path: str, checked: str | None) -> str:
+        self._path, self._check = checked, SegmentCheck()
+        return path
 
     def _check_order(self, found: SegmentFile, before: str | None) -> None:
         """Report a segment that does not follow the one before it."""

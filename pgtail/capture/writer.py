@@ -5,20 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from pgtail.capture.format import CLOSED, END, OPEN, POSITION, START, SegmentName, copy_data, parameter, parameters
 from pgtail.errors import OutputError
 from pgtail.files.atomic import rename_synced, sync_directory, write_synced
+from pgtail.files.deflate import compress
 from pgtail.pgoutput.scalars import lsn_text
-
-_GZIP: Final = 31
-"""zlib's code for the gzip format."""
-_LEVEL: Final = 1
-"""Higher levels are slower than the server sends."""
 
 
 class SegmentWriter:
@@ -56,6 +50,15 @@ class SegmentWriter:
         self.messages += 1
         self.add_raw(copy_data(frame))
 
+    def add_frames(self, parts: list[bytes], count: int) -> int:
+        """Add this many frames, as the parts of CopyData messages. Returns their size."""
+        size = sum(map(len, parts))
+        self.messages += count
+        self._parts += parts
+        self.pending += size
+        self.size += size
+        return size
+
     def add_raw(self, data: bytes) -> None:
         """Add bytes as they are."""
         self._parts.append(data)
@@ -88,10 +91,7 @@ class SegmentWriter:
         self._parts.clear()
         self.pending = 0
         self._digest.update(data)
-        if not self._compress:
-            return data
-        member = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-        return member.compress(data) + member.flush()
+        return compress(data) if self._compress else data
 
     def finish(self, whole: int) -> None:
         """Write the end and close the file. `whole` is the LSN up to which the capture has everything."""

@@ -1,8 +1,8 @@
 """Conditions on the values of a row: a tree of tests with SQL's three-valued logic.
 
-A test of NULL, of a value that was not sent or cannot be decoded, and of a column that the table does not have is neither
-true nor false: it is unknown. A condition is bound to one version of a table before it is evaluated, here or by the
-scanner (native/_condition.pxi).
+A test of NULL, of a value that was not sent or cannot be decoded, and of a column that the table does not have is
+neither true nor false: it is unknown. A condition is bound to one version of a table before it is evaluated, here or by
+the scanner (native/_condition.pxi).
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def record_dumps(
     decoder = RawDecoder(assume=assume, encoding=encoding)
     head = {"client_encoding": encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     converter = DumpConverter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
+    decoder.rows = converter.take_rows
     left = list(files)
     try:
         while left:

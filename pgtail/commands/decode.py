@@ -45,6 +45,8 @@ class Decode:
         self._given_output = output
         self._source: str | None = None
         self._damaged = False
+        self._failed = False
+        """Whether there was an error in the current file."""
         self._fed, self._changed = 0, False
 
     def run(self, files: tuple[str, ...]) -> bool:
@@ -79,7 +81,7 @@ class Decode:
     ) -> None:
         try:
             with Stoppable():
-                every = all(self._file(file, decoder, pipeline, sink) for file in self._expanded(files))
+                every = all(self._file(*found, decoder, pipeline, sink) for found in self._expanded(files))
             if every:
                 pipeline.finish()
             else:
@@ -92,19 +94,46 @@ class Decode:
         except KeyboardInterrupt:
             pipeline.break_off()
 
-    def _expanded(self, names: tuple[str, ...]) -> Iterator[str]:
+    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str, CaptureVerifier | None]]:
         """The files; a directory is replaced by the segments of the capture in it."""
         for name in names:
             if not (name.endswith(CLOSED) or os.path.isdir(name)):
-                yield name
+                yield name, None
                 continue
             verifier = CaptureVerifier(_tell)
-            yield from verifier.capture(name) if os.path.isdir(name) else verifier.segment(name)
+            for path in verifier.capture(name) if os.path.isdir(name) else verifier.segment(name):
+                yield path, verifier
             self._damaged = self._damaged or verifier.damaged
 
-    def _file(self, name: str, decoder: Decoder, pipeline: Pipeline, sink: FileSink | DirectorySink) -> bool:
-        """Decode one file; returns whether to read the next one."""
-        with Source(name, on_wait=sink.flush) as source:
+    def _file(
+        self,
+        name: str,
+        verifier: CaptureVerifier | None,
+        decoder: Decoder,
+        pipeline: Pipeline,
+        sink: FileSink | DirectorySink,
+    ) -> bool:
+        """Decode one file, a segment with its verifier; returns whether to read the next one."""
+        self._failed = False
+        try:
+            goes_on = self._decode(name, verifier, decoder, pipeline, sink)
+        except InputError:
+            if verifier is not None:
+                verifier.conclude(whole=False)
+            raise
+        if goes_on and verifier is not None:
+            verifier.conclude(whole=not self._failed)
+        return goes_on
+
+    def _decode(
+        self,
+        name: str,
+        verifier: CaptureVerifier | None,
+        decoder: Decoder,
+        pipeline: Pipeline,
+        sink: FileSink | DirectorySink,
+    ) -> bool:
+        with Source(name, on_wait=sink.flush, seen=None if verifier is None else verifier.seen) as source:
             self._source = source.name
             input_ = open_input(source, decoder, format=self._options.dump.input_format)
             if self._options.verbose:
@@ -129,6 +158,7 @@ class Decode:
             except AssemblyError:
                 raise
             except InputError as error:
+                self._failed = True
                 if input_.source.name.endswith(OPEN):
                     _tell(f"note: {error}")
                     return True

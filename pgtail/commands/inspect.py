@@ -23,12 +23,16 @@ from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.hexview.fields import Fields
+from pgtail.hexview.json_view import JsonView
+from pgtail.hexview.rows import Rows
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
-from pgtail.hexview.views import JsonView, MessageLocation, TextView, View, locate_damage
+from pgtail.hexview.text_view import TextView
+from pgtail.hexview.views import MessageLocation, View, locate_damage
+from pgtail.humanize import counted
 from pgtail.inputs import Input, open_input
 from pgtail.inputs.source.file import Source
-from pgtail.pgoutput.cursor import Buffer, Span, TracedCursor
+from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
@@ -44,7 +48,7 @@ class _Candidate:
     message: AnyFrame
     place: MessageLocation
     buf: Buffer
-    spans: list[Span]
+    trace: list[Traced]
 
 
 class Inspect:
@@ -73,9 +77,10 @@ class Inspect:
         self._cursor = TracedCursor()
         self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
         self._view: View
+        self._rows: Rows
         self._waiting: _Candidate | None = None
-        self._number = self._shown = 0
-        self._seen: list[Span] = []
+        self._number = self._shown = self._end = 0
+        self._seen: list[Traced] = []
         self._damaged = False
 
     def run(self, files: tuple[str, ...]) -> bool:
@@ -83,11 +88,14 @@ class Inspect:
         check_not_read(self._options.report.file, files)
         with open_sink(self._options.report.file) as sink:
             self._view = self._open_view(sink)
+            self._rows = Rows(sink, self._view, self._fields, self._scope)
             try:
                 with contextlib.suppress(KeyboardInterrupt), Stoppable():
                     for file in files:
                         if not self._file(file, sink):
                             break
+                    if self._number and not self._shown:
+                        say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
             finally:
                 sink.flush()
         tell_filter(self._filter, self._options.filter)
@@ -112,6 +120,7 @@ class Inspect:
             with contextlib.closing(input_):
                 before = self._number
                 goes_on = self._read(input_)
+                self._end = input_.position
                 if goes_on and self._number == before:
                     say(escape(f"note: {without_change(input_, 0)}"))
                 return goes_on
@@ -142,7 +151,7 @@ class Inspect:
             self._waiting = self._candidate(input_, message, lsn, offset)
             if not self._offsets:
                 self._show_waiting(None)
-        self._show_waiting(None)
+        self._show_waiting(input_.position)
         return not self._done()
 
     def _done(self) -> bool:
@@ -150,24 +159,25 @@ class Inspect:
         return self._pick.done(self._number + 1) or (limit is not None and self._shown >= limit)
 
     def _candidate(self, input_: Input, message: AnyFrame, lsn: int | None, offset: int) -> _Candidate:
-        cursor, spans = self._cursor, self._cursor.spans
-        self._seen = spans
+        cursor, trace = self._cursor, self._cursor.trace
+        self._seen = trace
         base = None if input_.name in _TEXT_FORMS else offset
-        place = MessageLocation(self._number, type(message).__name__, offset, spans[0].start, cursor.pos, base, lsn)
-        return _Candidate(message, place, cursor.buf, spans)
+        place = MessageLocation(self._number, type(message).__name__, offset, trace[0][0], cursor.pos, base, lsn)
+        return _Candidate(message, place, cursor.buf, trace)
 
     def _show_waiting(self, following: int | None) -> None:
-        """Show the waiting message if it is selected; `following` is the next one's offset, None at the end."""
+        """Show the waiting message if it is selected; `following` is the offset of the next one or of the end."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
         place, message = waiting.place, waiting.message
         if self._at_offset(place.offset, following) and self._pick.wants(
-            place.number, message, place.lsn, waiting.buf, waiting.spans, self._scope
+            place.number, message, place.lsn, waiting.buf, waiting.trace, self._scope
         ):
-            fields = list(self._fields.describe(waiting.buf, waiting.spans))
-            place.relation = self._fields.relation
-            self._view.message(place, waiting.buf, fields)
+            if not self._rows.show(place, message, waiting.buf, waiting.trace):
+                fields = list(self._fields.describe(waiting.buf, spans_of(waiting.trace)))
+                place.relation = self._fields.relation
+                self._view.message(place, waiting.buf, fields)
             self._shown += 1
         self._scope.leave(message)
 
@@ -182,7 +192,7 @@ class Inspect:
         """Show the fields of a damaged message up to the damage, and the bytes that do not decode."""
         cursor = self._cursor
         buf, spans = cursor.buf, cursor.spans
-        if not spans or spans is self._seen:
+        if not spans or cursor.trace is self._seen:
             self._show_waiting(error.offset)
             return  # no field of the message was read
         base = input_.offset_of(buf, spans[0].start)

@@ -80,13 +80,14 @@ class Account:
             for path in (directory, *directory.rglob("*")):
                 os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
-    def private_directory(self) -> Path:
+    def private_directory(self, parent: Path | None = None) -> Path:
         """Create a temporary directory for this user only, with a path short enough for a Unix socket in it.
 
-        Raises ServerError if there is no place for it: `nobody` cannot enter one below a directory of mode 0700.
+        It is in `parent` if that will do, otherwise in one of the system's directories for temporary files. Raises
+        ServerError if there is no place for it: `nobody` cannot enter one below a directory of mode 0700.
         """
-        for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):
-            directory = Path(tempfile.mkdtemp(prefix="pgtail-", dir=parent)) if os.access(parent, os.W_OK) else None
+        for place in dict.fromkeys((parent or tempfile.gettempdir(), tempfile.gettempdir(), "/tmp", "/var/tmp")):
+            directory = Path(tempfile.mkdtemp(prefix="pgtail-", dir=place)) if os.access(place, os.W_OK) else None
             if directory is None:
                 continue
             self.give(directory)

@@ -67,17 +67,24 @@ class EmbeddedServer:
     """One server in a temporary directory: `with EmbeddedServer(installation) as server:` starts and removes it.
 
     `settings` go to postgresql.conf and override the defaults here. `durable` turns fsync on, which protects against a
-    crash of the whole machine only. Every method raises ServerError if the server fails.
+    crash of the whole machine only. `parent` is where the temporary directory is made, if not where the system has
+    them. Every method raises ServerError if the server fails.
     """
 
     def __init__(
-        self, installation: Installation, *, settings: Mapping[str, Setting] | None = None, durable: bool = False
+        self,
+        installation: Installation,
+        *,
+        settings: Mapping[str, Setting] | None = None,
+        durable: bool = False,
+        parent: Path | None = None,
     ) -> None:
         self.installation = installation
         self.password = secrets.token_urlsafe(18)
         self.port = 0
         self._settings = {**_SETTINGS, **({} if durable else _NOT_DURABLE), **(settings or {})}
         self._account = Account.for_server()
+        self._parent = parent
         self._directory: Path | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -175,7 +182,7 @@ class EmbeddedServer:
                 guard.communicate()
 
     def _make(self) -> None:
-        directory = self._directory = self._account.private_directory()
+        directory = self._directory = self._account.private_directory(self._parent)
         self._guard = self._account.popen(["/bin/sh", "-c", _GUARD, str(directory)], stdin=subprocess.PIPE)
         if not self._account.may("-x", self.installation.program("postgres")):
             self.installation = self.installation.copy_to(directory)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from pgtail.changes.redaction import MASK
 from pgtail.changes.relations import IDENTITIES, Relation, unnamed
 from pgtail.hexview.scope import Scope
-from pgtail.pgoutput.cells import Binary
-from pgtail.pgoutput.cursor import Buffer, Span
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
+from pgtail.pgoutput.cursor import Buffer, Span, cell_spans
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.layout import Item, breakable
@@ -55,6 +55,27 @@ class Field(NamedTuple):
     words: tuple[str, ...] = ()
     depth: int = 0
     masked: bool = False
+
+
+Reader: TypeAlias = Callable[[bytes], Item]
+"""Shows the value of a cell."""
+
+
+class CellFields(NamedTuple):
+    """The fields of one kind of cell: its kind and, if it has a value, its length and an empty value."""
+
+    kind: bytes
+    fields: list[Field]
+    read: Reader
+
+
+_SAMPLES: Final[tuple[tuple[Cell, bytes], ...]] = (
+    (b"", b"t" + bytes(4)),
+    (Binary(), b"b" + bytes(4)),
+    (None, b"n"),
+    (UNCHANGED, b"u"),
+)
+"""A cell of each type, and its bytes."""
 
 
 class Fields:
@@ -175,15 +196,42 @@ class Fields:
             return Field(span, f"{label} kind", span.type, ((repr(kind), "value"),), (word,), 1)
         if part == "length":
             return self._field(span, data, f"{label} length", depth=1)
-        codec = UNKNOWN if column is None else column.codec
-        cell = Binary(data) if span.type == "binary" else data
         words = () if column is None else (name(column.type_name),)
-        if self._is_masked(index):
-            shown = self._redaction.cell(codec, cell) if self._redaction is not None else None
-            value = self._values.cell(UNKNOWN, shown, "note", bare=True)
-            return Field(span, label, f"Byten ({span.type})", value, words, 1, masked=True)
-        value = self._values.cell(codec, cell, bare=column is not None and column.type_oid in BARE)
-        return Field(span, label, f"Byten ({span.type})", value, words, 1)
+        value = self._reader(index)(Binary(data) if span.type == "binary" else data)
+        return Field(span, label, f"Byten ({span.type})", value, words, 1, masked=self._is_masked(index))
+
+    def _reader(self, index: int) -> Reader:
+        """The function that shows the values of a column of the current tuple."""
+        column = self._relation.columns[index] if self._relation and index < len(self._relation.columns) else None
+        codec = UNKNOWN if column is None else column.codec
+        values, redaction = self._values, self._redaction
+        if redaction is not None and self._is_masked(index):
+            return lambda cell: values.cell(UNKNOWN, redaction.cell(codec, cell), "note", bare=True)
+        bare = column is not None and column.type_oid in BARE
+        return lambda cell: values.cell(codec, cell, bare=bare)
+
+    def reader(self, field: Field) -> Reader:
+        """The function that shows other values of a number or time."""
+        read = self._read.get(field.type, self._number)
+        return lambda data: breakable(read(field.span, data)[0], "value")
+
+    def cells(self, relation: Relation, tuple_: str, old_kind: str) -> list[dict[type, CellFields]]:
+        """The fields of every cell of a tuple, by the type of the cell; `tuple_` is old or new."""
+        self._relation, self._tuple, self._cells = relation, old_kind if tuple_ == "old" else "N", len(relation.columns)
+        return [
+            {
+                type(cell): CellFields(
+                    data[:1],
+                    [
+                        self._cell(span, data[span.start : span.end], index, span.field.partition(" ")[2] or None)
+                        for span in cell_spans(f"{tuple_}[{index}]", cell, 0)
+                    ],
+                    self._reader(index),
+                )
+                for cell, data in _SAMPLES
+            }
+            for index in range(self._cells)
+        ]
 
     def _is_masked(self, index: int) -> bool:
         """Whether the value of a cell must not be shown."""

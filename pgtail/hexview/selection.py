@@ -12,7 +12,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.hexview.scope import Scope
-from pgtail.pgoutput.cursor import Buffer, Span
+from pgtail.pgoutput.cursor import Buffer, Traced, spans_of
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
@@ -111,20 +111,20 @@ class MessageSelection:
         return bool(self._numbers) and all(number > wanted.last for wanted in self._numbers)
 
     def wants(
-        self, number: int, message: AnyFrame, lsn: int | None, buf: Buffer, spans: Sequence[Span], scope: Scope
+        self, number: int, message: AnyFrame, lsn: int | None, buf: Buffer, trace: Sequence[Traced], scope: Scope
     ) -> bool:
         """Whether to show a message. Raises OptionError if a condition on values does not fit its column."""
         if self._numbers and not any(number in wanted for wanted in self._numbers):
             return False
         if self._kinds and type(message).__name__ not in self._kinds:
             return False
-        if self._lsns and not self._names_lsn(lsn, buf, spans):
+        if self._lsns and not self._names_lsn(lsn, buf, trace):
             return False
         return self._filter is None or self._passes(self._filter, message, lsn, scope)
 
-    def _names_lsn(self, lsn: int | None, buf: Buffer, spans: Sequence[Span]) -> bool:
+    def _names_lsn(self, lsn: int | None, buf: Buffer, trace: Sequence[Traced]) -> bool:
         """Whether the LSN of the message or of one of its fields is selected."""
-        named = [int.from_bytes(buf[span.start : span.end]) for span in spans if span.type == _POINTER]
+        named = [int.from_bytes(buf[span.start : span.end]) for span in spans_of(trace) if span.type == _POINTER]
         if lsn is not None:
             named.append(lsn)
         return any(value in wanted for value in named for wanted in self._lsns)

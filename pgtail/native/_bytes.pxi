@@ -84,7 +84,17 @@ cdef inline int reserve(Out *out, Py_ssize_t more) except -2:
 
 
 cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept:
-    memcpy(out.data + out.size, data, size)
+    """Append bytes. Most are short: these are copied in at most two moves that overlap, without a call."""
+    cdef char *to = out.data + out.size
+    cdef const char *start = <const char *>data
+    if 8 <= size <= 16:
+        memcpy(to, start, 8)
+        memcpy(to + size - 8, start + size - 8, 8)
+    elif 16 < size <= 32:
+        memcpy(to, start, 16)
+        memcpy(to + size - 16, start + size - 16, 16)
+    else:
+        memcpy(to, start, size)
     out.size += size
 
 

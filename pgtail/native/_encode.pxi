@@ -14,12 +14,32 @@ cdef enum Form:
     FORM_BARE
     FORM_WAL2JSON_NUMBER
     FORM_WAL2JSON_BYTEA
+    FORM_DEBEZIUM_INTEGER
+    FORM_DEBEZIUM_INTEGERS
+    FORM_DEBEZIUM_DECIMAL
+    FORM_DEBEZIUM_VARIABLE_DECIMAL
+    FORM_DEBEZIUM_DECIMAL_TEXT
+    FORM_DEBEZIUM_BYTES
+    FORM_DEBEZIUM_DATE
+    FORM_DEBEZIUM_TIME
+    FORM_DEBEZIUM_TIMESTAMP
+    FORM_DEBEZIUM_TIMESTAMPTZ
 
 cdef dict FORMS = {
     "string": FORM_STRING, "number": FORM_NUMBER, "boolean": FORM_BOOLEAN, "json": FORM_JSON,
     "strings": FORM_STRINGS, "numbers": FORM_NUMBERS, "booleans": FORM_BOOLEANS,
     "csv": FORM_CSV, "sql": FORM_SQL, "bare": FORM_BARE,
     "wal2json_number": FORM_WAL2JSON_NUMBER, "wal2json_bytea": FORM_WAL2JSON_BYTEA,
+    "debezium_integer": FORM_DEBEZIUM_INTEGER,
+    "debezium_integers": FORM_DEBEZIUM_INTEGERS,
+    "debezium_decimal": FORM_DEBEZIUM_DECIMAL,
+    "debezium_variable_decimal": FORM_DEBEZIUM_VARIABLE_DECIMAL,
+    "debezium_decimal_text": FORM_DEBEZIUM_DECIMAL_TEXT,
+    "debezium_bytes": FORM_DEBEZIUM_BYTES,
+    "debezium_date": FORM_DEBEZIUM_DATE,
+    "debezium_time": FORM_DEBEZIUM_TIME,
+    "debezium_timestamp": FORM_DEBEZIUM_TIMESTAMP,
+    "debezium_timestamptz": FORM_DEBEZIUM_TIMESTAMPTZ,
 }
 
 
@@ -49,6 +69,26 @@ cdef inline int encode_as(Out *out, Form form, int64_t parameter, const uint8_t 
         return encode_wal2json_number(out, p, size, parameter)
     elif form == FORM_WAL2JSON_BYTEA:
         return encode_wal2json_bytea(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_INTEGER:
+        return encode_debezium_integer(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_INTEGERS:
+        return encode_debezium_integers(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_DECIMAL:
+        return encode_debezium_decimal(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_VARIABLE_DECIMAL:
+        return encode_debezium_variable_decimal(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_DECIMAL_TEXT:
+        return encode_debezium_decimal_text(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_BYTES:
+        return encode_debezium_bytes(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_DATE:
+        return encode_debezium_date(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_TIME:
+        return encode_debezium_time(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_TIMESTAMP:
+        return encode_debezium_timestamp(out, p, size, parameter)
+    elif form == FORM_DEBEZIUM_TIMESTAMPTZ:
+        return encode_debezium_timestamptz(out, p, size, parameter)
     return DECLINED
 
 

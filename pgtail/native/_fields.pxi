@@ -1,13 +1,5 @@
 """Fields: properties of a row and its transaction as text (plan.Field)."""
 
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec *now)
-    int CLOCK_REALTIME
-
 cdef enum Field:
     FIELD_XID
     FIELD_COMMIT_LSN
@@ -39,7 +31,7 @@ cdef class FieldScanner(Scanner):
     """A scanner that writes fields to `out`."""
 
     cdef Out out
-    cdef object clock               # None for this machine's
+    cdef object clock               # nanoseconds since 1970
     cdef uint64_t last_end
     cdef bint has_last_end
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
@@ -172,11 +164,6 @@ cdef class FieldScanner(Scanner):
 
     cdef int64_t nanoseconds(self) except -2:
         """The time, read once for each row."""
-        cdef timespec now
         if self.now == 0:
-            if self.clock is not None:
-                self.now = self.clock()
-            else:
-                clock_gettime(CLOCK_REALTIME, &now)
-                self.now = <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+            self.now = self.clock()
         return self.now

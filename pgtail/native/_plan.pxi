@@ -9,6 +9,7 @@ cdef object _Names = pieces_module.Names
 cdef object _Undecodable = pieces_module.Undecodable
 cdef object _Dollars = pieces_module.Dollars
 cdef object _IfChanged = pieces_module.IfChanged
+cdef object _Count = pieces_module.Count
 
 cdef object TRANSACTION_FIELDS = pieces_module.TRANSACTION_FIELDS
 
@@ -21,6 +22,7 @@ cdef enum Kind:
     STEP_NAMES
     STEP_DOLLARS
     STEP_IF_CHANGED
+    STEP_COUNT
 
 cdef struct Bytes:
     const char *data        # NULL for none
@@ -30,7 +32,7 @@ cdef struct CellPlan:
     int index
     Bytes before, after, null, unchanged, constant
     bint written            # whether the value is; otherwise only `before` and `after`
-    bint null_absent, required, skip_same
+    bint null_absent, required, skip_same, unchanged_odd
     Form form
     int64_t parameter
     BinaryType binary
@@ -74,6 +76,17 @@ cdef class Group:
 
     def __dealloc__(self):
         PyMem_Free(self.text.data)
+
+
+@cython.final
+cdef class Tally:
+    """The executions of a Count in the open transaction."""
+
+    cdef object key
+    cdef Py_ssize_t count
+
+    def __cinit__(self, key):
+        self.key = key
 
 
 @cython.final
@@ -140,6 +153,8 @@ cdef class RowPlan:
             step.kind, step.object = STEP_IF_CHANGED, self.keep(piece.indexes)
             self.keep(RowPlan(piece.then, None, self.groups))
             self.keep(RowPlan(piece.otherwise, None, self.groups))
+        elif isinstance(piece, _Count):
+            step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
         else:
             raise TypeError(f"no piece of a plan: {piece!r}")
         return 0
@@ -158,6 +173,7 @@ cdef class RowPlan:
             cell.index, cell.before, cell.after = found.index, view_of(found.before), view_of(found.after)
             cell.null, cell.unchanged = view_of(found.null), view_of(found.unchanged)
             cell.null_absent, cell.required, cell.skip_same = found.null_absent, found.required, found.skip_same
+            cell.unchanged_odd = found.unchanged_odd != ""
             cell.written = found.encoding is not None
             if cell.written:
                 self.fill_encoding(cell, found.encoding)
@@ -210,7 +226,7 @@ cdef int put_call(Out *out, object convert, const Cell *cell) except -2:
     return 0
 
 
-cdef int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
+cdef inline int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
     """A value in a format; DECLINED if it cannot be decoded."""
     cdef const uint8_t *p = cell.data
     cdef Py_ssize_t size = cell.size, start = out.size

@@ -15,8 +15,6 @@ from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from time import time_ns
-
 from pgtail.native.plan import NoPlan
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
@@ -33,6 +31,7 @@ include "_binary.pxi"
 include "_encode_sql.pxi"
 include "_encode_bare.pxi"
 include "_encode_wal2json.pxi"
+include "_encode_debezium.pxi"
 include "_encode.pxi"
 include "_walk.pxi"
 include "_kept.pxi"
@@ -42,6 +41,7 @@ include "_scan.pxi"
 include "_fields.pxi"
 include "_text.pxi"
 include "_columns.pxi"
+include "_stats_commits.pxi"
 include "_stats.pxi"
 include "_events.pxi"
 include "_shown.pxi"

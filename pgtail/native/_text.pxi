@@ -20,16 +20,24 @@ cdef class TextScanner(FieldScanner):
     """
 
     cdef object plan_of, output, write, target
+    cdef dict described             # by version: every table that was described, with its plans
     cdef RowPlan begin, end
     cdef bytes separator
+    cdef Bytes between              # the separator's
     cdef bint one_by_one, has_old, has_new
     cdef public Py_ssize_t elements
+    cdef list tallies       # of the open transaction, in the order of their first use
+    cdef dict counts        # of committed transactions
+
     def __cinit__(self, find, filter_, plan_of, output):
+        self.tallies, self.counts = [], {}
         self.plan_of, self.output, self.write = plan_of, output, output.write
         self.target = self.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = output.separator, output.one_by_one
-        self.clock = None if output.clock is time_ns else output.clock
+        self.between = view_of(self.separator)
+        self.clock = output.clock
+        self.described = {}
 
     cdef int flush(self) except -2:
         cdef bytes text
@@ -40,8 +48,11 @@ cdef class TextScanner(FieldScanner):
         return 0
 
     cdef Table describe(self, relation):
-        cdef TextTable table = TextTable(relation)
-        table.plans = [False] * 9
+        """The table, from those of an earlier run if it is the same version: plans are slow to make."""
+        cdef TextTable table = self.described.get(relation.version)
+        if table is None or table.relation is not relation:
+            table = self.described[relation.version] = TextTable(relation)
+            table.plans = [False] * 9
         return table
 
     cdef int start(self) except -2:
@@ -56,6 +67,29 @@ cdef class TextScanner(FieldScanner):
             self.boundary(self.begin)
         self.boundary(self.end)
         self.last_end, self.has_last_end = self.end_lsn, True
+        if self.tallies:
+            self.add_counts(self.counts)
+        return 0
+
+    def take_counts(self):
+        """The executions of each Count since the last call: of transactions that were committed, and of the open one."""
+        cdef dict committed = self.counts, of_open = {}
+        self.counts = {}
+        self.add_counts(of_open)
+        return committed, of_open
+
+    cdef int add_counts(self, dict counts) except -2:
+        cdef Tally tally
+        for tally in self.tallies:
+            counts[tally.key] = counts.get(tally.key, 0) + tally.count
+            tally.count = 0
+        self.tallies.clear()
+        return 0
+
+    cdef inline int count(self, Tally tally) except -2:
+        if tally.count == 0:
+            self.tallies.append(tally)
+        tally.count += 1
         return 0
 
     cdef int boundary(self, RowPlan plan) except -2:
@@ -84,8 +118,8 @@ cdef class TextScanner(FieldScanner):
         mark = out.size
         if not self.started:
             self.boundary(self.begin)
-        if self.elements and self.separator:
-            self.put_bytes(view_of(self.separator))
+        if self.elements and self.between.size:
+            self.put_bytes(self.between)
         self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != 2
         if self.execute(plan) < 0:
             out.size = mark
@@ -131,6 +165,8 @@ cdef class TextScanner(FieldScanner):
                 if self.execute(<RowPlan>plan.objects[step.object]) < 0 or has_dollars(&self.out, mark):
                     return DECLINED
                 self.put_bytes(view_of(b"$$"))
+            elif step.kind == STEP_COUNT:
+                self.count(<Tally>plan.objects[step.object])
             else:
                 nested = plan.objects[step.object + (1 if self.differ(plan.objects[step.object]) else 2)]
                 if self.execute(nested) < 0:
@@ -177,7 +213,7 @@ cdef class TextScanner(FieldScanner):
                 cell = &other[how.index]
             instead = NULL
             if cell.kind == c"n" or cell.kind == c"u":
-                if how.required:
+                if how.required or (how.unchanged_odd and cell.kind == c"u"):
                     return DECLINED
                 instead = &how.null if cell.kind == c"n" else &how.unchanged
                 if instead.data == NULL:
@@ -201,7 +237,10 @@ cdef class TextScanner(FieldScanner):
     cdef int list_names(self, RowPlan plan, int place) except -2:
         """The columns that were not sent. The text of each list is made once."""
         cdef Step *step = &plan.steps[place]
-        cdef list found = []
+        cdef list found
+        if not (step.sides[1] and step.absent) and not (step.sides[0] and self.unchanged):
+            return 0
+        found = []
         if step.sides[1] and step.absent:
             self.add_absent(plan, found)
         if step.sides[0] and self.unchanged:

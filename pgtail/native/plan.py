@@ -46,6 +46,7 @@ class Field(enum.IntEnum):
     ABORTED = 14
     """`true` for a change that was rolled back, otherwise unknown."""
     NOW_MS = 15
+    """The current time, read once for a row."""
     NOW_US = 16
     NOW_NS = 17
     COMMIT_TIME = 18
@@ -72,10 +73,14 @@ class Value:
 class Text:
     """A text that depends on the transaction only.
 
-    `of` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin.
+    `of` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin, unless
+    the scanner does not write the output (PlannedOutput.events_only).
+
+    `of_row`: it may return another text for each row, which only outputs without a scanner may use.
     """
 
     of: Callable[[Any], bytes]
+    of_row: bool = False
 
 
 class Form(NamedTuple):
@@ -111,7 +116,8 @@ class Cell:
     outside the replica identity. If `encoding` is None, the value is not written, only `before` and `after` (for lists
     of names). `required`, for columns of the replica identity: without a value there is no plan for the row.
     `skip_same` leaves the column out if it has the same bytes in the other tuple; in the old tuple also if it is
-    unchanged in the new one.
+    unchanged in the new one. `unchanged_odd`: if not empty, an unchanged value also counts as Odd, with this text; the
+    scanner declines such rows.
     """
 
     index: int
@@ -123,6 +129,7 @@ class Cell:
     null_absent: bool = False
     required: bool = False
     skip_same: bool = False
+    unchanged_odd: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +197,14 @@ class IfChanged:
     otherwise: tuple[Piece, ...]
 
 
-Piece: TypeAlias = bytes | Value | Text | Cells | Names | Undecodable | Dollars | IfChanged
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Writes nothing and counts the row under `key`: in Rows.counts or TextScanner.take_counts(). It ends its plan."""
+
+    key: str
+
+
+Piece: TypeAlias = bytes | Value | Text | Cells | Names | Undecodable | Dollars | IfChanged | Count
 Plan: TypeAlias = tuple[Piece, ...]
 
 

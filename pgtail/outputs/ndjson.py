@@ -34,8 +34,9 @@ from pgtail.native.plan import (
     Value,
 )
 from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.executor import Part
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Part, Shape, Write, joined, write_parts
+from pgtail.outputs.rows import Shape, Write, joined, write_parts
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.values import Codec, Undecoded
 from pgtail.values.render import hex_pieces, string_pieces

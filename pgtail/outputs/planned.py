@@ -13,8 +13,9 @@ from pgtail.files.sink import Sink
 from pgtail.native import Scanner, compiled
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.outputs.rows import Clock, Rows, Shape, Write
+from pgtail.outputs.rows import Rows, Shape, Write
 
 
 class PlannedOutput:
@@ -35,12 +36,14 @@ class PlannedOutput:
     """Whether a prepared transaction is written on its commit only."""
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
+    events_only = False
+    """Whether all rows must go through event(), none through the scanner."""
 
-    def __init__(self, sink: Sink, options: OutputOptions, clock: Clock = time.time_ns) -> None:
+    def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write: Write = sink.write
         self.options = options
-        self.clock = clock
-        self.rows = Rows(self.row, clock, one_by_one=self.one_by_one)
+        self.clock: Clock = time.time_ns
+        self.rows = Rows(self.row, self.clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""
         self.elements = 0
@@ -107,7 +110,7 @@ class PlannedOutput:
             except NoPlan:
                 return None
 
-        fast = compiled()
+        fast = None if self.events_only else compiled()
         scanner: Scanner | None = None if fast is None else fast.TextScanner(find, filter_, plan_of, self)
         return scanner
 
@@ -130,6 +133,8 @@ class PlannedOutput:
             self.started(event.transaction)
         elif isinstance(event, Ended):
             self._end(event)
+            if event.complete:
+                self.rows.last_end = event.transaction.end_lsn
         else:
             self.other(event)
 

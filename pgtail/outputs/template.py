@@ -15,6 +15,7 @@ from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Piece, Plan, Side, Text, Value
 from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.cells import cell_text
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
 from pgtail.pgoutput.cells import Binary
@@ -28,6 +29,8 @@ _Sequence: TypeAlias = Callable[[_Shown], list[Piece]]
 
 _SEQUENCE: Final = re.compile(r"%(?:\{(?P<column>[^}]+)\}|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\"}
+_SHORT: Final = 64
+"""Bytes; no longer cell has an empty text."""
 _VALUES: Final = ValueStyle(None)
 
 
@@ -207,7 +210,9 @@ def encoding_of(codec: Codec, *, bare: bool = False, alone: bool = False) -> Enc
     bare = bare or alone or codec.kind is not Kind.TEXT
 
     def shown(cell: bytes) -> bytes:
-        return _text(_VALUES.value(codec, cell, bare=bare)) if cell or not alone else b""
+        if alone and len(cell) < _SHORT and not cell_text(codec, cell):
+            return b""
+        return _text(_VALUES.value(codec, cell, bare=bare))
 
     def undecoded(found: Undecoded) -> bytes:
         return _text(_VALUES.undecoded(found)) + (b"" if alone else _text(UNDECODED))

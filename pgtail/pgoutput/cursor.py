@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from mmap import mmap
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
@@ -72,7 +73,8 @@ class Cursor:
 
     __slots__ = ("abort_info", "buf", "encoding", "end", "in_stream", "pos")
 
-    traced = False
+    unpacks = True
+    """Whether struct can unpack from its buffers."""
 
     def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
         self.buf = buf
@@ -87,6 +89,10 @@ class Cursor:
         self.buf = buf
         self.pos = pos
         self.end = end
+
+    def start_frame(self, buf: Buffer, pos: int, layout: Layout, end: int) -> None:
+        """Start to read the message of a frame, whose header at `pos` the caller has read."""
+        self.start(buf, pos + layout.size, end)
 
     def rewind(self, pos: int) -> None:
         """Go back, to read the same bytes in another way."""
@@ -149,7 +155,7 @@ class Cursor:
         return layout.unpack_from(self.buf, start)
 
     def _checked_fixed(self, layout: Layout) -> tuple[Any, ...]:
-        """The same field by field, for errors and tracing."""
+        """The same field by field, for errors."""
         values: list[Any] = []
         for field, type_, code in layout.fields:
             size = struct.calcsize(">" + code)
@@ -238,7 +244,7 @@ class Cursor:
         return tuple(cells)
 
     def _checked_tuple_data(self, field: str) -> TupleData:
-        """The same field by field, for errors and tracing."""
+        """The same field by field, for errors; it raises one if tuple_data() could not read the tuple."""
         count = self.u16(f"{field} number of columns")
         if count > MAX_COLUMNS:
             raise Malformed(f"{count} columns: no table has more than {MAX_COLUMNS}", offset=self.pos - 2, field=field)
@@ -256,38 +262,87 @@ class Cursor:
         return Binary(self.content(size, field, "binary"))
 
 
+Traced: TypeAlias = tuple[int, "str | Layout", "str | TupleData", int]
+"""What a TracedCursor read at once, from a position to another: a field with its type, a Layout, or a tuple's cells."""
+
+
 class TracedCursor(Cursor):
-    """A Cursor that records every field, including those before an error."""
+    """A Cursor that records what it read, also before an error; `spans` are the fields of that."""
 
-    __slots__ = ("spans",)
-
-    traced = True
+    __slots__ = ("trace",)
 
     def __init__(self, buf: Buffer = b"", pos: int = 0, end: int | None = None, *, encoding: str = "utf-8") -> None:
         super().__init__(buf, pos, end, encoding=encoding)
-        self.spans: list[Span] = []
+        self.trace: list[Traced] = []
+        """What was read since start(), in the order of the bytes; a new list for each message."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """Every field read since start()."""
+        return spans_of(self.trace)
 
     def start(self, buf: Buffer, pos: int, end: int) -> None:
-        super().start(buf, pos, end)
-        self.spans = []
+        self.buf, self.pos, self.end = buf, pos, end
+        self.trace = []
+
+    def start_frame(self, buf: Buffer, pos: int, layout: Layout, end: int) -> None:
+        self.buf, self.end = buf, end
+        self.pos = start = pos + layout.size
+        self.trace = [(pos, layout, "", start)]
 
     def rewind(self, pos: int) -> None:
         super().rewind(pos)
-        self.spans = [span for span in self.spans if span.end <= pos]
+        self.trace = [traced for traced in self.trace if traced[3] <= pos]
 
     def take(self, size: int, field: str, type_: str) -> int:
         start = super().take(size, field, type_)
-        self.spans.append(Span(field, type_, start, self.pos))
+        self.trace.append((start, field, type_, self.pos))
         return start
 
     def tag(self) -> int:
         return self.u8("tag", "Byte1")
 
     def fixed(self, layout: Layout) -> tuple[Any, ...]:
-        return self._checked_fixed(layout)
+        if self.pos + layout.size <= self.end:  # otherwise field by field, up to the one that is cut off
+            self.trace.append((self.pos, layout, "", self.pos + layout.size))
+        return super().fixed(layout)
 
     def tuple_data(self, field: str) -> TupleData:
-        return self._checked_tuple_data(field)
+        start = self.pos
+        cells = super().tuple_data(field)
+        self.trace.append((start, field, cells, self.pos))
+        return cells
+
+
+def spans_of(trace: Iterable[Traced]) -> list[Span]:
+    """The fields of a trace."""
+    spans: list[Span] = []
+    for start, what, type_, end in trace:
+        if isinstance(what, Layout):
+            for name, manual_type, code in what.fields:
+                spans.append(Span(name, manual_type, start, start := start + struct.calcsize(">" + code)))
+        elif isinstance(type_, tuple):
+            spans += _tuple_spans(what, type_, start)
+        else:
+            spans.append(Span(what, type_, start, end))
+    return spans
+
+
+def _tuple_spans(field: str, cells: TupleData, start: int) -> Iterator[Span]:
+    yield Span(f"{field} number of columns", "Int16", start, start := start + 2)
+    for index, cell in enumerate(cells):
+        spans = cell_spans(f"{field}[{index}]", cell, start)
+        yield from spans
+        start = spans[-1].end
+
+
+def cell_spans(field: str, cell: Cell, start: int) -> list[Span]:
+    """The fields of a cell whose kind is at `start`."""
+    kind = Span(f"{field} kind", "Byte1", start, start + 1)
+    if not isinstance(cell, bytes):
+        return [kind]
+    type_, at = "binary" if isinstance(cell, Binary) else "text", start + 5
+    return [kind, Span(f"{field} length", "Int32", start + 1, at), Span(field, type_, at, at + len(cell))]
 
 
 def _shown(value: int) -> str:

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.humanize import plural
-from pgtail.pgoutput.cursor import Buffer, Cursor
+from pgtail.pgoutput.cursor import BYTE1, Buffer, Cursor, Layout
 from pgtail.pgoutput.kinds import FRAMES, HAVE_STREAM_XID, IN_STREAM, MESSAGES
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.schema import Relation, Type
@@ -68,7 +68,8 @@ _STREAM_START, _STREAM_ABORT = b"SA"
 _SHORT_ABORT, _LONG_ABORT = 9, 25
 
 XLOG_DATA: Final = ord("w")
-XLOG_HEADER_SIZE: Final = 1 + HEADER.size
+_XLOG_HEADER: Final = Layout(("frame", *BYTE1), *HEADER.fields)
+XLOG_HEADER_SIZE: Final = _XLOG_HEADER.size
 _header = HEADER.unpack_from
 
 Assume: TypeAlias = Literal["on", "parallel"] | None
@@ -108,9 +109,9 @@ class Decoder:
         """
         cur = self.cursor
         start = pos + XLOG_HEADER_SIZE
-        if start < end and buf[pos] == XLOG_DATA and not cur.traced:
+        if start < end and cur.unpacks and buf[pos] == XLOG_DATA:
             lsn, _, clock = _header(buf, pos + 1)
-            cur.start(buf, start, end)
+            cur.start_frame(buf, pos, _XLOG_HEADER, end)
             return self._message(cur), lsn or None, clock
         cur.start(buf, pos, end)
         kind = "frame"

@@ -198,8 +198,13 @@ class Pipeline:
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:
-            self.rows += isinstance(event, RowChange)
-            if isinstance(event, Ended):
+            if event.__class__ is RowChange:
+                self.rows += 1
+                if self._filter is None:
+                    self._emit(event)
+                else:
+                    self._filtered(self._filter, event)
+            elif isinstance(event, Ended):
                 self._end(event)
             elif isinstance(event, Note):
                 self._warn(event)

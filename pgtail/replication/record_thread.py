@@ -20,6 +20,8 @@ from pgtail.replication.record_plan import head_of_server
 
 _LSN: Final = struct.Struct(">Q").unpack_from
 _DATA, _KEEPALIVE = b"wk"
+_NEVER: Final = (1 << 64) - 1
+"""A position after all others."""
 _CLOSING: Final = 10.0
 """Seconds that closing the last segment may take."""
 _RATE_OVER: Final = 2.0
@@ -73,7 +75,7 @@ class RecordThread(ConsumerThread):
     def _batch(self, frames: bytes) -> None:
         with self._lock:
             pos, end, recorder = 0, len(frames), self._recorder
-            while pos < end and self.reached is None:
+            while (pos := self._transactions(frames, pos)) < end and self.reached is None:
                 start = pos + LENGTH.size
                 pos = start + LENGTH.unpack_from(frames, pos)[0]
                 kind = frames[start] if start < pos else 0
@@ -84,6 +86,12 @@ class RecordThread(ConsumerThread):
                     self._check_until()
             recorder.tick()
             self._deliver()
+
+    def _transactions(self, frames: bytes, pos: int) -> int:
+        """Record ordinary messages; returns the position of the first other one."""
+        pos = self._recorder.take_transactions(frames, pos, _NEVER if self._until is None else self._until)
+        self._check_until()
+        return pos
 
     def _record(self, frame: bytes) -> None:
         recorder = self._recorder

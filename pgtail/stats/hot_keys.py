@@ -21,34 +21,37 @@ Key: TypeAlias = tuple[int, TupleData]
 
 
 class HotKeys:
-    """Counts keys. `total` is the number of calls of add(), `error` how much too low a count may be."""
+    """Counts keys. `total` is the number of counted keys, `error` how much too low a count may be.
+
+    The scanner adds to `counts`, `size` (the bytes of the keys' cells) and `total` itself, as add() does.
+    """
 
     def __init__(self, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
-        self._max_keys = max_keys
-        self._max_bytes = max_bytes
-        self._counts: dict[Key, int] = {}
-        self._size = 0
+        self.max_keys = max_keys
+        self.max_bytes = max_bytes
+        self.counts: dict[Key, int] = {}
+        self.size = 0
         self.total = 0
         self.error = 0
 
     def add(self, key: Key) -> None:
         """Count a key once more."""
-        counts = self._counts
+        counts = self.counts
         self.total += 1
         known = counts.get(key)
         if known is not None:
             counts[key] = known + 1
             return
         counts[key] = 1
-        self._size += _size(key)
-        if len(counts) > self._max_keys or self._size > self._max_bytes:
-            self._reduce_counts()
+        self.size += _size(key)
+        if len(counts) > self.max_keys or self.size > self.max_bytes:
+            self.reduce_counts()
 
-    def _reduce_counts(self) -> None:
+    def reduce_counts(self) -> None:
         """Lower all counts by their median, which leaves at most half of the keys."""
-        cut = sorted(self._counts.values())[len(self._counts) // 2]
-        self._counts = {key: count - cut for key, count in self._counts.items() if count > cut}
-        self._size = sum(map(_size, self._counts))
+        cut = sorted(self.counts.values())[len(self.counts) // 2]
+        self.counts = {key: count - cut for key, count in self.counts.items() if count > cut}
+        self.size = sum(map(_size, self.counts))
         self.error += cut
 
     def top(self, limit: int, least: int = 2) -> list[tuple[Key, int]]:
@@ -56,7 +59,7 @@ class HotKeys:
 
         Each was counted `count` to `count + error` times.
         """
-        found = heapq.nlargest(limit, self._counts.items(), key=lambda item: item[1])
+        found = heapq.nlargest(limit, self.counts.items(), key=lambda item: item[1])
         return [(key, count) for key, count in found if count >= least]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
 from pgtail.stats.histogram import Histogram
@@ -13,6 +14,10 @@ from pgtail.stats.histogram import Histogram
 LARGEST_KEPT: Final = 10
 """How many of the largest transactions are kept."""
 _MAX_COMMITS: Final = 4096
+
+
+Buckets: TypeAlias = tuple[Mapping[int, int], int, int]
+"""The arguments of Histogram.merge()."""
 
 
 @dataclass(slots=True)
@@ -33,27 +38,32 @@ class TransactionSize:
 class CommitTimes:
     """The positions and times of commits: (LSN, microseconds since 2000).
 
-    All recent ones are kept; the older ones are thinned out.
+    All recent ones are kept; the older ones are thinned out. The scanner appends to `points` as add() does.
     """
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, int]] = []
+        self.points: list[tuple[int, int]] = []
         self._old = 0
         """How many of the points are old ones."""
         self._stride = 1
 
     def add(self, lsn: int, time: int) -> None:
         """Add a commit. Commits are in WAL order; an earlier LSN starts another stream."""
-        points = self._points
+        points = self.points
         if points and lsn < points[-1][0]:
             points.clear()
             self._old, self._stride = 0, 1
         points.append((lsn, time))
-        if len(points) - self._old > 2 * _MAX_COMMITS:
+        if len(points) > self.room:
             self._thin()
 
+    @property
+    def room(self) -> int:
+        """With more points than this, some are removed."""
+        return self._old + 2 * _MAX_COMMITS
+
     def _thin(self) -> None:
-        points, old = self._points, self._old
+        points, old = self.points, self._old
         aging = points[old : old + _MAX_COMMITS : self._stride]
         points[old : old + _MAX_COMMITS] = aging
         self._old += len(aging)
@@ -68,7 +78,7 @@ class CommitTimes:
         pgoutput sends commit times only. `lsn` was written before the first commit after it, and after the last
         commit before it.
         """
-        points = self._points
+        points = self.points
         place = bisect.bisect_left(points, (lsn + 1,))
         after = None if place == len(points) else max(0, time - points[place][1])
         return after, max(0, time - points[place - 1][1]) if place else None
@@ -83,11 +93,15 @@ class Largest:
 
     def add(self, value: int, size: TransactionSize) -> None:
         """Consider a transaction."""
-        self._count -= 1
-        if len(self._heap) < LARGEST_KEPT:
-            heapq.heappush(self._heap, (value, self._count, size))
-        elif value > self._heap[0][0]:
-            heapq.heapreplace(self._heap, (value, self._count, size))
+        if value > self.least:
+            self._count -= 1
+            kept = heapq.heappush if len(self._heap) < LARGEST_KEPT else heapq.heapreplace
+            kept(self._heap, (value, self._count, size))
+
+    @property
+    def least(self) -> int:
+        """Only higher values are kept."""
+        return self._heap[0][0] if len(self._heap) == LARGEST_KEPT else -1
 
     def sizes(self) -> list[TransactionSize]:
         """In descending order of value."""
@@ -109,7 +123,7 @@ class Transactions:
         self.count = self.empty = self.incomplete = 0
         self.first: Transaction | None = None
         self.last: Transaction | None = None
-        self._commits = CommitTimes()
+        self.commits = CommitTimes()
 
     def add(self, transaction: Transaction, rows: int, size: int, first_lsn: int | None) -> None:
         """Count a transaction; `first_lsn` is the LSN of its first change."""
@@ -119,8 +133,8 @@ class Transactions:
         took: tuple[int | None, int | None] = None, None
         if lsn is not None and time is not None:
             if first_lsn is not None:
-                took = self._commits.since(first_lsn, time)
-            self._commits.add(lsn, time)
+                took = self.commits.since(first_lsn, time)
+            self.commits.add(lsn, time)
         self.rows.add(rows)
         self.bytes.add(size)
         one = TransactionSize(transaction, rows, size, *took)
@@ -128,3 +142,13 @@ class Transactions:
         self.by_rows.add(rows, one)
         if took[0]:
             self.by_time.add(took[0], one)
+
+    def merge(self, last: Transaction | None, rows: Buckets, sizes: Buckets) -> None:
+        """Count the scanner's transactions: none is the first one, or larger than those that are kept.
+
+        `last` is the last one, unless another was added after it. The scanner has added their commit times.
+        """
+        self.rows.merge(*rows)
+        self.bytes.merge(*sizes)
+        self.count += sum(rows[0].values())
+        self.last = last or self.last

@@ -7,7 +7,7 @@ makes them readable on dark and on light. It does not have blue: xterm's has a c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -125,19 +125,20 @@ class Painter:
             self._patterns = [re.compile(text) for text in highlight]
         except re.error as error:
             raise OptionError(f"--highlight {error.pattern!r}: {error}") from None
-        self._codes: dict[str, tuple[str, str]] = {}
+        self.codes: dict[str, tuple[str, str]] = {}
+        """What precedes and follows text of each style."""
         for field in fields(palette):
             style: Style = getattr(palette, field.name)
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
-            self._codes[field.name] = (before, after)
-        plain = not any(map(any, self._codes.values()))
-        self._painted: Callable[[list[Fragment]], Iterable[str]] = partial(map, _TEXT) if plain else self._colored
+            self.codes[field.name] = (before, after)
+        plain = not any(map(any, self.codes.values()))
+        self._painted: Callable[[Sequence[Fragment]], Iterable[str]] = partial(map, _TEXT) if plain else self._colored
 
-    def line(self, fragments: list[Fragment]) -> str:
+    def line(self, fragments: Sequence[Fragment]) -> str:
         """The fragments of one line as text, without a newline."""
         return "".join(self._painted(fragments))
 
-    def lines(self, lines: Iterable[list[Fragment]]) -> str:
+    def lines(self, lines: Iterable[Sequence[Fragment]]) -> str:
         """Lines as text, each with a newline."""
         texts: list[str] = []
         painted = self._painted
@@ -146,12 +147,12 @@ class Painter:
             texts.append("\n")
         return "".join(texts)
 
-    def _colored(self, fragments: list[Fragment]) -> Iterable[str]:
-        codes = self._codes
+    def _colored(self, fragments: Sequence[Fragment]) -> Iterable[str]:
+        codes = self.codes
         marked = self._marked(fragments) if self._patterns else fragments
         return [f"{before}{text}{after}" for text, style in marked for before, after in (codes[style],)]
 
-    def _marked(self, fragments: list[Fragment]) -> Iterator[Fragment]:
+    def _marked(self, fragments: Sequence[Fragment]) -> Iterator[Fragment]:
         """The same fragments, split where a match begins or ends; a match may span several."""
         whole = "".join([text for text, _ in fragments])
         found = [range(*match.span()) for pattern in self._patterns for match in pattern.finditer(whole) if match[0]]

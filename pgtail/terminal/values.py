@@ -55,6 +55,7 @@ class ValueStyle:
 
     def __init__(self, limit: int | None) -> None:
         self._limit = None if limit is None else max(limit, _SHORTEST)
+        self._short = _CHUNK if self._limit is None else min(self._limit, _CHUNK)
 
     def of_column(self, codec: Codec, label: Item, *, bare: bool) -> Show:
         """What cell() shows for the cells of one column, after a label and with the width."""
@@ -85,11 +86,16 @@ class ValueStyle:
 
     def value(self, codec: Codec, cell: bytes, style: str = "value", *, bare: bool = False) -> Item:
         """A cell that is neither NULL nor unchanged. Raises Undecoded."""
-        bare = bare or codec.kind is not Kind.TEXT
+        kind = codec.kind
+        bare = bare or kind is not Kind.TEXT
+        if cell.__class__ is bytes and 0 < len(cell) <= self._short and kind is not Kind.BOOL:
+            text = codec.text_text(cell)
+            if text.isascii() and text.isprintable() and (bare or ("'" not in text and len(text) + 2 <= self._short)):
+                return ((text if bare else f"'{text}'", style),)
         if self._limit is None and len(cell) > _LARGE and _is_text(codec, cell):
             return self._whole(_decoded(codec, cell), style, quotes=not bare)
         text = self._text(codec, cell)
-        if codec.kind is Kind.BOOL:
+        if kind is Kind.BOOL:
             text = _BOOLEANS.get(text, text)
         return self.bare(text, style) if bare and text else self.string(text, style)
 
@@ -121,6 +127,8 @@ class ValueStyle:
             if limit is None or width_of(shown) <= limit:
                 return ((shown, style),)
         begin = text[:limit]
+        if begin.isascii() and begin.isprintable() and "'" not in begin:
+            return (f"'{begin[: limit - 3]}'", style), _MORE
         if hides(begin):
             return self._cut("E'", [escape(_E_QUOTED.get(char, char)) for char in begin], "'", style)
         return self._cut("'", ["''" if char == "'" else char for char in begin], "'", style)
@@ -134,7 +142,10 @@ class ValueStyle:
             shown = escape(text)
             if limit is None or width_of(shown) <= limit:
                 return ((shown, style),)
-        return self._cut("", [escape(char) for char in text[:limit]], "", style)
+        begin = text[:limit]
+        if begin.isascii() and begin.isprintable():
+            return (begin[: limit - 1], style), _MORE
+        return self._cut("", [escape(char) for char in begin], "", style)
 
     def _whole(self, pieces: list[str], style: str, *, quotes: bool) -> Item:
         """A long text in pieces, so that one wide character does not widen the whole string in memory."""

@@ -19,6 +19,7 @@ from tests.bench.latency import latency
 from tests.bench.live import Drain, live_server
 from tests.bench.measure import FLOOR, Cost, Failed, Run, run
 from tests.bench.on_spark import on_spark
+from tests.bench.outputs import outputs
 from tests.bench.workload import SIZES, WORK, Backlog, Size
 
 ROUNDS = 5
@@ -51,6 +52,7 @@ def main() -> None:
             console.print(_table(costs, backlog, output))
     finally:
         FILE.unlink(missing_ok=True)
+    outputs(backlog, console)
     on_spark(backlog, console)
     _live(backlog.size)
     console.print("\nCPU: user and system time; ratio: CPU time, as a multiple of the first line's.")

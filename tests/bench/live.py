@@ -98,12 +98,15 @@ class Live:
         if self.wal2json:
             options = ("format-version=2", "include-xids=true", "include-lsn=true")
             found.insert(2, Drain("pg_recvlogical, wal2json", first, self._recvlogical(*options), "wal2json"))
+        for output in ("json-tx", "wal2json", "debezium"):
+            drain = Drain(f"pgtail stream -o {output}", first, self._pgtail("--proto-version", "1", output=output))
+            found.insert(1, drain)
         return found
 
-    def _pgtail(self, *options: str, endless: bool = False) -> list[str | Path]:
+    def _pgtail(self, *options: str, endless: bool = False, output: str = "json") -> list[str | Path]:
         pgtail = Path(sys.executable).with_name("pgtail")
         end = [] if endless else ["-E", self.end]
-        return [pgtail, "stream", self.server.conninfo(), "-S", _RUN, "-P", "pub", "-o", "json", *end, *options]
+        return [pgtail, "stream", self.server.conninfo(), "-S", _RUN, "-P", "pub", "-o", output, *end, *options]
 
     def _recvlogical(self, *options: str, endless: bool = False) -> list[str | Path]:
         program = self.server.installation.program("pg_recvlogical")

@@ -65,6 +65,7 @@ def test_segments_given_in_any_order_and_twice(recorded: tuple[Capture, Path]) -
     assert set(lines) == set(read(directory, options=options(found)).lines)
 
 
+@pytest.mark.usefixtures("gzip_library")
 def test_gzip_reads_it_and_its_frames_are_those_that_were_recorded(recorded: tuple[Capture, Path]) -> None:
     found, directory = recorded
     raw = subprocess.run(["gzip", "-dc", *segments(directory)], check=True, capture_output=True).stdout
@@ -96,6 +97,7 @@ def capture_of_dml(request: pytest.FixtureRequest, module_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.usefixtures("gzip_library")
 def test_a_flipped_bit_is_reported_or_changes_nothing(capture_of_dml: Path, tmp_path: Path) -> None:
     rng = random.Random(11)
     whole = read(capture_of_dml)
@@ -136,6 +138,7 @@ def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> 
         assert gone.name.removesuffix(".pgcap") in result.stderr
 
 
+@pytest.mark.usefixtures("gzip_library")
 def test_a_removed_member_is_reported(tmp_path: Path) -> None:
     record(tmp_path, data_frames(capture("A_dml", "p1")), Rotation(size=1 << 20, sync_size=2000))
     [path] = segments(tmp_path)
@@ -162,6 +165,7 @@ def split(data: bytes) -> list[bytes]:
     return members
 
 
+@pytest.mark.usefixtures("gzip_library")
 def test_a_segment_cut_anywhere_gives_a_prefix(capture_of_dml: Path, tmp_path: Path) -> None:
     path = segments(capture_of_dml)[0]
     whole, data = read(path), path.read_bytes()

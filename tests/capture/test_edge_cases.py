@@ -34,6 +34,7 @@ def recorded(tmp_path: Path) -> Path:
     return tmp_path / "capture"
 
 
+@pytest.mark.usefixtures("gzip_library")
 def test_nothing_is_written_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failed write nothing more is written, even if there is room again: a part before it is missing."""
     groups = transactions(STREAM)
@@ -274,6 +275,7 @@ def test_damage_in_an_open_segment_that_others_follow(tmp_path: Path) -> None:
     assert (result.status, f"damage: {first}" in result.stderr) == (1, True)
 
 
+@pytest.mark.usefixtures("gzip_library")
 @pytest.mark.parametrize("compress", [True, False], ids=["gzip", "plain"])
 def test_the_last_segment_is_damaged(compress: bool, tmp_path: Path) -> None:
     record(tmp_path, data_frames(STREAM), compress=compress)

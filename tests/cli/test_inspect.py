@@ -128,7 +128,15 @@ def test_messages_are_picked_by_log_position() -> None:
 def test_filters_apply() -> None:
     assert [line["kind"] for line in lines(RECV, "--op", "delete")] == ["Delete"]
     assert [line["kind"] for line in lines(RECV, "--xid", "1349")] == ["Begin", "Update", "Commit"]
-    assert lines(RECV, "-t", "nothing") == []
+
+
+@pytest.mark.parametrize("nothing", [("-t", "nothing"), ("--message", "99"), ("--offset", "9999"), ("--lsn", "1/0")])
+def test_a_selection_that_matches_nothing_says_what_was_read(nothing: tuple[str, ...]) -> None:
+    ran = inspect(RECV, *nothing)
+    assert (ran.returncode, ran.stdout) == (0, b"")
+    [last] = [one["message"] for one in lines(RECV, "--offset", str(len(read(RECV)) - 1))]
+    expected = f"note: nothing matched in {last} messages, up to byte {len(read(RECV))}"
+    assert expected in ran.stderr.decode()
 
 
 def test_a_filter_on_values_that_were_not_sent_says_so() -> None:

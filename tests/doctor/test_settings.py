@@ -14,7 +14,7 @@ from pgtail.doctor import slots
 from pgtail.doctor.base import Severity
 from tests.doctor.test_cures import paste
 from tests.doctor.test_doctor import examine, of_severity, publish, role, wrong
-from tests.support.servers import Database, installations
+from tests.support.servers import Database, embedded_server, installations
 from tests.support.standbys import standby_of
 from tests.support.tail import wait_for
 
@@ -51,7 +51,7 @@ SETUPS = {
 def own(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
     """A server for this file, because its settings are changed."""
     with ExitStack() as stack:
-        yield stack.enter_context(EmbeddedServer(installations()[request.param]))
+        yield stack.enter_context(embedded_server(installations()[request.param]))
 
 
 @pytest.fixture

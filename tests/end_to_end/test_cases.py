@@ -1,4 +1,4 @@
-"""The inputs under tests/cases: each gives the same with the compiled rows and without, and what it should."""
+"""The inputs under tests/cases: each gives the same with the compiled scanner and without, and what it should."""
 
 from __future__ import annotations
 

@@ -242,11 +242,11 @@ def test_resync_in_a_stream_of_many_segments() -> None:
     assert len(result.lines) > 300
 
 
-# -- the short way and the long one, damaged alike ---------------------------------------------------------------------
+# -- scanner and decoder ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("found", captures()[::4], ids=str)
-def test_damaged_rows_are_the_same_by_the_short_way_and_the_long_one(found: Capture) -> None:
+def test_scanner_and_decoder_write_the_same_of_damaged_rows(found: Capture) -> None:
     choose = random.Random(str(found))
     messages = [raw.data for raw in found.messages() if len(raw.data) < 500][:60]
     for _ in range(30):
@@ -256,14 +256,15 @@ def test_damaged_rows_are_the_same_by_the_short_way_and_the_long_one(found: Capt
         for _ in range(choose.randrange(1, 3)):
             data[choose.randrange(len(data))] = choose.randrange(256)
         damaged[at] = bytes(data)
+        output = choose.choice(("json", "json-tx", "csv", "sql", "wal2json", "wal2json-v1", "debezium"))
         results = []
         for way in WAYS:
             try:
-                done = render(*damaged, way=way)
+                done = render(*damaged, output=output, way=way)
                 results.append((done.written, done.notes))
             except (Truncated, Malformed) as error:
                 results.append((str(error).encode(), []))
-        assert results[0] == results[1] == results[2]
+        assert results[0] == results[1]
 
 
 # -- what does not come out as a traceback -----------------------------------------------------------------------------

@@ -15,9 +15,11 @@ from rich.cells import cell_len
 from pgtail.changes.filters import Filter
 from pgtail.errors import DecodeError, OptionError
 from pgtail.hexview.fields import Field, Fields
+from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.selection import Between, MessageSelection, kinds, lsns, numbers
-from pgtail.hexview.views import JsonView, MessageLocation, TextView, View, locate_damage
+from pgtail.hexview.text_view import TextView
+from pgtail.hexview.views import MessageLocation, View, locate_damage
 from pgtail.pgoutput.cursor import TracedCursor
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.terminal.values import ValueStyle
@@ -295,7 +297,7 @@ def picked(pick: MessageSelection, source: Capture = Z_SMALL) -> list[int]:
     return [
         seen.place.number
         for seen in inspected(source)
-        if pick.wants(seen.place.number, seen.message, seen.lsn, seen.frame, seen.cursor.spans, seen.scope)
+        if pick.wants(seen.place.number, seen.message, seen.lsn, seen.frame, seen.cursor.trace, seen.scope)
     ]
 
 

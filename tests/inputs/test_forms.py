@@ -107,6 +107,7 @@ def test_pipes_in_pieces(form: str, piece: int) -> None:
     assert read_pipe(data, piece) == read_bytes(data)
 
 
+@pytest.mark.usefixtures("gzip_library")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("members", [1, 5])
 def test_inside_gzip(form: str, members: int) -> None:

@@ -102,6 +102,7 @@ def test_the_documented_message_events() -> None:
     assert known(alone)["message"] == {"prefix": "foo", "content": "YmFy"}
     assert alone["source"]["txId"] is None
     assert alone["source"]["ts_ms"] > AT // 1000  # the current time: such a message has none
+    assert alone["source"]["ts_ns"] == alone["ts_ns"]
 
 
 def test_an_update_of_the_primary_key_is_a_delete_and_a_create() -> None:
@@ -361,6 +362,11 @@ def test_a_value_without_a_debezium_form_is_null_and_undecoded() -> None:
     assert found["after"] == {"id": 1, "n": None, "d": None, "a": None, "b": "fine"}
     assert found["undecoded"] == {"after": {"n": "NaN", "d": "infinity", "a": "[0:1]={1,2}"}}
     assert "undecoded" not in events(special, insert("1", "1", "2000-01-01", "{}", None))[0]
+    # A delete and a create for one update name their own columns each.
+    keyed = relation(columns=(("n", 1700), ("d", 1082)), key=(0,))
+    gone, come = events(keyed, update(("1", "infinity"), ("NaN", None)))
+    assert (gone["op"], gone["undecoded"]) == ("d", {"before": {"n": "NaN"}})
+    assert (come["op"], come["undecoded"]) == ("c", {"after": {"d": "infinity"}})
 
 
 def test_toast_that_was_not_sent_has_the_placeholder_of_its_type() -> None:

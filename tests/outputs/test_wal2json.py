@@ -30,7 +30,7 @@ from tests.support.encode import (
     update,
 )
 from tests.support.render import render
-from tests.support.servers import fresh_database, installations
+from tests.support.servers import embedded_server, fresh_database, installations
 from tests.support.workload import Message, pgoutput, pinned, published, run_scenario, write
 
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ def server() -> Iterator[EmbeddedServer]:
         shutil.copy(folder / "wal2json.so", copy)
         account.give(copy)
         settings = {"dynamic_library_path": f"$libdir:{copy}", "logical_decoding_work_mem": "64kB"}
-        with EmbeddedServer(installation, settings=settings) as running:
+        with embedded_server(installation, **settings) as running:
             yield running
     finally:
         shutil.rmtree(copy)

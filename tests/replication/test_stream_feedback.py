@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.support.limits import within
+from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations
 from tests.support.tail import stream, tailing, wait_for
 
@@ -138,7 +139,7 @@ def test_fast_shutdown_is_not_blocked(version: str, start_server: StartServer) -
 
 def stop_while_tailed(database: Database, *, ack: str, blocked: bool) -> None:
     """If `blocked`, nothing reads pgtail's output; the server still stops at once."""
-    with subprocess.Popen(["sleep", "300"], stdin=subprocess.PIPE) as reader:
+    with started(["sleep", "300"], stdin=subprocess.PIPE) as reader:
         output = reader.stdin if blocked and reader.stdin else subprocess.DEVNULL
         with tailing(database, "-S", "s", "--ack", ack, stdout=output) as running:
             received = (
@@ -154,7 +155,6 @@ def stop_while_tailed(database: Database, *, ack: str, blocked: bool) -> None:
             if not blocked:
                 running.wait_for_words("connecting again")
             running.stop()
-        reader.kill()
 
 
 def test_what_was_not_acknowledged_is_sent_again(database: Database) -> None:

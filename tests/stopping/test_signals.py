@@ -103,7 +103,8 @@ def test_the_progress_of_a_long_file_gives_the_cursor_back(tmp_path: Path) -> No
 def test_the_terminal_and_its_shell_tell_of_a_hangup_twice(newest_database: Database) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    with tailing(newest_database, "-S", "s", "--ack", "commit") as running:
+    # With options for its start it is no fork, whose interpreter takes longer to end and could be hit in that.
+    with tailing(newest_database, "-S", "s", "--ack", "commit", start_new_session=True) as running:
         _insert_and_see(newest_database, running)
         running.process.send_signal(signal.SIGHUP)
         words = running.stop(signal.SIGHUP)

@@ -38,6 +38,10 @@ Change: TypeAlias = Callable[[Reply], bytes | None]
 """Returns what the client gets in place of a message: any bytes, or None to close the connection."""
 
 
+class Last(bytes):
+    """Bytes after which the connection is closed, whether or not the real server has more to say."""
+
+
 def unchanged(reply: Reply) -> bytes:
     """Change nothing."""
     return reply.whole
@@ -94,6 +98,8 @@ class _Relay:
         with self._client, contextlib.suppress(OSError):
             startup = self._startup()
             with socket.create_connection(self._real) as server:
+                for one in (server, self._client):  # or each message waits for the acknowledgement of the one before
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
                 server.sendall(startup)
                 threading.Thread(target=self._listen, args=(server,), daemon=True).start()
                 with contextlib.suppress(EOFError, OSError):
@@ -102,6 +108,8 @@ class _Relay:
                         if reply is None:
                             break
                         self._client.sendall(reply)
+                        if isinstance(reply, Last):
+                            break
                 for one in (server, self._client):
                     with contextlib.suppress(OSError):
                         one.shutdown(socket.SHUT_RDWR)

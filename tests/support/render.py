@@ -17,10 +17,14 @@ import pytest
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Note
 from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.native import compiled
 from pgtail.outputs import open_output
 from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.redacted import RedactedOutput
+from pgtail.outputs.template import Template
+from pgtail.outputs.wal2json.options import DEFAULTS
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.pipeline import Pipeline
@@ -57,14 +61,17 @@ class Sink:
         self.parts.append(data)
 
 
-Way: TypeAlias = Literal["long", "plain", "compiled"]
-"""How rows are written: from decoded messages, or by the fast path in Python or compiled."""
-WAYS: Final[tuple[Way, ...]] = ("long", "plain", "compiled")
+Way: TypeAlias = Literal["plain", "compiled"]
+"""How rows are written: from decoded messages, or by the scanner."""
+WAYS: Final[tuple[Way, ...]] = ("plain", "compiled")
+
+ALL_OPTIONS: Final = frozenset(DEFAULTS)
+"""Every option of wal2json."""
 
 
 @contextlib.contextmanager
 def rows_by(way: Way) -> Iterator[None]:
-    """A context in which new pipelines use the fast path in Python, or compiled."""
+    """A context in which new pipelines use the decoder alone, or the scanner too."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "plain":
             patch.setenv("PGTAIL_PURE", "1")
@@ -82,8 +89,14 @@ def rows_by(way: Way) -> Iterator[None]:
 def need_compiled() -> None:
     """Skip a test that needs the compiled code, or fail if PGTAIL_REQUIRE demands it."""
     if "compiled" in os.environ.get("PGTAIL_REQUIRE", ""):
-        pytest.fail("pgtail.native._rows was not built, and PGTAIL_REQUIRE asks for it")
-    pytest.skip("pgtail.native._rows was not built: there was no C compiler when pgtail was installed")
+        pytest.fail("pgtail.native._scanner was not built, and PGTAIL_REQUIRE asks for it")
+    pytest.skip("pgtail.native._scanner was not built: there was no C compiler when pgtail was installed")
+
+
+def open_any(name: str, sink: Any, **options: Any) -> Any:
+    """The output of that name, or `template`."""
+    made = OutputOptions(**options)
+    return Template(sink, made) if name == "template" else open_output(name, sink, made)
 
 
 def render(
@@ -93,28 +106,39 @@ def render(
     encoding: str = "utf-8",
     numbers: Literal["exact", "string"] = "exact",
     filter_: Filter | None = None,
+    filters: dict[str, Any] | None = None,
+    redact: list[str] | None = None,
+    sink: Sink | None = None,
     way: Way = "plain",
     broken_off: bool = False,
     limit: int = 10**9,
     **options: Any,
 ) -> Rendered:
     """Write messages, each in a frame."""
-    sink, notes = Sink(), list[Note]()
+    sink, notes = sink or Sink(), list[Note]()
+    redaction = None if redact is None else Redaction(redact)
+    if filters is not None:
+        filter_ = Filter(**filters, redaction=redaction)
     decoder = Decoder(encoding=encoding)
     assembler = Assembler(Types(encoding=encoding, numbers=numbers), buffer=StreamBuffer(limit))
-    made = open_output(output, sink, OutputOptions(**options))
+    made = (
+        Template(sink, OutputOptions(**options))
+        if output == "template"
+        else open_output(output, sink, OutputOptions(**options))
+    )
+    if redaction is not None:
+        made = RedactedOutput(made, redaction)
     with rows_by(way):
         pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
-    if way != "long":
         pipeline.attach_fast_path(decoder)
-    try:
-        feed([frame(message, lsn) for message in messages], decoder, pipeline)
-        if broken_off:
-            pipeline.break_off()
-        else:
-            pipeline.finish()
-    finally:
-        assembler.close()
+        try:
+            feed([frame(message, lsn) for message in messages], decoder, pipeline)
+            if broken_off:
+                pipeline.break_off()
+            else:
+                pipeline.finish()
+        finally:
+            assembler.close()
     return Rendered(b"".join(sink.parts), notes, damaged=pipeline.damaged)
 
 
@@ -131,12 +155,12 @@ def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
 
 def all_ways(*messages: bytes, **options: Any) -> Rendered:
     """Write messages in every way, which must give the same bytes, and check the lines as JSON."""
-    long, *short = [render(*messages, way=way, **options) for way in WAYS if way != "compiled" or compiled()]
-    for other in short:
-        assert other.written == long.written
-        assert other.notes == long.notes
-    check_json(long.written.splitlines())
-    return long
+    plain, *scanned = [render(*messages, way=way, **options) for way in WAYS if way != "compiled" or compiled()]
+    for other in scanned:
+        assert other.written == plain.written
+        assert other.notes == plain.notes
+    check_json(plain.written.splitlines())
+    return plain
 
 
 def check_json(lines: Iterable[bytes]) -> None:

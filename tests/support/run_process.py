@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tests.support.fork_server import start
 from tests.support.limits import within
 from tests.support.tail import PATIENCE
 
@@ -18,15 +20,15 @@ PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main()"]
 
 def pgtail(*arguments: str, status: int = 0, env: dict[str, str] | None = None) -> tuple[str, str]:
     """Run pgtail and check its exit status; returns standard output and standard error."""
-    ran = subprocess.run(
-        [*PROGRAM, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=within(2 * PATIENCE),
-        env={**os.environ, **(env or {})},
-    )
-    out, err = ran.stdout.decode(), ran.stderr.decode()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        ran = start(arguments, {**os.environ, **(env or {})}, output, errors)
+        try:
+            ran.wait(within(2 * PATIENCE))
+        finally:
+            ran.kill()
+        output.seek(0)
+        errors.seek(0)
+        out, err = output.read().decode(), errors.read().decode()
     assert ran.returncode == status, f"exit status {ran.returncode}\n{out}{err}"
     assert "Traceback" not in err
     return out, err

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pgtail.demo.server import EmbeddedServer
 from tests.support.limits import within
-from tests.support.servers import Database
+from tests.support.servers import Database, embedded_server
 from tests.support.tail import wait_for
 
 _SYNCED = "SELECT 1 FROM pg_replication_slots WHERE slot_name = '{}' AND synced AND NOT temporary"
@@ -21,7 +21,7 @@ def standby_of(primary: EmbeddedServer, *, physical_slot: str | None = None) -> 
 
     With a `physical_slot`, which must exist on the primary, it can synchronize failover slots.
     """
-    with EmbeddedServer(primary.installation) as standby:
+    with embedded_server(primary.installation) as standby:
         port = standby.port
         standby.stop()
         owner = standby.data.stat()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
+from tests.support.fork_server import start
 from tests.support.limits import within
 from tests.support.servers import Database
 
@@ -41,14 +42,8 @@ class Tailing:
     ) -> None:
         environment = {**os.environ, **options.pop("env", {})}
         self._pace: float = options.pop("pace", 0.0)
-        self.process = subprocess.Popen(
-            [*COMMAND[:-1], options.pop("command", COMMAND[-1]), conninfo, *arguments],
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            **options,
-        )
+        command = [options.pop("command", COMMAND[-1]), conninfo, *arguments]
+        self.process = start(command, environment, stdout, subprocess.PIPE, **options)
         self.out: list[bytes] = []
         self.err: list[bytes] = []
         self._threads = [self._reader(self.process.stderr, self.err)]
@@ -114,7 +109,7 @@ class Tailing:
             raise AssertionError(f"pgtail does not end: {self.stderr}") from None
         for thread in self._threads:
             thread.join(within(PATIENCE))
-        assert self.process.returncode == status, self.stderr
+        assert self.process.returncode == status, (self.process.returncode, self.stderr)
         assert "Traceback" not in self.stderr
         return self.stderr
 

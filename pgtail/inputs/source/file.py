@@ -21,13 +21,23 @@ _STDIN: Final = 0
 class Source(ByteStream):
     """A file or pipe; `-` is standard input, named <stdin>. Offsets are those of the decompressed bytes.
 
-    `on_wait` is called before a read that has to wait. Raises InputError if the file cannot be opened or read.
+    `on_wait` is called before a read that has to wait, `seen` with all bytes that are read and their offset, some of
+    them again. Raises InputError if the file cannot be opened or read.
     At damage of the gzip data the bytes end, and `damage` says why.
     """
 
-    def __init__(self, path: str, *, on_wait: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        on_wait: Callable[[], None] | None = None,
+        seen: Callable[[bytes, int], None] | None = None,
+    ) -> None:
         super().__init__("<stdin>" if path == "-" else path, live=False)
         self._on_wait = on_wait
+        self._seen = seen
+        self._fetched = 0
+        """Offset of the next bytes of a source that is not seekable."""
         self._owned = path != "-"
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if self._owned else _STDIN
@@ -86,14 +96,24 @@ class Source(ByteStream):
     def _detect(self) -> None:
         """Check a regular file for gzip. A pipe is checked at the first read, which may wait."""
         if self._seekable and self._pread(len(MAGIC), 0) == MAGIC:
-            self._gunzip = Gunzip(self._raw)
+            self._gunzip = Gunzip(self._raw, self._rewind)
             self._seekable = False
 
     def _fetch(self, limit: int) -> bytes:
         if self._seekable:
-            data = self._pread(limit, self.position)
-            self.consumed = self.position + len(data)
-            return data
+            at = self.position
+            data = self._pread(limit, at)
+            self.consumed = at + len(data)
+        else:
+            at = self._fetched
+            data = self._forward(limit)
+            self._fetched += len(data)
+        if self._seen is not None:
+            self._seen(data, at)
+        return data
+
+    def _forward(self, limit: int) -> bytes:
+        """The next bytes of a pipe, or of gzip data."""
         if self._gunzip is None and self._first is None:
             self._first = self._two_bytes()
             if self._first.startswith(MAGIC):
@@ -120,6 +140,10 @@ class Source(ByteStream):
             data = self._pread(limit, self.consumed)
         self.consumed += len(data)
         return data
+
+    def _rewind(self, consumed: int) -> None:
+        """Continue to read a regular file at this offset."""
+        self.consumed = consumed
 
     def _receive(self, limit: int) -> bytes:
         try:

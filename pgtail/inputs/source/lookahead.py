@@ -75,7 +75,7 @@ class SkimCursor(Cursor):
 
     __slots__ = ("_buffer",)
 
-    traced = True  # read field by field: struct cannot unpack from a LookaheadBuffer
+    unpacks = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,253 +6,198 @@ Sources: Debezium's documentation, "Data change events" and "Transaction metadat
 
 from __future__ import annotations
 
-import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from pgtail import __version__
 from pgtail._orjson import orjson
-from pgtail.changes.events import (
-    Ended,
-    Event,
-    LogicalMessage,
-    RowChange,
-    Started,
-    TableTruncate,
-    Transaction,
-    not_in_identity,
-)
+from pgtail.changes.events import Ended, Event, LogicalMessage, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
 from pgtail.files.sink import Sink
+from pgtail.native.plan import Cell, Cells, Field, IfChanged, Odd, Piece, Plan, Text, Undecodable, Value
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.cells import cell_text, columns_of, filled
 from pgtail.outputs.debezium import schema
 from pgtail.outputs.debezium.values import UNAVAILABLE, Converter, converter
-from pgtail.outputs.prepared import PreparedBuffer
-from pgtail.pgoutput.cells import UNCHANGED, TupleData
-from pgtail.pgoutput.scalars import unix_micros
-from pgtail.values import Undecoded
-from pgtail.values.arraytext import NotAnArray
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined
 
 _OPS: Final = {"insert": b"c", "update": b"u", "delete": b"d"}
+_ROWS: Final = {"old": "before", "new": "after"}
+_TRANSACTION_ID: Final = (Value(Field.XID, missing=b"None"), b":", Value(Field.POSITION_NUMBER, missing=b"None"))
+"""xid:LSN, with the LSN of the change or, if unknown, of the commit."""
+_TIMES: Final = (
+    *(b'"ts_ms":', Value(Field.NOW_MS)),
+    *(b',"ts_us":', Value(Field.NOW_US)),
+    *(b',"ts_ns":', Value(Field.NOW_NS)),
+)
+"""The time of processing."""
+
 _dumps = orjson.dumps
 
 
-class _Table:
-    """The parts of events that depend on the version of a table only."""
+class Debezium(PlannedOutput):
+    """`-o debezium`.
 
-    def __init__(self, relation: Relation, count: int, options: OutputOptions) -> None:
-        self.relation = relation
-        self.columns: list[tuple[bytes, Column, Converter]] = [
-            (_dumps(column.name), column, converter(column, options.numbers)) for column in columns_of(relation, count)
-        ]
-        self.name = relation.name if relation.seen else relation.qualified
-        self.collection = f"{relation.schema}.{self.name}"
-        self.source = b'"schema":%b,"table":%b' % (_dumps(relation.schema), _dumps(self.name))
-        self.schema = b""
-        if options.kafka_schema:
-            columns = [(column, convert) for _, column, convert in self.columns]
-            key = relation.identity != "full"
-            prefix = options.source_name
-            self.schema = schema.envelope(prefix, relation.schema, self.name, columns, key=key)
+    With --transactions, each event has its number in the transaction, which changes from row to row: such rows are not
+    for the scanner.
+    """
 
+    buffers_prepared = True
 
-class _Row:
-    """A row as JSON, and the text of its undecoded columns."""
-
-    def __init__(self, table: _Table, cells: TupleData, skip: frozenset[int] = frozenset()) -> None:
-        self.undecoded: dict[str, str] = {}
-        found = []
-        for index, (cell, (name, column, convert)) in enumerate(zip(cells, table.columns)):  # noqa: B905 -- may be shorter
-            if index in skip:
-                continue
-            if cell is None:
-                found.append(name + b":null")
-            elif cell is UNCHANGED:
-                found.append(b"%b:%b" % (name, convert.placeholder or self._null(column, UNAVAILABLE)))
-            else:
-                found.append(b"%b:%b" % (name, self._value(column, convert, cell)))
-        self.json = b"{%b}" % b",".join(found)
-
-    def _value(self, column: Column, convert: Converter, cell: Any) -> bytes:
-        try:
-            text = cell_text(column.codec, cell)
-        except Undecoded as undecoded:
-            return self._null(column, undecoded.text)
-        try:
-            return convert.json(text)
-        except (ValueError, NotAnArray):
-            return self._null(column, text)
-
-    def _null(self, column: Column, text: str) -> bytes:
-        self.undecoded[column.name] = text
-        return b"null"
-
-
-def clock() -> int:
-    """The current time in nanoseconds since 1970-01-01 UTC."""
-    return time.time_ns()
-
-
-class Debezium:
-    """`-o debezium`. `now` is the clock for the times of processing (ts_ms, ts_us, ts_ns)."""
-
-    def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
-        self._write = sink.write
-        self._options = options
-        self._now = now
-        self._tables: dict[int, _Table] = {}
-        self._head = b'"source":{"version":%b,"connector":"postgresql","name":%b' % (
-            _dumps(f"pgtail {__version__}"),
-            _dumps(options.source_name),
-        )
-        self._last_commit: int | None = None
+    def __init__(self, sink: Sink, options: OutputOptions) -> None:
+        super().__init__(sink, options)
+        self.events_only = options.transactions
         self._counts: Counter[str] = Counter()
-        self._prepared_buffer = PreparedBuffer(self._event, options.tell)
-        self.event = self._prepared_buffer.event
+        """The events of the open transaction by table, with --transactions; messages have the name ""."""
 
-    def finish(self) -> None:
-        self._prepared_buffer.finish()
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        converters = [(column, converter(column, self.options.numbers)) for column in shape.columns]
+        relation, envelope = shape.relation, self._envelope(shape.relation, converters)
 
-    def _event(self, event: Event) -> None:
-        if isinstance(event, RowChange):
-            self._row(event)
-        elif isinstance(event, TableTruncate):
-            table = self._table(event.relation, 0)
-            self._change(table, event, b"t", b"", {})
+        def event(op: bytes, before: Cells | None, after: Cells | None) -> Plan:
+            states = [b'"before":', *_object(before), b',"after":', *_object(after), b","]
+            undecoded = _undecoded(shape.columns, [cells.side for cells in (before, after) if cells is not None])
+            return self._line(envelope, self._payload(op, relation, states, [Undecodable(undecoded)]))
+
+        before = None if shape.old_width is None else _before(shape, converters[: shape.old_width])
+        after = None if shape.new_width is None else _after(converters[: shape.new_width])
+        plan = event(_OPS[shape.op], before, after)
+        # REPLICA IDENTITY DEFAULT is the only one whose columns are the primary key. The old key is also sent if it is
+        # TOASTed.
+        if before is not None and after is not None and relation.identity == "default":
+            key = tuple([index for index, column in enumerate(relation.columns) if column.key])
+            # The connector writes a delete of the old key and a create of the new one.
+            plan = (IfChanged(key, event(b"d", before, None) + event(b"c", None, after), plan),)
+        return plan, self.write
+
+    def other(self, event: Event) -> None:
+        if isinstance(event, TableTruncate):
+            relation = event.relation
+            converters = [(column, converter(column, self.options.numbers)) for column in relation.columns]
+            plan = self._line(self._envelope(relation, converters), self._payload(b"t", relation))
+            self.write(self.rows.truncate(plan, event))
         elif isinstance(event, LogicalMessage):
-            self._message(event)
-        elif isinstance(event, Started):
-            self._counts.clear()
-            if self._options.transactions:
-                self._boundary(event.transaction, b"BEGIN", event.transaction.lsn, b'"event_count":null', b"null")
-        elif isinstance(event, Ended) and event.complete:
-            self._end(event.transaction)
+            content = b',"message":{"prefix":%b,"content":"%b"}' % (_dumps(event.prefix), b64encode(event.content))
+            payload = self._payload(b"m", None, [], [content], inside=event.transaction is not None)
+            self.write(self.rows.message(self._line(schema.MESSAGE, payload), event))
 
-    def _end(self, transaction: Transaction) -> None:
-        if self._options.transactions:
-            collections = _dumps(
-                [{"data_collection": name, "event_count": count} for name, count in self._counts.items() if name]
-            )
-            count = b'"event_count":%d' % self._counts.total()
-            self._boundary(transaction, b"END", transaction.end_lsn, count, collections)
-        self._last_commit = transaction.end_lsn
+    def started(self, transaction: Transaction) -> None:
+        self._counts.clear()
+        self._boundary(transaction, b"BEGIN", transaction.lsn, b"null", b"null")
+
+    def ended(self, event: Ended) -> None:
+        if event.complete:
+            counts = [{"data_collection": name, "event_count": count} for name, count in self._counts.items() if name]
+            total = b"%d" % self._counts.total()
+            self._boundary(event.transaction, b"END", event.transaction.end_lsn, total, _dumps(counts))
 
     def _boundary(
         self, transaction: Transaction, status: bytes, lsn: int | None, count: bytes, collections: bytes
     ) -> None:
-        id_ = _dumps(_transaction_id(transaction, lsn))
-        millis = self._now() // 1_000_000 if transaction.time is None else unix_micros(transaction.time) // 1000
-        payload = b'{"status":"%b","id":%b,%b,"data_collections":%b,"ts_ms":%d}' % (
-            status,
-            id_,
-            count,
-            collections,
-            millis,
+        if not self.options.transactions:
+            return
+        head, tail = (
+            b'{"status":"%b","id":"' % status,
+            b'","event_count":%b,"data_collections":%b' % (count, collections),
         )
-        self._line(schema.BOUNDARY, payload)
+        time = Value(Field.UNIX_MS, missing=Field.NOW_MS)
+        plan = self._line(schema.BOUNDARY, [head, *_TRANSACTION_ID, tail, b',"ts_ms":', time, b"}"])
+        self.write(self.rows.boundary(plan, transaction, lsn=lsn))
 
-    def _table(self, relation: Relation, count: int) -> _Table:
-        table = self._tables.get(relation.version)
-        if table is None or table.relation is not relation or len(table.columns) < count:
-            table = self._tables[relation.version] = _Table(relation, count, self._options)
-        return table
+    def _payload(
+        self,
+        op: bytes,
+        relation: Relation | None,
+        states: Sequence[Piece] = (),
+        last: Sequence[Piece] = (),
+        *,
+        inside: bool = True,
+    ) -> list[Piece]:
+        """An event; `inside` a transaction, or outside any. A message has no relation."""
+        source, block = self._source(relation), self._block(relation) if inside else [b"null"]
+        return [b"{", *states, *source, b',"transaction":', *block, b',"op":"%b",' % op, *_TIMES, *last, b"}"]
 
-    def _row(self, change: RowChange) -> None:
-        table = self._table(change.relation, max(len(change.old or ()), len(change.new or ())))
-        before = after = None
-        if change.old is not None:
-            before = _Row(table, change.old, frozenset(not_in_identity(change)))
-        if change.new is not None:
-            after = _Row(table, filled(change))
-        if change.op == "update" and before is not None and after is not None and _key_changed(change):
-            # The connector writes a delete of the old key and a create of the new one.
-            self._rows(table, change, b"d", before, None)
-            self._rows(table, change, b"c", None, after)
-        else:
-            self._rows(table, change, _OPS[change.op], before, after)
-
-    def _rows(self, table: _Table, change: RowChange, op: bytes, before: _Row | None, after: _Row | None) -> None:
-        rows = [(name, row) for name, row in (("before", before), ("after", after)) if row is not None]
-        json = {name: row.json for name, row in rows}
-        undecoded = {name: row.undecoded for name, row in rows if row.undecoded}
-        states = b'"before":%b,"after":%b,' % (json.get("before", b"null"), json.get("after", b"null"))
-        self._change(table, change, op, states, undecoded)
-
-    def _change(
-        self, table: _Table, change: RowChange | TableTruncate, op: bytes, states: bytes, undecoded: dict[str, Any]
-    ) -> None:
-        transaction = change.transaction
-        source = self._source(transaction, change.lsn, table.source)
-        block = self._block(transaction, change.lsn, table.collection)
-        last = b',"undecoded":%b' % _dumps(undecoded) if undecoded else b""
-        payload = b'{%b%b,"transaction":%b,"op":"%b",%b%b}' % (states, source, block, op, self._times(), last)
-        self._line(table.schema, payload)
-
-    def _message(self, message: LogicalMessage) -> None:
-        source = self._source(message.transaction, message.lsn, b'"schema":"","table":""')
-        block = b"null" if message.transaction is None else self._block(message.transaction, message.lsn, "")
-        content = b64encode(message.content)
-        words = b'"message":{"prefix":%b,"content":"%b"}' % (_dumps(message.prefix), content)
-        payload = b'{%b,"transaction":%b,"op":"m",%b,%b}' % (source, block, self._times(), words)
-        self._line(schema.MESSAGE, payload)
-
-    def _source(self, transaction: Transaction | None, lsn: int | None, table: bytes) -> bytes:
+    def _source(self, relation: Relation | None) -> list[Piece]:
         """The source block of a change. Its time is that of the commit; without a commit, the current time."""
-        when = None if transaction is None else transaction.time
-        micros = self._now() // 1000 if when is None else unix_micros(when)
-        sequence = [None if one is None else str(one) for one in (self._last_commit, lsn)]
-        return (
-            b'%b,"ts_ms":%d,"snapshot":"false","db":%b,"sequence":%b,"ts_us":%d,"ts_ns":%d,%b,"txId":%b,"lsn":%b,"xmin":null}'
-            % (
-                self._head,
-                micros // 1000,
-                _dumps(self._options.database),
-                _dumps(_dumps(sequence).decode()),
-                micros,
-                micros * 1000,
-                table,
-                _dumps(None if transaction is None else transaction.xid),
-                _dumps(lsn),
-            )
-        )
+        options = self.options
+        version, name, database = _dumps(f"pgtail {__version__}"), _dumps(options.source_name), _dumps(options.database)
+        table = (b'""', b'""') if relation is None else (_dumps(relation.schema), _dumps(_name(relation)))
+        return [
+            b'"source":{"version":%b,"connector":"postgresql","name":%b' % (version, name),
+            *(b',"ts_ms":', Value(Field.UNIX_MS, missing=Field.NOW_MS)),
+            b',"snapshot":"false","db":%b' % database,
+            *(b',"sequence":"[', Value(Field.LAST_END, b'\\"', b'\\"', b"null")),
+            *(b",", Value(Field.LSN_NUMBER, b'\\"', b'\\"', b"null")),
+            *(b']","ts_us":', Value(Field.UNIX_US, missing=Field.NOW_US)),
+            *(b',"ts_ns":', Value(Field.UNIX_NS, missing=Field.NOW_NS)),
+            b',"schema":%b,"table":%b' % table,
+            *(b',"txId":', Value(Field.XID, missing=b"null")),
+            *(b',"lsn":', Value(Field.LSN_NUMBER, missing=b"null"), b',"xmin":null}'),
+        ]
 
-    def _block(self, transaction: Transaction, lsn: int | None, collection: str) -> bytes:
+    def _block(self, relation: Relation | None) -> list[Piece]:
         """The transaction block: the event's position in its transaction; null without --transactions."""
-        if not self._options.transactions:
-            return b"null"
-        self._counts[collection] += 1
-        return b'{"id":%b,"total_order":%d,"data_collection_order":%d}' % (
-            _dumps(_transaction_id(transaction, lsn)),
-            self._counts.total(),
-            self._counts[collection],
-        )
+        if not self.options.transactions:
+            return [b"null"]
+        collection = "" if relation is None else f"{relation.schema}.{_name(relation)}"
 
-    def _times(self) -> bytes:
-        nanos = self._now()
-        return b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d' % (nanos // 1_000_000, nanos // 1000, nanos)
+        def order(_: Transaction) -> bytes:
+            self._counts[collection] += 1
+            return b'%d,"data_collection_order":%d' % (self._counts.total(), self._counts[collection])
 
-    def _line(self, schema: bytes, payload: bytes) -> None:
-        if self._options.kafka_schema:
-            payload = b'{"schema":%b,"payload":%b}' % (schema, payload)
-        self._write(payload + b"\n")
+        return [b'{"id":"', *_TRANSACTION_ID, b'","total_order":', Text(order, of_row=True), b"}"]
 
+    def _envelope(self, relation: Relation, converters: list[tuple[Column, Converter]]) -> bytes:
+        """The schema of a table's events; empty without --schema."""
+        if not self.options.kafka_schema:
+            return b""
+        key = relation.identity != "full"
+        return schema.envelope(self.options.source_name, relation.schema, _name(relation), converters, key=key)
 
-def _key_changed(change: RowChange) -> bool:
-    """Whether the primary key changed. Its columns are known under REPLICA IDENTITY DEFAULT only.
-
-    The old key is also sent if it is TOASTed; an unsent new column did not change.
-    """
-    old, new, relation = change.old, change.new, change.relation
-    if old is None or new is None or relation.identity != "default":
-        return False
-    places = [index for index, column in enumerate(relation.columns) if column.key]
-    known = [index for index in places if index < min(len(old), len(new)) and new[index] is not UNCHANGED]
-    return any(old[index] != new[index] for index in known)
+    def _line(self, schema: bytes, payload: list[Piece]) -> Plan:
+        if self.options.kafka_schema:
+            payload = [b'{"schema":%b,"payload":' % schema, *payload, b"}"]
+        return joined([*payload, b"\n"])
 
 
-def _transaction_id(transaction: Transaction, lsn: int | None) -> str:
-    """xid:LSN, with the LSN of the change or, if unknown, of the commit."""
-    return f"{transaction.xid}:{transaction.lsn if lsn is None else lsn}"
+def _name(relation: Relation) -> str:
+    return relation.name if relation.seen else relation.qualified
+
+
+def _object(cells: Cells | None) -> tuple[Piece, ...]:
+    return (b"null",) if cells is None else (b"{", cells, b"}")
+
+
+def _before(shape: Shape, converters: list[tuple[Column, Converter]]) -> Cells:
+    cells = [_cell(index, *pair, null=shape.in_old(index)) for index, pair in enumerate(converters)]
+    return Cells("old", tuple(cells))
+
+
+def _after(converters: list[tuple[Column, Converter]]) -> Cells:
+    return Cells("new", tuple([_cell(index, *pair, null=True) for index, pair in enumerate(converters)]), fill=True)
+
+
+def _cell(index: int, column: Column, convert: Converter, *, null: bool) -> Cell:
+    return Cell(
+        index,
+        _dumps(column.name) + b":",
+        encoding_of_text(column, convert.encode, form=convert.form, undecoded=lambda _: b"null"),
+        b"null" if null else None,
+        convert.placeholder or b"null",
+        unchanged_odd="" if convert.placeholder else UNAVAILABLE,
+    )
+
+
+def _undecoded(columns: Sequence[Column], sides: Sequence[str]) -> Callable[[Sequence[Odd]], bytes]:
+    """Writes the text of the undecoded columns of these rows."""
+
+    def of(odd: Sequence[Odd]) -> bytes:
+        found: dict[str, dict[str, str]] = {}
+        for one in odd:
+            if one.side in sides:
+                found.setdefault(_ROWS[one.side], {})[columns[one.column].name] = one.text
+        return b',"undecoded":%b' % _dumps(found) if found else b""
+
+    return of

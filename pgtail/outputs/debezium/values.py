@@ -18,9 +18,10 @@ from typing import Any, Final, Literal
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Column
+from pgtail.native.plan import Form
 from pgtail.outputs.debezium import times
-from pgtail.values.arraytext import reader
-from pgtail.values.codec import Kind
+from pgtail.values.arraytext import NotAnArray, reader
+from pgtail.values.codec import Kind, Undecoded
 from pgtail.values.format_type import builtin_oids, numeric_modifier
 from pgtail.values.oids import BUILTIN
 
@@ -45,12 +46,21 @@ class Converter:
     """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
 
     `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.
-    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none.
+    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none. `form` is what `json` is in the
+    scanner.
     """
 
     schema: dict[str, Any]
     json: Callable[[str], bytes]
     placeholder: bytes | None = None
+    form: Form | None = None
+
+    def encode(self, text: str) -> bytes:
+        """`json`, but raises Undecoded for text without a JSON form."""
+        try:
+            return self.json(text)
+        except (ValueError, NotAnArray):
+            raise Undecoded(text) from None
 
 
 def converter(column: Column, numbers: Literal["exact", "string"]) -> Converter:
@@ -76,18 +86,28 @@ def _scalar(oid: int, typmod: int, numbers: Literal["exact", "string"]) -> Conve
         return _temporal(name, typmod)
     if name == "timestamptz":
         digits = 6 if typmod < 0 else typmod
-        return _named("string", "io.debezium.time.ZonedTimestamp", lambda t: _dumps(times.timestamptz_text(t, digits)))
+        form = Form("debezium_timestamptz", digits)
+        read = times.timestamptz_text
+        return _named("string", "io.debezium.time.ZonedTimestamp", lambda text: _dumps(read(text, digits)), form=form)
     return _SCALARS.get(name, _STRING)
 
 
-def _named(type_: str, name: str, json: Callable[[str], bytes], placeholder: bytes | None = None) -> Converter:
-    return Converter({"type": type_, "name": name, "version": 1}, json, placeholder)
+def _named(
+    type_: str, name: str, json: Callable[[str], bytes], placeholder: bytes | None = None, form: Form | None = None
+) -> Converter:
+    return Converter({"type": type_, "name": name, "version": 1}, json, placeholder, form)
+
+
+def _text(name: str) -> Converter:
+    """A type with a name of its own whose values are PostgreSQL's text."""
+    return _named("string", name, _dumps, _TEXT, Form("string"))
 
 
 def _array(element: int, typmod: int, numbers: Literal["exact", "string"]) -> Converter:
     """The converter of an array. Arrays with explicit bounds have no JSON form."""
     items = _scalar(element, typmod, numbers)
-    read = reader(Kind.JSON, items.json, BUILTIN[element].delimiter)
+    delimiter = BUILTIN[element].delimiter
+    read = reader(Kind.JSON, items.json, delimiter)
 
     def json(text: str) -> bytes:
         found = read(text)
@@ -100,7 +120,8 @@ def _array(element: int, typmod: int, numbers: Literal["exact", "string"]) -> Co
         placeholder = _dumps([UNAVAILABLE])
     elif items.schema["type"] in ("int16", "int32", "int64") and "name" not in items.schema:
         placeholder = _dumps(list(UNAVAILABLE.encode()))
-    return Converter({"type": "array", "items": {**items.schema, "optional": True}}, json, placeholder)
+    form = _ARRAY_FORMS.get(items.form) if delimiter == "," else None
+    return Converter({"type": "array", "items": {**items.schema, "optional": True}}, json, placeholder, form)
 
 
 def _integer(text: str) -> bytes:
@@ -139,7 +160,7 @@ def _bytes(data: bytes) -> bytes:
 
 def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
     if numbers == "string":
-        return Converter({"type": "string"}, _numeric_text)
+        return Converter({"type": "string"}, _numeric_text, form=Form("debezium_decimal_text"))
     modifier = numeric_modifier(typmod)
     if modifier is None:
         fields = [
@@ -147,9 +168,11 @@ def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
             {"type": "bytes", "optional": False, "field": "value"},
         ]
         name = "io.debezium.data.VariableScaleDecimal"
-        return Converter({"type": "struct", "fields": fields, "name": name, "version": 1}, _variable_scale)
+        schema = {"type": "struct", "fields": fields, "name": name, "version": 1}
+        return Converter(schema, _variable_scale, form=Form("debezium_variable_decimal"))
     precision, scale = modifier
-    return _decimal(scale, {"connect.decimal.precision": str(precision)}, _is_decimal)
+    form = Form("debezium_decimal", scale) if scale >= 0 else None
+    return _decimal(scale, {"connect.decimal.precision": str(precision)}, _is_decimal, form)
 
 
 def _numeric_text(text: str) -> bytes:
@@ -158,7 +181,12 @@ def _numeric_text(text: str) -> bytes:
     return _dumps(_SPECIAL.get(text, text))
 
 
-def _decimal(scale: int, parameters: dict[str, str], is_decimal: Callable[[str], re.Match[str] | None]) -> Converter:
+def _decimal(
+    scale: int,
+    parameters: dict[str, str],
+    is_decimal: Callable[[str], re.Match[str] | None],
+    form: Form | None = None,
+) -> Converter:
     """Kafka Connect's Decimal: the unscaled value as bytes in base64."""
 
     def json(text: str) -> bytes:
@@ -173,7 +201,7 @@ def _decimal(scale: int, parameters: dict[str, str], is_decimal: Callable[[str],
 
     name = "org.apache.kafka.connect.data.Decimal"
     schema = {"type": "bytes", "name": name, "version": 1, "parameters": {"scale": str(scale), **parameters}}
-    return Converter(schema, json)
+    return Converter(schema, json, form=form)
 
 
 def _two_complement(digits: str) -> bytes:
@@ -231,8 +259,10 @@ def _temporal(name: str, typmod: int) -> Converter:
             micros = read(text)
             return b"%d" % (micros if micros in infinite else micros // 1000)
 
-        return _named("int32" if name == "time" else "int64", f"io.debezium.time.{word}", millis)
-    return _named("int64", f"io.debezium.time.Micro{word}", lambda text: b"%d" % read(text))
+        form = Form(f"debezium_{name}", 1000)
+        return _named("int32" if name == "time" else "int64", f"io.debezium.time.{word}", millis, form=form)
+    form = Form(f"debezium_{name}", 1)
+    return _named("int64", f"io.debezium.time.Micro{word}", lambda text: b"%d" % read(text), form=form)
 
 
 def _point(text: str) -> bytes:
@@ -255,7 +285,17 @@ def _hstore(text: str) -> bytes:
 
 
 _TEXT: Final = _dumps(UNAVAILABLE)
-_STRING: Final = Converter({"type": "string"}, _dumps, _TEXT)
+_STRING: Final = Converter({"type": "string"}, _dumps, _TEXT, Form("string"))
+_INTEGER: Final = Form("debezium_integer")
+_FLOAT: Final = Form("number")
+_BOOLEAN: Final = Form("boolean")
+_ARRAY_FORMS: Final[dict[Form | None, Form]] = {
+    _STRING.form: Form("strings"),
+    _INTEGER: Form("debezium_integers"),
+    _FLOAT: Form("numbers"),
+    _BOOLEAN: Form("booleans"),
+}
+"""The forms of arrays by those of their elements."""
 _JSON: Final = "io.debezium.data.Json"
 _POINT_FIELDS: Final = [
     {"type": "double", "optional": False, "field": "x"},
@@ -265,25 +305,27 @@ _POINT_FIELDS: Final = [
 ]
 _POINT: Final = {"type": "struct", "fields": _POINT_FIELDS, "name": "io.debezium.data.geometry.Point", "version": 1}
 _SCALARS: Final = {
-    "bool": Converter({"type": "boolean"}, _boolean("t", "f")),
-    "int2": Converter({"type": "int16"}, _integer),
-    "int4": Converter({"type": "int32"}, _integer),
-    "int8": Converter({"type": "int64"}, _integer),
-    "oid": Converter({"type": "int64"}, _integer),
-    "float4": Converter({"type": "float"}, _float),
-    "float8": Converter({"type": "double"}, _float),
-    "bytea": Converter({"type": "bytes"}, _bytea, _bytes(UNAVAILABLE.encode())),
-    "date": _named("int32", "io.debezium.time.Date", lambda text: b"%d" % times.date_days(text)),
+    "bool": Converter({"type": "boolean"}, _boolean("t", "f"), form=_BOOLEAN),
+    "int2": Converter({"type": "int16"}, _integer, form=_INTEGER),
+    "int4": Converter({"type": "int32"}, _integer, form=_INTEGER),
+    "int8": Converter({"type": "int64"}, _integer, form=_INTEGER),
+    "oid": Converter({"type": "int64"}, _integer, form=_INTEGER),
+    "float4": Converter({"type": "float"}, _float, form=_FLOAT),
+    "float8": Converter({"type": "double"}, _float, form=_FLOAT),
+    "bytea": Converter({"type": "bytes"}, _bytea, _bytes(UNAVAILABLE.encode()), Form("debezium_bytes")),
+    "date": _named(
+        "int32", "io.debezium.time.Date", lambda text: b"%d" % times.date_days(text), form=Form("debezium_date")
+    ),
     "timetz": _named("string", "io.debezium.time.ZonedTime", lambda text: _dumps(times.timetz_text(text))),
     "interval": _named("int64", "io.debezium.time.MicroDuration", lambda text: b"%d" % times.interval_micros(text)),
-    "json": _named("string", _JSON, _dumps, _TEXT),
-    "jsonb": _named("string", _JSON, _dumps, _TEXT),
-    "xml": _named("string", "io.debezium.data.Xml", _dumps, _TEXT),
-    "uuid": _named("string", "io.debezium.data.Uuid", _dumps, _TEXT),
-    "tsvector": _named("string", "io.debezium.data.TsVector", _dumps, _TEXT),
+    "json": _text(_JSON),
+    "jsonb": _text(_JSON),
+    "xml": _text("io.debezium.data.Xml"),
+    "uuid": _text("io.debezium.data.Uuid"),
+    "tsvector": _text("io.debezium.data.TsVector"),
     "point": Converter(_POINT, _point),
 }
 _EXTENSIONS: Final = {
     "hstore": _named("string", _JSON, _hstore, _dumps(_dumps({UNAVAILABLE: UNAVAILABLE}).decode())),
-    "ltree": _named("string", "io.debezium.data.Ltree", _dumps, _TEXT),
+    "ltree": _text("io.debezium.data.Ltree"),
 }

@@ -106,7 +106,8 @@ class Sql(PlannedOutput):
 
     def _leave_out(self, change: RowChange | TableTruncate, reason: NoPlan) -> None:
         self._omitted += 1
-        self.write(comment(f"left out: {statements.label(change)}: {reason}"))
+        plan = statements.omission("left out", change.op, change.relation, str(reason))
+        self.write(self.rows.truncate(plan, change))
 
     def _roll_back(self) -> None:
         text = "the source broke off here: whether this was committed is not known"

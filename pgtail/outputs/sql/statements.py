@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pgtail.changes.events import RowChange, TableTruncate
+from pgtail.changes.events import TableTruncate
 from pgtail.changes.relations import Column, Relation
-from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Form, NoPlan, Piece, Plan, Side
-from pgtail.outputs.rows import Shape, dollar_quoted, encoding_of_text, joined
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Field, Form, NoPlan, Piece, Plan, Side, Value
+from pgtail.outputs.executor import dollar_quoted
+from pgtail.outputs.rows import Shape, encoding_of_text, joined
 from pgtail.terminal.escape import escape, hides, quoted
 from pgtail.values import Undecoded
 from pgtail.values.format_type import builtin_type_name
@@ -107,12 +107,11 @@ def comment(text: str) -> bytes:
     return f"-- {escape(text)}\n".encode()
 
 
-def label(change: RowChange | TableTruncate) -> str:
-    """A change in words: operation, table and position."""
-    numbers = [] if change.seq is None else [f"seq {change.seq}"]
-    lsn = [] if change.lsn is None else [lsn_text(change.lsn)]
-    xid = [f"xid {change.transaction.xid}"]
-    return f"{change.op} on {change.relation.qualified} ({', '.join(xid + numbers + lsn)})"
+def omission(what: str, op: str, relation: Relation, reason: str) -> Plan:
+    """A comment in the place of a change: operation, table, position and reason."""
+    position = (Value(Field.XID, missing=b"None"), Value(Field.SEQ, b", seq "), Value(Field.LSN, b", "))
+    before = f"-- {escape(f'{what}: {op} on {relation.qualified}')} (xid "
+    return (before.encode(), *position, f"): {escape(reason)}\n".encode())
 
 
 def insert(shape: Shape, side: Side) -> Plan:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pgtail.changes.events import Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
+from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import plural
-from pgtail.native.plan import Empty, NoPlan, Plan, Side
+from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
@@ -21,7 +22,6 @@ from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, schema_change_text
 from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import RowCondition, comment
-from pgtail.pgoutput.cells import UNCHANGED
 
 _NO_OLD_VALUES = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
 _MAX_REASONS = 1000
@@ -47,13 +47,13 @@ class SqlUndo(PlannedOutput):
         self._key_updates = Rows(self._key_update, one_by_one=True)
         self._finished = False
         self._omitted: Counter[str] = Counter()
-        self._omitted_now: Counter[str] = Counter()
+        """The omitted changes of committed transactions, by operation, table and reason."""
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         if shape.op == "insert":
             return statements.delete(shape, _where(shape, "new")), self.write
         if not _whole(shape):
-            raise NoPlan(_NO_OLD_VALUES)
+            return (*_only_values(shape), *_omission(shape.op, shape.relation, _NO_OLD_VALUES)), self.write
         if shape.new_width is None:
             return statements.insert(shape, "old"), self.write
         columns = range(shape.width("old"))
@@ -63,15 +63,13 @@ class SqlUndo(PlannedOutput):
     def no_plan(self, change: RowChange, reason: NoPlan) -> None:
         """An update that changed nothing needs no undo, one of a key can be undone, any other row becomes a comment."""
         if isinstance(reason, Empty):
-            return
-        if change.op == "update" and _only_key(change):
             try:
-                if change.old is not None:
-                    self._key_updates.write(change)
+                self._key_updates.write(change)
                 return
             except NoPlan as found:
                 reason = found
-        self._omit(change, str(reason))
+        if not isinstance(reason, Empty):
+            self._omit(change, str(reason))
 
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
@@ -82,14 +80,18 @@ class SqlUndo(PlannedOutput):
     def ended(self, event: Ended) -> None:
         if event.complete:
             super().ended(event)
-            self._count_omitted()
+            self._add_omitted(self.rows.counts)
         else:
             self.write(_INCOMPLETE)
-            self._omitted_now.clear()
+        self.rows.counts.clear()
 
     def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
+        committed, of_open = scanner.take_counts()
         if transaction is not self.open:
-            self._count_omitted()
+            self._add_omitted(self.rows.counts)
+            self.rows.counts.clear()
+        self._add_omitted(committed)
+        self.rows.counts.update(of_open)
         super().after_run(scanner, transaction)
 
     def close(self) -> None:
@@ -125,21 +127,21 @@ class SqlUndo(PlannedOutput):
                 start = b""
 
     def _key_update(self, shape: Shape) -> tuple[Plan, Write]:
-        """The plan for an update of which only the old and the new key were sent."""
+        """The plan for an update of which only the old and the new key were sent; Empty if it changed nothing."""
+        if shape.old_width is None or _whole(shape):
+            raise Empty
         keys = statements.key_indexes(shape.relation)
         to_set = statements.assignments(shape, "old", keys)
         return statements.update(shape, _where(shape, "new"), to_set), self.write
 
-    def _count_omitted(self) -> None:
-        self._omitted += self._omitted_now
-        self._omitted_now.clear()
-
     def _omit(self, change: RowChange | TableTruncate, reason: str) -> None:
-        self.write(comment(f"cannot be undone: {statements.label(change)}: {reason}"))
-        key = f"{change.op} on {change.relation.qualified}: {reason}"
-        if key not in self._omitted and len(self._omitted) + len(self._omitted_now) >= _MAX_REASONS:
-            key = "others"
-        self._omitted_now[key] += 1
+        self.write(self.rows.truncate(_omission(change.op, change.relation, reason), change))
+
+    def _add_omitted(self, counts: dict[str, int]) -> None:
+        """Add the omitted changes of a committed transaction."""
+        for key, count in counts.items():
+            known = key in self._omitted or len(self._omitted) < _MAX_REASONS
+            self._omitted[key if known else "others"] += count
 
     def _report_omitted(self) -> None:
         total = self._omitted.total()
@@ -159,10 +161,19 @@ def _whole(shape: Shape) -> bool:
     return shape.old_kind == "O" or len(statements.key_indexes(relation)) == columns
 
 
-def _only_key(change: RowChange) -> bool:
-    """Whether only identity columns were sent, and all others are unchanged."""
-    keys = statements.key_indexes(change.relation)
-    return all(cell is UNCHANGED or index in keys for index, cell in enumerate(change.new or ()))
+def _omission(op: str, relation: Relation, reason: str) -> Plan:
+    """A comment in the place of a change, and its count."""
+    plan = statements.omission("cannot be undone", op, relation, reason)
+    return (*plan, Count(f"{op} on {relation.qualified}: {reason}"))
+
+
+def _only_values(shape: Shape) -> Plan:
+    """Writes nothing. An update of which only identity columns were sent, and all others are unchanged, is Empty."""
+    if shape.new_width is None:
+        return ()
+    keys = statements.key_indexes(shape.relation)
+    cells = [Cell(index, b"", None, b"") for index in range(shape.new_width) if index not in keys]
+    return (Cells("new", tuple(cells), b"", not_empty=True),)
 
 
 def _where(shape: Shape, side: Side, *, fill: bool = False) -> RowCondition:

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from pgtail.capture.format import HEAD
+from pgtail.capture.segment import MARK, SegmentFrames
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction, not_in_identity
 from pgtail.changes.filters import Filter
@@ -26,7 +27,6 @@ from pgtail.spark.decoding.batches import Batch, Maps, RareColumns, RowColumns, 
 from pgtail.spark.decoding.fast_path import Runs, runs
 from pgtail.spark.decoding.tables import Table, Tables
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, within
-from pgtail.spark.segments.reader import MARK, SegmentFrames
 from pgtail.spark.segments.survey import Surveyor
 from pgtail.values import Types
 

@@ -1,6 +1,6 @@
-"""The short way of `changes`: runs of ordinary rows from bytes to Arrow buffers, by pgtail.native._rows.
+"""The fast path of `changes`: runs of ordinary rows from bytes to Arrow buffers, by the scanner.
 
-What it does not take is taken by columns.py, row by row, and gives the same columns.
+What the scanner declines is added by columns.py, row by row, with the same columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
-from pgtail.native import compiled
+from pgtail.native import Scanner, compiled
 from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.spark.decoding.batches import TableColumns, TransactionColumns
 from pgtail.spark.decoding.tables import Table, Tables
@@ -30,30 +30,28 @@ _NUMBERS: Final = {
 _OF_TRANSACTION: Final = TransactionColumns._fields
 
 
-class Buffers(Protocol):
-    """pgtail.native._rows.Columns."""
+class ColumnScanner(Scanner, Protocol):
+    """The scanner that writes Arrow buffers (native/_columns.pxi)."""
 
-    inside: bool
-    began: bool
-    seq: int
     ordinal: int
-    rows: int
+    """The number of the last row in this segment's part of its transaction."""
+    held: int
+    """How many rows are in the buffers."""
     full: bool
+    """Whether the buffers are large enough to take()."""
 
-    @property
-    def transaction(self) -> tuple[int, int, int]: ...
-    def forget(self) -> None: ...
-    def enter(self, xid: int, commit_lsn: int, commit_ts: int, seq: int, ordinal: int, alone: bool) -> None: ...
-    def leave(self) -> None: ...
-    def run(self, buf: bytes, pos: int, end: int, framing: int) -> int: ...
-    def take(self) -> dict[str, bytes]: ...
+    def enter_at(self, transaction: Transaction, ordinal: int, alone: bool) -> None:
+        """The next run starts inside this transaction; if `alone`, it does not continue after the Commit."""
+
+    def take(self) -> dict[str, bytes]:
+        """The buffers by name; removes all rows."""
 
 
 class Runs:
     """Takes runs for one segment and keeps the assembler in step; `rows` are waiting to be taken."""
 
-    def __init__(self, buffers: Buffers, tables: Tables) -> None:
-        self._buffers = buffers
+    def __init__(self, scanner: ColumnScanner, tables: Tables) -> None:
+        self._scanner = scanner
         self._tables = tables
         self._found: list[Table] = []
         self._version = -1
@@ -63,56 +61,49 @@ class Runs:
     @property
     def rows(self) -> int:
         """How many rows wait."""
-        return self._buffers.rows
+        return self._scanner.held
 
     @property
     def full(self) -> bool:
         """Whether it is time for batch()."""
-        return self._buffers.full
+        return self._scanner.full
 
-    def described(self, relation: Relation, *, shown: bool) -> tuple[int, list[str], list[bool], bool]:
-        """What the buffers need to know of a table."""
+    def described(self, relation: Relation, *, shown: bool) -> tuple[Relation, int, bool]:
+        """What the scanner needs to know of a table."""
         self._found.append(self._tables.of(relation))
-        return (
-            len(self._found) - 1,
-            [column.name for column in relation.columns],
-            [column.key for column in relation.columns],
-            shown,
-        )
+        return relation, len(self._found) - 1, shown
 
     def takes(self, common: TransactionColumns | None) -> bool:
         """Whether rows of this transaction may join those that wait: what it has besides is kept once for all."""
         special = common if common is not None and (common.origin or common.gid or common.state) else None
-        if self._buffers.rows and special is not self._special:
+        if self._scanner.held and special is not self._special:
             return False
         self._special = special
         return True
 
     def run(self, assembler: Assembler, buf: bytes, pos: int, ordinal: int) -> int:
         """Take messages from `pos` on; returns where the first one starts that is to be decoded."""
-        buffers, transaction = self._buffers, assembler.whole
+        scanner, transaction = self._scanner, assembler.whole
         if assembler.relations.changes != self._version:
             self._version = assembler.relations.changes
-            buffers.forget()
+            scanner.forget()
         if transaction is None:
-            buffers.leave()
+            scanner.leave()
         else:
-            place, time = transaction.lsn or 0, transaction.time or 0
-            alone = self._special is not None
-            buffers.enter(transaction.xid or 0, place, time, transaction.changes, ordinal, alone)
-        pos = buffers.run(buf, pos, len(buf), COPY_DATA)
-        if buffers.inside and (buffers.began or transaction is None):
-            xid, commit_lsn, commit_ts = buffers.transaction
+            scanner.enter_at(transaction, ordinal, self._special is not None)
+        pos = scanner.scan(buf, pos, len(buf), COPY_DATA)
+        if scanner.inside and (scanner.began or transaction is None):
+            xid, commit_lsn, commit_ts = scanner.begun
             transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
-        if buffers.inside and transaction is not None:
-            transaction.changes = buffers.seq
-        assembler.resume_inside(transaction if buffers.inside else None)
-        self.ordinal = buffers.ordinal
+        if scanner.inside and transaction is not None:
+            transaction.changes = scanner.seq
+        assembler.resume_inside(transaction if scanner.inside else None)
+        self.ordinal = scanner.ordinal
         return pos
 
     def batch(self) -> pa.RecordBatch:
         """The rows that wait, as a record batch."""
-        rows, found = self._buffers.rows, {name: pa.py_buffer(data) for name, data in self._buffers.take().items()}
+        rows, found = self._scanner.held, {name: pa.py_buffer(data) for name, data in self._scanner.take().items()}
         columns = self._of_tables(_numbers(found, "table", pa.int32(), rows))
         columns |= self._of_transactions(found, rows)
         columns |= {name: _numbers(found, name, kind, rows) for name, kind in _NUMBERS.items() if name not in columns}
@@ -150,16 +141,16 @@ class Runs:
 
 
 def runs(assembler: Assembler, tables: Tables, encoding: str, shows: Callable[[Relation], bool]) -> Runs | None:
-    """The short way through one segment where there is one: compiled, for text in UTF-8."""
+    """The fast path through one segment, if there is one: compiled, for text in UTF-8."""
     fast = compiled()
     if fast is None or encoding != "utf-8":
         return None
 
-    def find(oid: int) -> tuple[int, list[str], list[bool], bool] | None:
+    def find(oid: int) -> tuple[Relation, int, bool] | None:
         relation = assembler.tables.get(oid)
         return found.described(relation, shown=shows(relation)) if relation is not None and relation.seen else None
 
-    found = Runs(fast.Columns(find), tables)
+    found = Runs(fast.ColumnScanner(find, None), tables)
     return found
 
 

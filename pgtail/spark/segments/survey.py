@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
 from pgtail.capture.format import PREDECESSOR, gap_in
+from pgtail.capture.segment import MARK, Head, SegmentFrames
 from pgtail.changes.relations import Relations
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
@@ -17,7 +18,6 @@ from pgtail.pgoutput.kinds import Role, tags
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.spark.decoding.tables import described, fingerprint
 from pgtail.spark.segments.ranges import Part, Place
-from pgtail.spark.segments.reader import MARK, Head, SegmentFrames
 from pgtail.values import Types
 
 _TAG: Final = XLOG_HEADER_SIZE

@@ -1,4 +1,4 @@
-"""The compiled fast path reads nothing outside its buffer: damaged input under AddressSanitizer."""
+"""The scanner reads nothing outside its buffer: damaged input under AddressSanitizer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def library(name: str) -> str | None:
 
 
 def test_no_read_outside_of_the_buffer(tmp_path: Path) -> None:
-    c = Path(native.__file__).parent / "_rows.c"
+    c = Path(native.__file__).parent / "_scanner.c"
     if shutil.which("gcc") is None or (asan := library("libasan.so")) is None:
         pytest.skip("there is no gcc with AddressSanitizer")
     if not c.exists():
         pytest.skip(
-            "pgtail/native/_rows.c was not generated: pgtail was installed without a C compiler, or not from here"
+            "pgtail/native/_scanner.c was not generated: pgtail was installed without a C compiler, or not from here"
         )
-    assert c.stat().st_mtime >= c.with_suffix(".pyx").stat().st_mtime, f"{c} is stale: make install"
-    built = tmp_path / "_rows.so"
+    sources = [c.with_suffix(".pyx"), *c.parent.glob("*.pxi")]
+    assert all(c.stat().st_mtime >= source.stat().st_mtime for source in sources), f"{c} is stale: make install"
+    built = tmp_path / "_scanner.so"
     include = sysconfig.get_path("include")
     options = [
         "-O1",
@@ -49,7 +50,7 @@ def test_no_read_outside_of_the_buffer(tmp_path: Path) -> None:
         "PYTHONMALLOC": "malloc",
     }
     environment.pop("PGTAIL_PURE", None)
-    program = [sys.executable, "-m", "tests.native.damaged_rows", str(built)]
+    program = [sys.executable, "-m", "tests.native.damaged_runs", str(built)]
     run = subprocess.run(
         program,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The fast paths for rows, in Python and compiled, write the same as the decoder: captures, made-up rows, damage."""
+"""Scanner and decoder write the same: every output, captures, made-up rows, damage."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import contextlib
 import random
 import re
 import signal
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgtail import native
-from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Column, Relation
+from pgtail.changes.where_parser import OPERATORS
+from pgtail.errors import OptionError
 from pgtail.native import compiled
-from pgtail.outputs.ndjson import RelationJson
 from pgtail.pgoutput.cursor import MAX_COLUMNS
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
@@ -45,26 +45,11 @@ from tests.support.encode import (
     stream_start,
     update,
 )
-from tests.support.render import WAYS, Way, need_compiled, render, rows_by
+from tests.support.render import ALL_OPTIONS, WAYS, Sink, Way, need_compiled, open_any, render, rows_by
 from tests.support.run import decode
 from tests.support.samples import SAMPLES
 
 # -- the build ---------------------------------------------------------------------------------------------------------
-
-
-def test_what_the_stub_declares_is_there() -> None:
-    if compiled() is None:
-        need_compiled()
-    from pgtail.native import _rows
-    from pgtail.outputs import ndjson_rows
-
-    stub = (Path(native.__file__).parent / "_rows.pyi").read_text(encoding="utf-8")
-    stub = stub.partition("class Rows")[2].partition("\ndef ")[0]
-    declared = set(re.findall(r"^    (?:def )?([a-z]\w*)(?:\(self|: )", stub, re.MULTILINE))
-    assert {"take", "enter", "seq"} <= declared
-    for rows in (_rows.Rows, ndjson_rows.Rows):
-        made = rows(lambda oid: None, lambda relation, op: True, print, False)
-        assert [name for name in declared if not hasattr(made, name)] == []
 
 
 class Alarm(Exception):
@@ -79,7 +64,6 @@ def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
     """Numbers of Python's own would raise what a signal's handler raises, where nobody can hand it on."""
     if compiled() is None:
         need_compiled()
-    from pgtail.native import _rows
 
     def ring(*_: object) -> None:
         raise Alarm
@@ -87,39 +71,84 @@ def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
     table, rows = one_of_each([23])
     buf = lengths(begin(), rows[0], commit()) * TRANSACTIONS
     lines: list[bytes] = []
-    run = _rows.Rows({100: table}.get, lambda relation, op: True, lines.append, False)
+    sink = SimpleNamespace(write=lines.append)  # no Python code, where a handler could run
+    scanner = open_any("json", sink).scanner({100: table}.get, None)
+    scanner.leave()
     before = signal.signal(signal.SIGVTALRM, ring)
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.005)
         with pytest.raises(Alarm):
-            run.take(buf, 0, len(buf), LENGTHS)
+            scanner.scan(buf, 0, len(buf), LENGTHS)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
     assert b'"commit_ts":""' not in b"".join(lines)
-    assert run.shown == TRANSACTIONS
+    assert scanner.shown == TRANSACTIONS
 
 
 # -- captures ----------------------------------------------------------------------------------------------------------
 
 
-def same(*messages: bytes, **options: Any) -> bytes:
-    """What all ways write."""
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of processing, which Debezium's events have, stands still."""
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
+
+
+class Discard:
+    """A sink that keeps nothing."""
+
+    def write(self, data: bytes, /) -> None:
+        pass
+
+
+OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("json", {}),
+    ("json", {"transactions": True, "fill_unchanged": True}),
+    ("json-tx", {}),
+    ("csv", {}),
+    ("csv", {"fill_unchanged": True}),
+    ("sql", {}),
+    ("sql", {"undo": True}),
+    ("wal2json", {}),
+    ("wal2json", {"wal2json": ALL_OPTIONS, "fill_unchanged": True}),
+    ("wal2json-v1", {"wal2json": ALL_OPTIONS}),
+    ("wal2json-v1", {}),
+    ("debezium", {}),
+    ("debezium", {"kafka_schema": True, "numbers": "string"}),
+    ("debezium", {"transactions": True}),
+    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v}"}),
+)
+"""The outputs that are plans, with their options."""
+
+
+def same(*messages: bytes, output: str = "json", **options: Any) -> bytes:
+    """What decoder and scanner write."""
     if compiled() is None:
         need_compiled()
-    long, plain, fast = (render(*messages, way=way, **options) for way in WAYS)
-    assert plain.written == long.written
-    assert fast.written == long.written
-    assert plain.notes == fast.notes == long.notes
-    return long.written
+    decoded, scanned = (outcome(*messages, output=output, way=way, **options) for way in WAYS)
+    assert scanned == decoded
+    return decoded[0]
+
+
+def outcome(*messages: bytes, **options: Any) -> tuple[bytes, list[str], str]:
+    """What is written, the notes, and the error that ends it."""
+    sink = Sink()
+    try:
+        rendered = render(*messages, sink=sink, **options)
+    except OptionError as error:
+        return b"".join(sink.parts), [], str(error)
+    return rendered.written, rendered.notes, ""
 
 
 @pytest.mark.parametrize("part", range(8))
 def test_captures(part: int) -> None:
-    for found in captures()[part::8]:
+    for number, found in enumerate(captures()[part::8]):
         messages = [raw.data for raw in found.messages()]
-        same(*messages, encoding=found.encoding, lsn=0x1_0000_00FF)
-        same(*messages, encoding=found.encoding, filter_=Filter(ops=["update", "truncate"], exclude=["*t*"]))
+        for output, options in [OUTPUTS[0], *OUTPUTS[1 + (number + part) % 4 :: 4]]:
+            same(*messages, output=output, encoding=found.encoding, lsn=0x1_0000_00FF, **options)
+        for filtered in ({"ops": ["update", "truncate"], "exclude": ["*t*"]}, {"where": ["id > 2"]}, {"xids": [750]}):
+            same(*messages, encoding=found.encoding, filters=filtered)
 
 
 @pytest.fixture
@@ -141,7 +170,7 @@ def test_what_is_ordinary_is_taken(way: Way, fed: list[str]) -> None:
     """Or the ways would be one way."""
     rows = [insert("1", "one"), update(("1", "one")), delete("1", None)]
     render(relation(), begin(), *rows, commit(), begin(), *rows, commit(), way=way)
-    if way == "long":
+    if way == "plain":
         assert len(fed) == 11
     else:
         # Only from the Begin on is it known that the stream did not start inside a segment.
@@ -156,7 +185,7 @@ def test_streamed_rows_wait_without_being_decoded(way: Way, fed: list[str]) -> N
         b'"commit_ts":"2000-01-01T00:00:00.000000Z","new":{"id":%d,"%b":"x"}}\n' % (seq, id_, column)
         for seq, id_, column in [(1, 1, b"v"), (2, 2, b"v"), (3, 6, b"w"), (4, 7, b"w")]
     )
-    if way == "long":
+    if way == "plain":
         assert fed.count("Insert") == 7
     else:
         assert "Insert" not in fed
@@ -233,17 +262,45 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
     return messages
 
 
+FILTERS = st.one_of(
+    st.none(),
+    st.sampled_from([{"ops": ["insert"]}, {"ops": ["update", "delete"]}, {"xids": [0, 2]}, {"tables": ["t"]}]),
+    st.builds(
+        lambda column, test: {"where": [f'"{column}" {test}']},
+        st.sampled_from(["", "a", "c1"]),
+        st.one_of(
+            st.sampled_from(["is null", "is not null", "~ [0-9]", "!~ a"]),
+            st.builds(
+                "{} {}".format,
+                st.sampled_from(OPERATORS[:7]),
+                st.sampled_from(["1", "-0.50", "t", "'a'", "2024-01-01"]),
+            ),
+        ),
+    ),
+)
+
+
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions(),
     st.sampled_from([0, 1, 0xFFFF_FFFF, 0x1_0000_0000, 2**64 - 1]),
     st.sampled_from(["exact", "string"]),
-    st.booleans(),
-    st.sampled_from([None, ["insert"], ["update", "delete"]]),
+    st.sampled_from(OUTPUTS),
+    FILTERS,
+    st.sampled_from([None, ["*"], ["t.*a*,c1"]]),
 )
-def test_made_up_rows(messages: list[bytes], lsn: int, numbers: str, fill: bool, ops: Sequence[str] | None) -> None:
-    filter_ = None if ops is None else Filter(ops=ops)
-    same(*messages, lsn=lsn, numbers=numbers, fill_unchanged=fill, filter_=filter_)
+def test_made_up_rows(
+    messages: list[bytes],
+    lsn: int,
+    numbers: str,
+    output: tuple[str, dict[str, Any]],
+    filters: dict[str, Any] | None,
+    redact: list[str] | None,
+) -> None:
+    name, options = output
+    if name == "sql":
+        redact = None
+    same(*messages, output=name, lsn=lsn, filters=filters, redact=redact, **{"numbers": numbers, **options})
 
 
 def first_readable(codec: Codec, cells: Sequence[bytes]) -> bytes | None:
@@ -255,10 +312,10 @@ def first_readable(codec: Codec, cells: Sequence[bytes]) -> bytes | None:
     return None
 
 
-def one_of_each(types: Sequence[int], xid: int | None = None) -> tuple[RelationJson, list[bytes]]:
-    """The table 100 with a column of each type, and rows that every fast path processes."""
+def one_of_each(types: Sequence[int], xid: int | None = None) -> tuple[Relation, list[bytes]]:
+    """The table 100 with a column of each type, and rows that the scanner processes."""
     columns = [Column(f"c{oid}", oid, -1, index % 2 == 0, "", Types().codec(oid)) for index, oid in enumerate(types)]
-    table = RelationJson(Relation(100, "public", "t", "default", tuple(columns)))
+    table = Relation(100, "public", "t", "default", tuple(columns))
     text: list[Cell] = [SAMPLES.get(BUILTIN[oid].name, [None])[0] for oid in types]
     binary: list[Cell] = [first_readable(column.codec, BINARY.get(column.type_oid, [])) for column in columns]
     key = [cell if index % 2 == 0 else None for index, cell in enumerate(text)]
@@ -271,8 +328,9 @@ def test_every_value_of_every_type(binary: bool) -> None:
     for oid in TYPES:
         values: Sequence[Cell] = BINARY.get(oid, []) if binary else SAMPLES.get(BUILTIN[oid].name, [])
         rows = [insert(value) for value in values] + [delete(value) for value in values]
-        for numbers in ("exact", "string"):
-            same(relation(columns=[("v", oid)]), begin(), *rows, commit(), numbers=numbers)
+        for output, options in OUTPUTS:
+            same(relation(columns=[("v", oid)]), begin(), *rows, commit(), output=output, **options)
+        same(relation(columns=[("v", oid)]), begin(), *rows, commit(), numbers="string")
 
 
 @pytest.mark.parametrize(("oid", "size"), [(700, 4), (701, 8), (1114, 8), (1184, 8), (1082, 4), (20, 8), (21, 2)])
@@ -360,7 +418,7 @@ FRAMINGS: dict[str, Callable[[Sequence[bytes]], bytes]] = {
 
 @pytest.mark.parametrize("form", FRAMINGS)
 def test_damaged_files(form: str) -> None:
-    """The same output, exit status and messages with and without the fast path."""
+    """The same output, exit status and messages with and without the scanner."""
     choose = random.Random(form)
     messages = [relation(), begin()]
     messages += [insert("1", "one"), update(("1", None), ("2", None)), update(("1", UNCHANGED)), delete("1", None)] * 4
@@ -373,7 +431,7 @@ def test_damaged_files(form: str) -> None:
             del damaged[choose.randrange(len(data)) :]
         options = ("--input-format", form, *(("--resync",) if choose.random() < 0.5 else ()))
         results = []
-        for way in WAYS[1:]:
+        for way in WAYS:
             with rows_by(way):
                 done = decode(*options, input=bytes(damaged))
             results.append((done.status, done.stdout, re.sub(r"/\S+/input", "input", done.stderr)))

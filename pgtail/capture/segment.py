@@ -1,4 +1,4 @@
-"""One closed segment as Spark hands it over: its head, its frames one after another, and that it is whole.
+"""Reads one segment: its bytes, its parameters, its frames one after another, and whether it is as it was written.
 
 Knows no message of pgoutput.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from pgtail.capture.format import COPY_DATA, END, HEAD, PARAMETER_STATUS, START, TRANSACTION, read_parameter
-from pgtail.capture.reader import SegmentBytes
 from pgtail.errors import DecodeError, InputError, Malformed
+from pgtail.files.gunzip import MAGIC, Gunzip
 from pgtail.pgoutput.frames import MOST
 
 MARK: Final = -1
@@ -22,12 +22,33 @@ MARK: Final = -1
 _SPELLED: Final = {"KOI8R": "koi8-r", "KOI8U": "koi8-u"} | {f"WIN{n}": f"cp{n}" for n in (866, 874, *range(1250, 1259))}
 """PostgreSQL's names of encodings that Python calls otherwise."""
 
+_PIECE: Final = 1 << 20
+"""Bytes to read at a time."""
+
 _HELD: Final = 1 << 20
 """Bytes to hold at a time: each time that they end with a Begin, what follows it takes the slower way."""
 
 _LENGTH_SIZE: Final = 4
 _MOST_OTHER: Final = 16 << 20
 """Bytes of a message that is neither a frame nor a parameter; what is longer is damage."""
+
+
+class SegmentBytes:
+    """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        compressed = file.read(len(MAGIC)) == MAGIC
+        file.seek(0)
+        self._gunzip = Gunzip(file.read, file.seek) if compressed else None
+        self._read: Callable[[int], bytes] = file.read if self._gunzip is None else self._gunzip.read
+
+    def __iter__(self) -> Iterator[bytes]:
+        while piece := self._read(_PIECE):
+            yield piece
+
+    @property
+    def damage(self) -> str | None:
+        return None if self._gunzip is None else self._gunzip.damage
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.changes.filters import Where
+from pgtail.changes.filters import condition_of
 from pgtail.changes.redaction import Redaction
+from pgtail.changes.where_parser import parse
 from pgtail.errors import OptionError
 from tests.support.run import command
 
@@ -52,7 +53,7 @@ SMALL = Path(__file__).parents[1] / "captures/pg16/Z_small/p1.walsender.bin"
 )
 def test_text_that_is_too_much_is_no_value(where: str, place: str, words: str) -> None:
     with pytest.raises(OptionError) as raised:
-        Where(where)
+        condition_of(where)
     said, shown, caret = str(raised.value).split("\n")
     assert said.startswith("--where: ")
     assert words in said
@@ -63,7 +64,7 @@ def test_text_that_is_too_much_is_no_value(where: str, place: str, words: str) -
 
 def test_a_caret_stands_below_wide_characters() -> None:
     with pytest.raises(OptionError) as raised:
-        Where("名 = '値e\u0301' x")
+        condition_of("名 = '値e\u0301' x")
     assert str(raised.value).split("\n")[2] == "           ^"
 
 
@@ -76,7 +77,7 @@ def test_the_command_shows_the_caret_in_its_place() -> None:
 @pytest.mark.parametrize("where", ["b = 'x' \n or a = 1", "b = 'x'\u3000or a = 1", "b = 'x'\x1b[2J"])
 def test_what_cannot_be_shown_has_no_caret(where: str) -> None:
     with pytest.raises(OptionError, match=r"^--where, character \d+: the quoted value ends before this[^\n\x1b]*$"):
-        Where(where)
+        condition_of(where)
 
 
 @pytest.mark.parametrize(
@@ -103,13 +104,13 @@ def test_what_cannot_be_shown_has_no_caret(where: str) -> None:
     ],
 )
 def test_a_value_goes_on_to_its_quote_or_to_the_end(where: str, value: str) -> None:
-    assert Where(where).value == value
+    assert parse(where).value == value
 
 
 def test_nothing_of_a_wrong_condition_is_quoted_where_columns_are_masked() -> None:
     redaction = Redaction(["secret"])
     for where in ("b = 1 or secret = 5", "b = '1' or secret = 5", "secret 5", "secret = '5"):
         with pytest.raises(OptionError) as raised:
-            Where(where, redaction)
+            condition_of(where, redaction)
         assert "secret" not in str(raised.value)
         assert "5" not in str(raised.value)

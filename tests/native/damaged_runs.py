@@ -1,6 +1,6 @@
-"""A program: damaged runs of rows through a build of pgtail.native._rows (its argument) that checks every access.
+"""A program: damaged runs of rows through a build of pgtail.native._scanner (its argument) that checks every access.
 
-Run by test_rows_sanitized.py. Python's own allocator is to be off (PYTHONMALLOC=malloc), so that a buffer ends where
+Run by test_scanner_sanitized.py. Python's own allocator is to be off (PYTHONMALLOC=malloc), so that a buffer ends where
 its bytes end.
 """
 
@@ -11,6 +11,7 @@ import importlib.util
 import random
 import struct
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 MUTATIONS = 4000
@@ -18,11 +19,11 @@ MUTATIONS = 4000
 
 def load(path: str) -> Any:
     """The build, under the name that the source has."""
-    loader = importlib.machinery.ExtensionFileLoader("pgtail.native._rows", path)
-    spec = importlib.util.spec_from_file_location("pgtail.native._rows", path, loader=loader)
+    loader = importlib.machinery.ExtensionFileLoader("pgtail.native._scanner", path)
+    spec = importlib.util.spec_from_file_location("pgtail.native._scanner", path, loader=loader)
     assert spec
     module = importlib.util.module_from_spec(spec)
-    sys.modules["pgtail.native._rows"] = module
+    sys.modules["pgtail.native._scanner"] = module
     loader.exec_module(module)
     return module
 
@@ -30,8 +31,7 @@ def load(path: str) -> Any:
 def main(path: str) -> None:
     module = load(path)
     from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, SEPARATED
-    from pgtail.stats.collect import Statistics
-    from tests.native.test_rows import TYPES, one_of_each
+    from tests.native.test_scanner import TYPES, one_of_each
     from tests.support.encode import begin, commit, frame, lengths, recvlogical
 
     choose = random.Random("sanitized")
@@ -54,34 +54,55 @@ def main(path: str) -> None:
                 end = choose.randrange(len(data))
                 taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
         for framing, data in buffers.items():
-            rows_run = module.Rows({100: table}.get, lambda relation, op: True, len, False)
-            tally = module.StatsRows({100: table.relation}.get, lambda relation, op: True, Statistics(), False)
-            for run in (rows_run, tally):
-                assert run.take(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
-                for end in choose.sample(range(len(data)), min(len(data), 600)):
-                    run.leave()
-                    taken += run.take(data[:end], 0, end, framing)
-                for _ in range(MUTATIONS // 9):
+            first, *others = scanners(table)
+            assert first.scan(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
+            for scanner in (first, *others):
+                for end in choose.sample(range(len(data)), min(len(data), 60)):
+                    scanner.leave()
+                    taken += scanner.scan(data[:end], 0, end, framing)
+                for _ in range(MUTATIONS // 90):
                     damaged = bytearray(data)
                     for _ in range(choose.randrange(1, 6)):
                         damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
-                    run.leave()
-                    taken += run.take(bytes(damaged), 0, len(damaged), framing)
+                    scanner.leave()
+                    taken += scanner.scan(bytes(damaged), 0, len(damaged), framing)
     print(taken + columns(module, choose))
+
+
+def scanners(table: Any) -> Iterator[Any]:
+    """A scanner for each output, with and without a condition, and one for statistics."""
+    from pgtail.changes.filters import Filter
+    from pgtail.stats.collect import Statistics
+    from tests.native.test_scanner import OUTPUTS, Discard
+    from tests.support.render import open_any
+
+    name = table.columns[0].name
+    for filter_ in (None, Filter(where=[f"{name} >= 5"]), Filter(where=[f"{name} is not null"], ops=["update"])):
+        for output, options in OUTPUTS:
+            made = open_any(output, Discard(), open_file=lambda *_: Discard(), **options)
+            scanner = made.scanner({100: table}.get, filter_)
+            if scanner is not None:
+                yield scanner
+        yield Statistics().scanner({100: table}.get, filter_)
 
 
 def columns(module: Any, choose: random.Random) -> int:
     """The same of what makes columns for Arrow: text cells, NULL, unchanged, every kind of tuple."""
+    from pgtail.changes.relations import Column, Relation
     from pgtail.pgoutput.frames import COPY_DATA
+    from pgtail.values import Types
     from tests.support.encode import UNCHANGED, begin, commit, delete, frame, insert, update
 
     text, taken = ["7", "Gr\u00fc\u00dfe \U0001f600" * 3, None], 0
     rows = [insert(*text), update(["8", UNCHANGED, "x"]), update(text, ["7", None, None]), update(text, text, "O")]
     messages = [begin(), *rows, delete("7", None, None), delete(*text, kind="O"), commit(), begin(8), *rows, commit()]
     data = b"".join(b"d" + struct.pack(">I", 4 + len(one)) + one for one in map(frame, messages))
-    table = (0, ["id", "\u00fcber", "v"], [True, False, False], True)
-    run = module.Columns({100: table}.get)
-    assert run.run(data, 0, len(data), COPY_DATA) == len(data), "nothing of this is unusual"
+    types = Types()
+    names = ["id", "\u00fcber", "v"]
+    columns = tuple([Column(name, 25, -1, name == "id", "text", types.codec(25)) for name in names])
+    table = (Relation(100, "public", "t", "default", columns), 0, True)
+    run = module.ColumnScanner({100: table}.get, None)
+    assert run.scan(data, 0, len(data), COPY_DATA) == len(data), "nothing of this is unusual"
     assert len(run.take()["op"]) == 10
     for number in range(MUTATIONS):
         damaged = bytearray(data)
@@ -89,7 +110,7 @@ def columns(module: Any, choose: random.Random) -> int:
             damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
         end = choose.randrange(len(data)) if number % 2 else len(data)
         run.leave()
-        taken += run.run(bytes(damaged[:end]), 0, end, COPY_DATA)
+        taken += run.scan(bytes(damaged[:end]), 0, end, COPY_DATA)
         run.take()
     return taken
 

@@ -1,0 +1,196 @@
+"""Show the most frequent messages fast: rows of known tables, Begin and Commit. Text that they share becomes templates.
+
+The templates come from the fields that views show one by one, so both ways give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from pgtail.changes.relations import Relation
+from pgtail.files.sink import Sink
+from pgtail.hexview.fields import CellFields, Field, Fields, Reader
+from pgtail.hexview.scope import Scope
+from pgtail.hexview.views import MessageLocation, NoRoom, View
+from pgtail.pgoutput.cells import TupleData
+from pgtail.pgoutput.cursor import Buffer, Traced, spans_of
+from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.rows import Delete, Insert, Update
+from pgtail.pgoutput.transaction import Begin, Commit
+
+_LONGEST: Final = 64 * 1024
+"""Bytes; longer messages are shown field by field, which takes less memory."""
+
+_MOST: Final = 1000
+"""Shapes to keep, and layouts of each: tables may have any number of versions, and rows any pattern of NULLs."""
+
+_VARYING: Final = frozenset(("Int64 (XLogRecPtr)", "Int64 (TimestampTz)", "Int32 (TransactionId)"))
+"""The types of the fields before the cells that differ between messages of one shape."""
+
+_Lead: TypeAlias = tuple[str, int, list[tuple[int, int, Reader | None]]]
+"""The fields before a tuple's cells: template and size; start, end and reader (if it varies) of each."""
+
+
+class _Cell(NamedTuple):
+    """One kind of cell of a column: templates of its kind and length, and of its content if it has one."""
+
+    head: str
+    content: Any
+    read: Reader
+
+
+class _Templates(NamedTuple):
+    """A shape in one layout."""
+
+    leads: list[_Lead]
+    cells: list[list[dict[type, _Cell]]]
+
+
+class _Shape:
+    """What the messages of one kind have in common, rows for one version of a table."""
+
+    def __init__(self, leads: list[list[tuple[Field, bytes]]], tuples: list[list[dict[type, CellFields]]]) -> None:
+        self.leads = leads
+        """The fields before each tuple's cells, with their bytes."""
+        self.tuples = tuples
+        self.templates: dict[Any, _Templates | None] = {}
+        self.layouts: dict[tuple[Any, ...], _Templates | None] = {}
+
+    def fields(self, rows: Sequence[TupleData]) -> list[Field]:
+        """The fields of a message with these rows, apart from their values."""
+        found = [field for lead in self.leads for field, _ in lead]
+        for columns, row in zip(self.tuples, rows, strict=True):
+            for column, cell in zip(columns, row, strict=True):
+                found += column[type(cell)].fields
+        return found
+
+
+class Rows:
+    """Shows row messages whose table is known, and the Begin and Commit around them."""
+
+    def __init__(self, sink: Sink, view: View, fields: Fields, scope: Scope) -> None:
+        self._sink = sink
+        self._view = view
+        self._fields = fields
+        self._scope = scope
+        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._size = lru_cache(maxsize=_MOST)(lambda size: view.digits(size.to_bytes(4)))
+
+    def show(self, place: MessageLocation, message: AnyFrame, buf: Buffer, trace: list[Traced]) -> bool:
+        """Show a message if it is one of these; returns whether it was."""
+        if place.base is None or place.end - place.start > _LONGEST:
+            return False
+        rows: Sequence[TupleData] = [()]
+        key: tuple[Any, ...]
+        if isinstance(message, Insert | Update | Delete):
+            relation = place.relation = self._scope.relation(message.relation)
+            rows = [traced[2] for traced in trace if isinstance(traced[2], tuple)]
+            count = len(relation.columns)
+            if not count or any(len(row) != count for row in rows):
+                return False
+            old_kind = "" if isinstance(message, Insert) else message.old_kind
+            key = (type(message), len(trace), relation.version, old_kind, message.xid is None)
+        elif isinstance(message, Begin | Commit):
+            key = (type(message), len(trace), 0 if isinstance(message, Begin) else message.flags)
+        else:
+            return False
+        shape = self._shapes.get(key) or self._new_shape(key, place.relation, buf, trace)
+        templates = self._templates(shape, place, rows)
+        if templates is None:
+            return False
+        view = self._view
+        parts = self._parts(templates, place, rows, buf)
+        self._sink.write(f"{view.begin(place)}{view.separator.join(parts)}{view.end}".encode())
+        return True
+
+    def _new_shape(self, key: tuple[Any, ...], relation: Relation | None, buf: Buffer, trace: list[Traced]) -> _Shape:
+        described = groupby(self._fields.describe(buf, spans_of(trace)), attrgetter("depth"))
+        leads = [
+            [(field, buf[field.span.start : field.span.end]) for field in fields]
+            for depth, fields in described
+            if not depth
+        ]
+        tuples: list[list[dict[type, CellFields]]] = [[]]
+        if relation is not None:
+            names = [str(what) for _, what, row, _ in trace if isinstance(row, tuple)]
+            tuples = [self._fields.cells(relation, name, key[3]) for name in names]
+        if len(self._shapes) >= _MOST:
+            self._shapes.clear()
+        shape = self._shapes[key] = _Shape(leads, tuples)
+        return shape
+
+    def _templates(self, shape: _Shape, place: MessageLocation, rows: Sequence[TupleData]) -> _Templates | None:
+        """The templates for a message; None if they have no room for one of its fields."""
+        key = (len(str(place.at(place.end))), *[tuple(map(type, row)) for row in rows])
+        if key in shape.layouts:
+            return shape.layouts[key]
+        layout = self._view.layout(place, shape.fields(rows))
+        if layout not in shape.templates:
+            shape.templates[layout] = self._make(shape, layout)
+        if len(shape.layouts) >= _MOST:
+            shape.layouts.clear()
+        templates = shape.layouts[key] = shape.templates[layout]
+        return templates
+
+    def _make(self, shape: _Shape, layout: Any) -> _Templates | None:
+        try:
+            leads = [self._lead(fields, layout) for fields in shape.leads]
+            cells = [
+                [{type_: self._cell(cell, layout) for type_, cell in column.items()} for column in columns]
+                for columns in shape.tuples
+            ]
+        except NoRoom:
+            return None
+        return _Templates(leads, cells)
+
+    def _lead(self, fields: list[tuple[Field, bytes]], layout: Any) -> _Lead:
+        view, first = self._view, fields[0][0].span.start
+        texts, places = [], []
+        for field, data in fields:
+            varies = field.type in _VARYING
+            texts.append(view.template(field, None if varies else data, layout))
+            reader = self._fields.reader(field) if varies else None
+            places.append((field.span.start - first, field.span.end - first, reader))
+        return view.separator.join(texts), fields[-1][0].span.end - first, places
+
+    def _cell(self, cell: CellFields, layout: Any) -> _Cell:
+        view, (kind, *value) = self._view, cell.fields
+        head = view.template(kind, cell.kind, layout)
+        if not value:
+            return _Cell(head, None, cell.read)
+        length, content = value
+        head += view.separator + view.template(length, None, layout)
+        return _Cell(head, view.content_template(content, layout), cell.read)
+
+    def _parts(
+        self, templates: _Templates, place: MessageLocation, rows: Sequence[TupleData], buf: Buffer
+    ) -> list[str]:
+        """The fields of a message as text."""
+        view, start = self._view, place.start
+        shown, content, digits, sizes = view.shown, view.content, view.digits, self._size
+        parts: list[str] = []
+        beyond = at = place.at(start)
+        for (template, size, fields), columns, row in zip(templates.leads, templates.cells, rows, strict=True):
+            values: list[int | str] = []
+            for first, last, read in fields:
+                values.append(at + first)
+                if read is not None:
+                    data = buf[start + at - beyond + first : start + at - beyond + last]
+                    values += (digits(data), shown(read(data)))
+            parts.append(template % tuple(values))
+            at += size
+            for column, cell in zip(columns, row, strict=True):
+                head, inside, read_cell = column[cell.__class__]
+                if inside is None:
+                    parts.append(head % at)
+                    at += 1
+                elif isinstance(cell, bytes):
+                    size = len(cell)
+                    parts.append(head % (at, at + 1, sizes(size), size))
+                    parts.append(content(inside, at + 5, cell, read_cell(cell)))
+                    at += 5 + size
+        return parts

@@ -1,0 +1,298 @@
+"""Write messages field by field with their bytes, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Final, NamedTuple
+
+from pgtail.files.sink import Sink
+from pgtail.hexview.fields import Field
+from pgtail.hexview.views import Damage, MessageLocation, NoRoom
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.terminal.escape import escape
+from pgtail.terminal.layout import GAP, Item, breakable, item_width, padding, width_of, wrap
+from pgtail.terminal.style import Fragment, Painter, palette
+from pgtail.terminal.values import name
+
+_MARGIN: Final = 2
+_HEX_LINE: Final = 8
+_NARROW: Final = 60
+"""Narrower terminals (in cells) get half as many hex digits in a line."""
+_WIDE: Final = 110
+"""Terminals from this width (in cells) on get spaces between bytes and full type names."""
+_WIDEST_NAME: Final = 32
+_FEWEST_VALUES: Final = 18
+"""Values with fewer cells than this go below their names."""
+NARROWEST: Final = 40
+"""The minimum width in cells: lines are not made narrower than this."""
+_LONGEST_FIXED: Final = 33
+"""Cells of the widest value of a field of fixed size: a time before our era."""
+_OP_STYLES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete", "Truncate": "truncate"}
+
+
+class TextView:
+    """Shows messages to people: offset and hex on the left; name, type and value of the field on the right.
+
+    Lines are at most `width` cells wide. `max_bytes` limits the bytes shown of a field (None: no limit).
+    """
+
+    def __init__(self, sink: Sink, *, width: int, color: bool, max_bytes: int | None, colors: str = "") -> None:
+        self._sink = sink
+        self._width = max(width, NARROWEST)
+        self._most = max_bytes
+        self._wide = self._width >= _WIDE
+        self._bytes = _HEX_LINE if self._width >= _NARROW else _HEX_LINE // 2
+        painter = Painter(palette(color=color, colors=colors))
+        self._paint, self._codes = painter.line, painter.codes
+        self._any = False
+        self._layouts: dict[tuple[int, int, int], _Columns] = {}
+
+    def message(
+        self, place: MessageLocation, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None
+    ) -> None:
+        self._sink.write(self.begin(place, damage).encode())
+        columns = self.layout(place, fields)
+        for field in fields:
+            label = self._label(field)
+            values = [field.value, *_words(field)]
+            span = (field.span.start, field.span.end)
+            self._field(columns, place, buf, span, label, self._type(field.type), values, masked=field.masked)
+        if damage is not None:
+            label = (("✗ " + name(damage.field) if damage.field else "✗", "bad"),)
+            reason = [breakable(escape(damage.error.reason), "bad")]
+            span = (damage.start, damage.end)
+            self._field(columns, place, buf, span, label, "", reason, style="bad", masked=damage.masked)
+
+    def begin(self, place: MessageLocation, damage: Damage | None = None) -> str:
+        lines = [self._paint(line) for line in wrap(self._head(place, damage), self._width)]
+        if self._any:
+            lines.insert(0, "")
+        self._any = True
+        return "\n".join([*lines, ""])
+
+    def layout(self, place: MessageLocation, fields: Sequence[Field]) -> _Columns:
+        names = max([2 * field.depth + width_of(field.name) for field in fields], default=0)
+        types = max([len(self._type(field.type)) for field in fields], default=0)
+        offsets = _MARGIN + len(str(place.at(place.end))) + (place.base is None)
+        key = (offsets, min(names, _WIDEST_NAME), types)
+        columns = self._layouts.get(key)
+        if columns is None:
+            digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
+            columns = self._layouts[key] = _Columns(self._width, offsets, digits, *key[1:])
+        return columns
+
+    def _head(self, place: MessageLocation, damage: Damage | None) -> list[Item]:
+        style = _OP_STYLES.get(place.kind, "xid")
+        items: list[Item] = [
+            (("● ", "dot" if damage is None else "bad"), (f"{place.number}  ", "dim"), (place.kind, style))
+        ]
+        if place.relation is not None:
+            items.append(((name(place.relation.qualified), "table"),))
+        if place.lsn is not None:
+            items.append(((lsn_text(place.lsn), "lsn"),))
+        if place.offset is not None:
+            items.append(((f"byte {place.offset}", "dim"),))
+        items.append(((f"{place.end - place.start} bytes", "dim"),))
+        return items
+
+    def _label(self, field: Field) -> Item:
+        return padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain")
+
+    def _type(self, type_: str) -> str:
+        """The type as in the manual, on narrow terminals without the PostgreSQL type in parentheses."""
+        return type_ if self._wide else type_.partition(" ")[0]
+
+    def _field(
+        self,
+        columns: _Columns,
+        place: MessageLocation,
+        buf: Buffer,
+        span: tuple[int, int],
+        label: Item,
+        type_: str,
+        values: list[Item],
+        style: str = "plain",
+        *,
+        masked: bool = False,
+    ) -> None:
+        start, end = span[0], min(span[1], len(buf))
+        left = self._hex(columns, place, _Hidden() if masked else buf, start, end, style)
+        self._write(columns.join(left, columns.beside(label, type_, values)))
+
+    def _hex(
+        self, columns: _Columns, place: MessageLocation, buf: Buffer | _Hidden, start: int, end: int, style: str
+    ) -> Iterator[list[Fragment]]:
+        shown = end if self._most is None else min(end, start + self._most)
+        sign = "+" if place.base is None else ""
+        for at in range(start, shown, self._bytes):
+            line = buf[at : min(at + self._bytes, shown)]
+            digits = line.hex(" ") if self._wide else line.hex()
+            yield [(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)]
+        if shown < end:
+            yield [padding(columns.offset + GAP), (f"{end - shown} more bytes", "dim")]
+
+    # -- templates ---------------------------------------------------------------------------------------------
+
+    separator = end = ""
+
+    def template(self, field: Field, data: bytes | None, layout: _Columns) -> str:
+        size = field.span.end - field.span.start
+        if size > self._bytes or layout.values < _LONGEST_FIXED:
+            raise NoRoom
+        left = self._left(layout, "%s" if data is None else self.digits(data), 3 * size - 1 if self._wide else 2 * size)
+        middle = self._middle(layout, field).replace("%", "%%")
+        if data is None:
+            return f"{left}{middle}%s\n"
+        values, *more = wrap([field.value, *_words(field)], layout.values)
+        if more:
+            raise NoRoom
+        return f"{left}{middle}{self._paint(values).replace('%', '%%')}\n"
+
+    def content_template(self, field: Field, layout: _Columns) -> _Content:
+        digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
+        words = _words(field)
+        room = layout.values - sum([GAP + item_width(word) for word in words])
+        word = self._paint([fragment for word in words for fragment in (padding(GAP), *word)])
+        lefts = [self._left(layout, "%s", width) for width in range(digits + 1)]
+        margin = self._paint([padding(layout.left)])
+        bare = self._paint([(f"%{layout.offset}d", "dim"), padding(GAP), ("%s", "plain")]) + "\n"
+        return _Content(layout, lefts, bare, margin, self._middle(layout, field), words, word, room, field.masked)
+
+    def content(self, template: _Content, at: int, cell: bytes, value: Item) -> str:
+        """As _field()."""
+        rights = self._rights(template, value)
+        size, step = len(cell), self._bytes
+        shown = size if self._most is None or size < self._most else self._most
+        if 0 < size == shown <= step and len(rights) == 1 and not template.masked:
+            line = self.digits(cell)
+            return template.lefts[len(line)] % (at, line) + rights[0]
+        if template.masked:
+            digits = _Hidden(shown).hex(" " if self._wide else "")
+        else:
+            digits = self.digits(cell[:shown])
+        lines = []
+        used = 3 if self._wide else 2
+        for start in range(0, shown, step):
+            line = digits[used * start : used * (start + step)].rstrip(" ")
+            if rights:
+                lines.append(template.lefts[len(line)] % (at + start, line) + rights.pop(0))
+            else:
+                lines.append(template.bare % (at + start, line))
+        if shown < size:
+            more = [padding(template.columns.offset + GAP), (f"{size - shown} more bytes", "dim")]
+            if rights:
+                more.append(padding(template.columns.left - item_width(more)))
+            lines.append(self._paint(more) + (rights.pop(0) if rights else "\n"))
+        lines += [template.margin + right for right in rights]
+        return "".join(lines)
+
+    def _rights(self, template: _Content, value: Item) -> list[str]:
+        """The lines of the right half: name, type and the value with its explanations."""
+        if len(value) == 1:
+            [(text, style)] = value
+            if len(text) <= template.room and text.isascii():
+                before, after = self._codes[style]
+                return [f"{template.middle}{before}{text}{after}{template.word}\n"]
+        first, *more = wrap([value, *template.words], template.columns.values)
+        margin = padding(template.columns.right)
+        return [f"{template.middle}{self._paint(first)}\n", *[f"{self._paint([margin, *line])}\n" for line in more]]
+
+    def _left(self, columns: _Columns, digits: str, width: int) -> str:
+        """The template of the left half, with digits that are `width` cells wide."""
+        gap = padding(columns.left - columns.offset - GAP - width)
+        return self._paint([(f"%{columns.offset}d", "dim"), padding(GAP), (digits, "plain"), gap])
+
+    def _middle(self, columns: _Columns, field: Field) -> str:
+        """The name and type of a field and the space after them. Raises NoRoom."""
+        label, type_ = self._label(field), self._type(field.type)
+        width = item_width(label)
+        if columns.below or width > columns.names:
+            raise NoRoom
+        type_at = columns.names + GAP
+        gap = padding(columns.right - type_at - len(type_))
+        return self._paint([*label, padding(type_at - width), (type_, "dim"), gap])
+
+    def digits(self, data: bytes) -> str:
+        return data.hex(" ") if self._wide else data.hex()
+
+    def shown(self, value: Item) -> str:
+        return self._paint(value)
+
+    def _write(self, lines: Iterable[list[Fragment]]) -> None:
+        for line in lines:
+            self._sink.write(f"{self._paint(line)}\n".encode())
+
+
+class _Content(NamedTuple):
+    """The parts of the lines of a cell's content, painted."""
+
+    columns: _Columns
+    lefts: list[str]
+    """Templates of offset, digits and the space after them, by the number of digits and spaces."""
+    bare: str
+    """The template of a line without a right half."""
+    margin: str
+    """The left half of a line without bytes."""
+    middle: str
+    words: list[Item]
+    word: str
+    """The words, after a gap."""
+    room: int
+    """The maximum width in cells of a value beside its words."""
+    masked: bool
+
+
+def _words(field: Field) -> list[Item]:
+    return [breakable(word, "note") for word in field.words]
+
+
+class _Hidden:
+    """A buffer whose bytes are hidden: each is shown as two asterisks."""
+
+    def __init__(self, count: int = 0) -> None:
+        self._count = count
+
+    def __getitem__(self, place: slice) -> _Hidden:
+        return _Hidden(place.stop - place.start)
+
+    def hex(self, sep: str = "") -> str:
+        return sep.join(["**"] * self._count)
+
+
+class _Columns:
+    """The column positions and widths of one message, in cells."""
+
+    def __init__(self, width: int, offset: int, digits: int, names: int, types: int) -> None:
+        self.offset = offset
+        self.left = offset + GAP + digits + GAP
+        self.names = names = min(names, width - self.left - GAP - types)
+        self.types = types
+        self.right = names + GAP + types + GAP
+        self.values = width - self.left - self.right
+        self.below = self.values < _FEWEST_VALUES
+        if self.below:
+            self.right, self.values = GAP, width - self.left - GAP
+
+    def beside(self, label: Item, type_: str, value: list[Item]) -> Iterator[list[Fragment]]:
+        """The right half: name, type and the value, which goes below if there is no room beside them."""
+        lines = list(wrap([label], self.names + GAP + self.types))
+        if item_width(label) <= self.names:
+            lines[0] += [padding(self.names + GAP - item_width(label)), (type_, "dim")]
+        elif type_:
+            lines.append([padding(self.names + GAP), (type_, "dim")])
+        values = wrap(value, self.values)
+        for line in lines:
+            beside = None if self.below else next(values, None)
+            yield line if beside is None else [*line, padding(self.right - item_width(line)), *beside]
+        for beside in values:
+            yield [padding(self.right), *beside]
+
+    def join(self, left: Iterable[list[Fragment]], right: Iterable[list[Fragment]]) -> Iterator[list[Fragment]]:
+        """Join both halves line by line."""
+        for line, beside in zip_longest(left, right, fillvalue=()):
+            if beside:
+                yield [*line, padding(self.left - item_width(line)), *beside]
+            else:
+                yield list(line)

@@ -1,0 +1,79 @@
+"""The fields of plans (native/plan.py) as text, read from a decoded change and its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pgtail.changes.events import Transaction
+from pgtail.native.plan import Field
+from pgtail.outputs.cells import timestamp
+from pgtail.pgoutput.scalars import time_text, unix_micros
+
+
+class Known(Protocol):
+    """What fields are read from."""
+
+    transaction: Transaction
+    seq: int | None
+    lsn: int | None
+    aborted: bool
+    last_end: int | None
+
+    def now(self) -> int:
+        """The current time in nanoseconds since 1970-01-01 UTC, the same whenever it is asked for."""
+
+
+def _number(value: int | None) -> bytes | None:
+    return None if value is None else b"%d" % value
+
+
+def _lsn(value: int | None) -> bytes | None:
+    return None if value is None else b"%X/%X" % (value >> 32, value & 0xFFFFFFFF)
+
+
+def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes | None:
+    when = transaction.time
+    return None if when is None else b"%d" % (unix_micros(when) * numerator // denominator)
+
+
+def _of_time(text: Callable[[int], str]) -> Callable[[Known], bytes | None]:
+    def field(run: Known) -> bytes | None:
+        when = run.transaction.commit_ts
+        return None if when is None else text(when).encode()
+
+    return field
+
+
+def _state(run: Known) -> bytes | None:
+    state = "aborted" if run.aborted else run.transaction.state
+    return None if state is None else state.encode()
+
+
+def _position(run: Known) -> int | None:
+    return run.transaction.lsn if run.lsn is None else run.lsn
+
+
+FIELDS: Final[dict[Field, Callable[[Known], bytes | None]]] = {
+    Field.XID: lambda run: _number(run.transaction.xid),
+    Field.COMMIT_LSN: lambda run: _lsn(run.transaction.commit_lsn),
+    Field.COMMIT_TS: _of_time(time_text),
+    Field.TIMESTAMP: _of_time(timestamp),
+    Field.UNIX_MS: lambda run: _unix(run.transaction, 1, 1000),
+    Field.UNIX_US: lambda run: _unix(run.transaction, 1, 1),
+    Field.UNIX_NS: lambda run: _unix(run.transaction, 1000, 1),
+    Field.END_LSN: lambda run: _lsn(run.transaction.end_lsn),
+    Field.CHANGES: lambda run: _number(run.transaction.changes if run.transaction.begun else None),
+    Field.LAST_END: lambda run: _number(run.last_end),
+    Field.SEQ: lambda run: _number(run.seq),
+    Field.LSN: lambda run: _lsn(run.lsn),
+    Field.LSN_NUMBER: lambda run: _number(run.lsn),
+    Field.POSITION_NUMBER: lambda run: _number(_position(run)),
+    Field.ABORTED: lambda run: b"true" if run.aborted else None,
+    Field.NOW_MS: lambda run: b"%d" % (run.now() // 1_000_000),
+    Field.NOW_US: lambda run: b"%d" % (run.now() // 1000),
+    Field.NOW_NS: lambda run: b"%d" % run.now(),
+    Field.COMMIT_TIME: _of_time(lambda time: time_text(time).replace("T", " ")),
+    Field.STATE: _state,
+}
+"""Field -> its text; None if it is unknown."""

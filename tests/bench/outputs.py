@@ -1,0 +1,75 @@
+"""What every output and option costs, as multiples of `decode -o json`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.measure import Cost, Failed, Run, run
+from tests.bench.workload import WORK, Backlog
+
+_ROUNDS = 3
+_NULL = Path("/dev/null")
+_CSV = WORK / "csv"
+
+_DECODE: dict[str, list[str]] = {
+    "-o json": ["-o", "json"],
+    "-o json-tx": ["-o", "json-tx"],
+    "-o json --where": ["-o", "json", "--where", "aid > 1000"],
+    "-o json --redact": ["-o", "json", "--redact", "filler,name"],
+    "-o csv": ["-o", "csv", "-f", f"{_CSV}/"],
+    "-o sql": ["-o", "sql"],
+    "-o sql --undo": ["-o", "sql", "--undo"],
+    "-o wal2json": ["-o", "wal2json"],
+    "-o wal2json-v1": ["-o", "wal2json-v1"],
+    "--format-string": ["--format-string", "%o %t %k %v"],
+    "-o debezium": ["-o", "debezium"],
+    "-o debezium --schema": ["-o", "debezium", "--schema"],
+    "-o table": ["-o", "table"],
+}
+"""The options of `pgtail decode`, by the name that they have in the table."""
+
+
+def outputs(backlog: Backlog, console: Console) -> None:
+    """Run every output in turn, also in plain Python, and print what it costs."""
+    console.print()
+    console.print(_measured("every output", _commands(backlog), []))
+    pure = {name: command for name, command in _commands(backlog).items() if "decode" in command}
+    console.print()
+    console.print(_measured("every output in plain Python", pure, ["env", "PGTAIL_PURE=1"]))
+
+
+def _commands(backlog: Backlog) -> dict[str, list[str | Path]]:
+    pgtail = Path(sys.executable).with_name("pgtail")
+    found: dict[str, list[str | Path]] = {
+        name: [pgtail, "decode", *options, backlog.lengths] for name, options in _DECODE.items()
+    }
+    found["pgtail stats"] = [pgtail, "stats", backlog.lengths]
+    found["pgtail inspect"] = [pgtail, "inspect", "-o", "json", backlog.lengths]
+    return found
+
+
+def _measured(title: str, commands: dict[str, list[str | Path]], before: list[str]) -> Table:
+    runs: dict[str, list[Run]] = {name: [] for name in commands}
+    for _ in range(_ROUNDS):
+        for name, command in commands.items():
+            shutil.rmtree(_CSV, ignore_errors=True)
+            try:
+                runs[name].append(run([*before, *command], _NULL))
+            except Failed as failed:
+                raise SystemExit(f"{name} failed: {failed}") from failed
+    shutil.rmtree(_CSV, ignore_errors=True)
+    table = Table(title=f"{title}; medians of {_ROUNDS} in turn", title_justify="left", box=None)
+    table.add_column("output", no_wrap=True)
+    for heading in ("CPU s", "least-most", "of -o json", "peak MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    costs = {name: Cost(of_one) for name, of_one in runs.items()}
+    for name, cost in costs.items():
+        least, most = cost.spread
+        ratio = cost.cpu / costs["-o json"].cpu
+        table.add_row(name, f"{cost.cpu:.2f}", f"{least:.2f}-{most:.2f}", f"{ratio:.2f}", f"{cost.peak:.0f}")
+    return table

@@ -1,0 +1,101 @@
+"""The scanner counts the same as the methods of Statistics, in streams of thousands of transactions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pgtail.changes.assembler import Assembler
+from pgtail.native import compiled
+from pgtail.pgoutput.decoder import Decoder
+from pgtail.pipeline.pipeline import Pipeline
+from pgtail.stats.collect import Statistics
+from pgtail.stats.report_json import stats_json
+from pgtail.values import Types
+from tests.support.encode import begin, commit, delete, frame, insert, relation, truncate, update
+from tests.support.render import Way, feed, need_compiled, rows_by
+
+TRANSACTIONS = 12_000
+"""More than the commit times that are kept at first."""
+PART = 50
+"""Transactions between two comparisons."""
+SECOND = 1_000_000
+
+
+def states(parts: Sequence[list[bytes]], way: Way) -> Iterator[tuple[Any, ...]]:
+    """What was counted after each of these lists of frames."""
+    found, decoder, assembler = Statistics(), Decoder(), Assembler(Types())
+    with rows_by(way):
+        pipeline = Pipeline(assembler, found, note=print)
+    pipeline.attach_fast_path(decoder)
+    for part in parts:
+        feed(part, decoder, pipeline)
+        points, keys = found.transactions.commits.points, found.hot_keys
+        yield stats_json(found), points[:5], points[-5:], len(points), keys.size, keys.error, len(keys.counts)
+
+
+def same(parts: Sequence[list[bytes]]) -> None:
+    if compiled() is None:
+        need_compiled()
+    for plain, fast in zip(states(parts, "plain"), states(parts, "compiled"), strict=True):
+        assert fast == plain
+
+
+def stream(seed: int, *, start: int, times: tuple[int, int], restarts: bool = False) -> list[list[bytes]]:
+    """Transactions of clients that work at once; `times` are the least and the most between two commits."""
+    choose = random.Random(seed)
+    lsn, now = 1 << 20, start
+    parts = [[frame(relation())]]
+    for xid in range(3, TRANSACTIONS + 3):
+        lsn = 1000 if restarts and choose.random() < 0.001 else lsn + choose.randrange(200)
+        now += choose.randrange(*times)
+        first = max(1, lsn - choose.choice((0, 10, 1000, 10_000)))
+        rows = choose.choice((0, 1, 1, 1, 2, 5)) if choose.random() < 0.99 else choose.randrange(40)
+        frames = [frame(begin(xid, lsn, now)), *[frame(row(choose), first + number) for number in range(rows)]]
+        if choose.random() < 0.001:
+            frames.append(frame(truncate(100)))
+        frames.append(frame(commit(lsn, lsn + 8, now)))
+        if xid % PART == 0:
+            cut = choose.randrange(len(frames))
+            parts += [parts.pop() + frames[:cut], frames[cut:]]
+        else:
+            parts[-1] += frames
+    return parts
+
+
+def row(choose: random.Random) -> bytes:
+    key, value = str(choose.choice((7, choose.randrange(20), choose.randrange(1 << 20)))), "x" * choose.randrange(100)
+    if choose.random() < 0.5:
+        return update((key, value))
+    return choose.choice((insert(key, value), delete(key, None), update((key, value), ("1", None))))
+
+
+@pytest.mark.parametrize(
+    ("start", "times", "restarts"),
+    [
+        (-SECOND // 20, (0, 50), False),
+        (0, (-SECOND, 2 * SECOND), True),
+        (0, (0, 1 << 48), False),
+    ],
+    ids=["dense", "restarts", "sparse"],
+)
+def test_many_transactions(start: int, times: tuple[int, int], restarts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[object] = []
+    committed = Statistics.committed
+
+    def count(self: Statistics, xid: int | None, lsn: int, time: int) -> None:
+        counted.append(xid)
+        committed(self, xid, lsn, time)
+
+    monkeypatch.setattr(Statistics, "committed", count)
+    same(stream(1, start=start, times=times, restarts=restarts))
+    assert 10 < len(counted) < TRANSACTIONS // 2  # the scanner alone counted the others
+
+
+def test_more_keys_than_are_counted_at_a_time() -> None:
+    keys = [number if number % 3 else 5 for number in range(80_000)]
+    frames = [frame(relation()), frame(begin()), *[frame(delete(str(key), None)) for key in keys], frame(commit())]
+    same([frames[at : at + 7777] for at in range(0, len(frames), 7777)])
