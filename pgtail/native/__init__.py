@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import os
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pgtail.pgoutput.cursor import Buffer
 
+_SCANNER: Final = "pgtail.native._scanner"
+
 
 @functools.cache
-def compiled(name: str = "pgtail.native._scanner") -> ModuleType | None:
+def compiled(name: str = _SCANNER) -> ModuleType | None:
     """The module `name`; None if it was not built or PGTAIL_PURE is set."""
     if os.environ.get("PGTAIL_PURE"):
         return None
@@ -24,9 +27,10 @@ def compiled(name: str = "pgtail.native._scanner") -> ModuleType | None:
 
 def implementation_name() -> str:
     """Which implementation is used, for --version."""
-    if compiled() is not None:
+    pure = os.environ.get("PGTAIL_PURE")
+    if not pure and importlib.util.find_spec(_SCANNER) is not None:  # loading it takes long
         return "compiled scanner"
-    why = "PGTAIL_PURE is set" if os.environ.get("PGTAIL_PURE") else "installed without a C compiler"
+    why = "PGTAIL_PURE is set" if pure else "installed without a C compiler"
     return f"decoder in plain Python ({why})"
 
 
