@@ -52,7 +52,7 @@ def test_a_consumer_misses_and_repeats_nothing(database: Database) -> None:
             assert f"it is a copy of slot s (pgoutput, in use by pid {pid})" in fork.stderr
             for number in range(1, 200):
                 database.execute(f"INSERT INTO t VALUES ({number})")
-            wait_for("both", lambda: len(fork.out) >= 199 and len(consumer.out) >= 200)
+            wait_for("both", lambda: ids(fork.changes)[-1:] == [199] and len(consumer.out) >= 200)
             fork.process.kill()
             wait_for("end of the copy", lambda: names(database) == {"s"})
         for number in range(200, 250):
