@@ -1,108 +1,61 @@
-"""Encoders: PostgreSQL's text of a value -> its text in a format. Forms are selected by name (plan.Form)."""
+"""Encoders: PostgreSQL's text of a value -> its text in a format. They are selected by name (plan.Form).
 
-cdef enum Form:
-    FORM_CALL               # no encoder here: Python converts the value
-    FORM_STRING
-    FORM_NUMBER
-    FORM_BOOLEAN
-    FORM_JSON
-    FORM_STRINGS
-    FORM_NUMBERS
-    FORM_BOOLEANS
-    FORM_CSV
-    FORM_SQL
-    FORM_BARE
-    FORM_WAL2JSON_NUMBER
-    FORM_WAL2JSON_BYTEA
-    FORM_DEBEZIUM_INTEGER
-    FORM_DEBEZIUM_INTEGERS
-    FORM_DEBEZIUM_DECIMAL
-    FORM_DEBEZIUM_VARIABLE_DECIMAL
-    FORM_DEBEZIUM_DECIMAL_TEXT
-    FORM_DEBEZIUM_BYTES
-    FORM_DEBEZIUM_DATE
-    FORM_DEBEZIUM_TIME
-    FORM_DEBEZIUM_TIMESTAMP
-    FORM_DEBEZIUM_TIMESTAMPTZ
+An encoder returns 0, or DECLINED if its result is not certain to be right; what it wrote is then dropped.
+"""
 
-cdef dict FORMS = {
-    "string": FORM_STRING, "number": FORM_NUMBER, "boolean": FORM_BOOLEAN, "json": FORM_JSON,
-    "strings": FORM_STRINGS, "numbers": FORM_NUMBERS, "booleans": FORM_BOOLEANS,
-    "csv": FORM_CSV, "sql": FORM_SQL, "bare": FORM_BARE,
-    "wal2json_number": FORM_WAL2JSON_NUMBER, "wal2json_bytea": FORM_WAL2JSON_BYTEA,
-    "debezium_integer": FORM_DEBEZIUM_INTEGER,
-    "debezium_integers": FORM_DEBEZIUM_INTEGERS,
-    "debezium_decimal": FORM_DEBEZIUM_DECIMAL,
-    "debezium_variable_decimal": FORM_DEBEZIUM_VARIABLE_DECIMAL,
-    "debezium_decimal_text": FORM_DEBEZIUM_DECIMAL_TEXT,
-    "debezium_bytes": FORM_DEBEZIUM_BYTES,
-    "debezium_date": FORM_DEBEZIUM_DATE,
-    "debezium_time": FORM_DEBEZIUM_TIME,
-    "debezium_timestamp": FORM_DEBEZIUM_TIMESTAMP,
-    "debezium_timestamptz": FORM_DEBEZIUM_TIMESTAMPTZ,
-}
+ctypedef int (*Encoder)(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2
+
+cdef enum:
+    MOST_ENCODERS = 64
+
+cdef Encoder[MOST_ENCODERS] ENCODERS
+cdef dict FORMS = {}        # the name of each encoder -> its place in ENCODERS
 
 
-cdef inline int encode_as(Out *out, Form form, int64_t parameter, const uint8_t *p, Py_ssize_t size) except -2:
-    """Write a text by a form; DECLINED if that is not certain to be right. What was written is then to be dropped."""
-    if form == FORM_STRING:
-        return put_string(out, p, size)
-    elif form == FORM_NUMBER:
-        return put_number(out, p, size, parameter != 0)
-    elif form == FORM_BOOLEAN:
-        return put_boolean(out, p, size)
-    elif form == FORM_JSON:
-        return put_json(out, p, size)
-    elif form == FORM_STRINGS:
-        return put_array(out, p, size, ITEM_STRING)
-    elif form == FORM_NUMBERS:
-        return put_array(out, p, size, ITEM_NUMBER)
-    elif form == FORM_BOOLEANS:
-        return put_array(out, p, size, ITEM_BOOLEAN)
-    elif form == FORM_CSV:
-        return put_csv(out, p, size)
-    elif form == FORM_SQL:
-        return encode_sql(out, p, size, parameter)
-    elif form == FORM_BARE:
-        return encode_bare(out, p, size, parameter)
-    elif form == FORM_WAL2JSON_NUMBER:
-        return encode_wal2json_number(out, p, size, parameter)
-    elif form == FORM_WAL2JSON_BYTEA:
-        return encode_wal2json_bytea(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_INTEGER:
-        return encode_debezium_integer(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_INTEGERS:
-        return encode_debezium_integers(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_DECIMAL:
-        return encode_debezium_decimal(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_VARIABLE_DECIMAL:
-        return encode_debezium_variable_decimal(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_DECIMAL_TEXT:
-        return encode_debezium_decimal_text(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_BYTES:
-        return encode_debezium_bytes(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_DATE:
-        return encode_debezium_date(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_TIME:
-        return encode_debezium_time(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_TIMESTAMP:
-        return encode_debezium_timestamp(out, p, size, parameter)
-    elif form == FORM_DEBEZIUM_TIMESTAMPTZ:
-        return encode_debezium_timestamptz(out, p, size, parameter)
-    return DECLINED
+cdef Encoder encoder_of(str name) except NULL:
+    return ENCODERS[<int>FORMS[name]]
 
 
 def encode(str name, int64_t parameter, bytes text):
     """A text by the form of that name; None if it is declined. For tests."""
+    cdef Encoder encoder = encoder_of(name)
     cdef Out out
     out.data, out.size, out.room = NULL, 0, 0
     try:
         reserve(&out, 1)
-        if encode_as(&out, FORMS[name], parameter, <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)) < 0:
+        if encoder(&out, <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), parameter) < 0:
             return None
         return PyBytes_FromStringAndSize(out.data, out.size)
     finally:
         PyMem_Free(out.data)
+
+
+cdef int encode_string(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_string(out, p, size)
+
+
+cdef int encode_number(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_number(out, p, size, parameter != 0)
+
+
+cdef int encode_boolean(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_boolean(out, p, size)
+
+
+cdef int encode_json(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_json(out, p, size)
+
+
+cdef int encode_strings(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_array(out, p, size, ITEM_STRING)
+
+
+cdef int encode_numbers(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_array(out, p, size, ITEM_NUMBER)
+
+
+cdef int encode_booleans(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_array(out, p, size, ITEM_BOOLEAN)
 
 
 cdef inline bint is_blank(uint8_t value) noexcept:
@@ -110,7 +63,7 @@ cdef inline bint is_blank(uint8_t value) noexcept:
     return value == c" " or 9 <= value <= 13 or 28 <= value <= 31
 
 
-cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
+cdef int encode_csv(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A field, quoted where outputs/csv.py does. Declined if it starts or ends with a character beyond ASCII."""
     cdef bint quoted = size == 0
     cdef Py_ssize_t i
@@ -134,3 +87,33 @@ cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
         put_char(out, p[i])
     put_char(out, c'"')
     return 0
+
+
+cdef int register(str name, Encoder encoder) except -2:
+    ENCODERS[len(FORMS)] = encoder
+    FORMS[name] = len(FORMS)
+    return 0
+
+
+register("string", encode_string)
+register("number", encode_number)
+register("boolean", encode_boolean)
+register("json", encode_json)
+register("strings", encode_strings)
+register("numbers", encode_numbers)
+register("booleans", encode_booleans)
+register("csv", encode_csv)
+register("sql", encode_sql)
+register("bare", encode_bare)
+register("wal2json_number", encode_wal2json_number)
+register("wal2json_bytea", encode_wal2json_bytea)
+register("debezium_integer", encode_debezium_integer)
+register("debezium_integers", encode_debezium_integers)
+register("debezium_decimal", encode_debezium_decimal)
+register("debezium_variable_decimal", encode_debezium_variable_decimal)
+register("debezium_decimal_text", encode_debezium_decimal_text)
+register("debezium_bytes", encode_debezium_bytes)
+register("debezium_date", encode_debezium_date)
+register("debezium_time", encode_debezium_time)
+register("debezium_timestamp", encode_debezium_timestamp)
+register("debezium_timestamptz", encode_debezium_timestamptz)

@@ -12,6 +12,7 @@ cdef object _IfChanged = pieces_module.IfChanged
 cdef object _Count = pieces_module.Count
 
 cdef object TRANSACTION_FIELDS = pieces_module.TRANSACTION_FIELDS
+cdef object ABORTED_FIELD = pieces_module.Field.ABORTED
 
 cdef enum Kind:
     STEP_LITERAL
@@ -30,10 +31,10 @@ cdef struct Bytes:
 
 cdef struct CellPlan:
     int index
-    Bytes before, after, null, unchanged, constant
+    Bytes before, between, after, null, unchanged, constant     # between: the separator and `before`
     bint written            # whether the value is; otherwise only `before` and `after`
     bint null_absent, required, skip_same, unchanged_odd
-    Form form
+    Encoder encode          # NULL: Python converts the value
     int64_t parameter
     BinaryType binary
     int encoding            # its place in RowPlan.objects
@@ -41,7 +42,7 @@ cdef struct CellPlan:
 cdef struct Step:
     Kind kind
     Bytes text              # the literal, or what comes before a value
-    Bytes after, missing, separator
+    Bytes after, missing
     int field, missing_field
     bint old                # the side
     bint fill, not_empty, whole
@@ -162,7 +163,7 @@ cdef class RowPlan:
     cdef int fill_cells(self, Step *step, piece) except -2:
         cdef CellPlan *cell
         cdef int i
-        step.kind, step.old, step.separator = STEP_CELLS, piece.side == "old", view_of(piece.separator)
+        step.kind, step.old = STEP_CELLS, piece.side == "old"
         step.fill, step.not_empty, step.whole = piece.fill, piece.not_empty, piece.whole
         step.count = len(piece.cells)
         step.cells = <CellPlan *>PyMem_Calloc(step.count + 1, sizeof(CellPlan))
@@ -171,6 +172,7 @@ cdef class RowPlan:
         for i in range(step.count):
             cell, found = &step.cells[i], piece.cells[i]
             cell.index, cell.before, cell.after = found.index, view_of(found.before), view_of(found.after)
+            cell.between = view_of(self.objects[self.keep(piece.separator + found.before)])
             cell.null, cell.unchanged = view_of(found.null), view_of(found.unchanged)
             cell.null_absent, cell.required, cell.skip_same = found.null_absent, found.required, found.skip_same
             cell.unchanged_odd = found.unchanged_odd != ""
@@ -188,7 +190,9 @@ cdef class RowPlan:
         cell.binary = BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
         cell.constant = view_of(native.constant)
         if encoding.form is not None:
-            cell.form, cell.parameter = FORMS.get(encoding.form.name, FORM_CALL), encoding.form.parameter
+            cell.parameter = encoding.form.parameter
+            if encoding.form.name in FORMS:
+                cell.encode = encoder_of(encoding.form.name)
         return 0
 
 
@@ -197,6 +201,10 @@ cdef list grouped(tuple pieces, dict groups):
     cdef list found = [], group = []
     cdef Py_ssize_t last = 0        # how many pieces of `group` end with one that is no text
     for piece in (*pieces, None):
+        if isinstance(piece, _Undecodable):
+            continue
+        if isinstance(piece, _Value) and piece.field == ABORTED_FIELD and not piece.missing:
+            continue
         if isinstance(piece, _Text) or (isinstance(piece, _Value) and piece.field in TRANSACTION_FIELDS):
             group.append(piece)
             last = len(group)
@@ -237,8 +245,8 @@ cdef inline int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, c
         scratch.size = 0
         if put_binary(scratch, how.binary, p, size) == 0:
             p, size, text = <const uint8_t *>scratch.data, scratch.size, True
-    if text and how.form != FORM_CALL:
-        if encode_as(out, how.form, how.parameter, p, size) == 0:
+    if text and how.encode != NULL:
+        if how.encode(out, p, size, how.parameter) == 0:
             return 0
         out.size = start
     return put_call(out, plan.objects[how.encoding + (cell.kind != c"t")], cell)

@@ -218,13 +218,8 @@ cdef class TextScanner(FieldScanner):
                 instead = &how.null if cell.kind == c"n" else &how.unchanged
                 if instead.data == NULL:
                     continue
-            if first:
-                first = False
-                reserve(out, how.before.size)
-            else:
-                reserve(out, how.before.size + step.separator.size)
-                put(out, step.separator.data, step.separator.size)
-            put(out, how.before.data, how.before.size)
+            self.put_bytes(how.before if first else how.between)
+            first = False
             if instead != NULL:
                 self.put_bytes(instead[0])
             elif how.written:
