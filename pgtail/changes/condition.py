@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 from pgtail.changes.events import RowChange
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
-from pgtail.pgoutput.cells import UNCHANGED, Binary
-from pgtail.values import Codec, Kind, Undecoded
+from pgtail.pgoutput.cells import UNCHANGED
+from pgtail.values import Kind, Undecoded
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -211,7 +211,7 @@ class Bound:
         if cell is None:
             return None
         try:
-            found = test.holds(text_of(column.codec, cell), column.codec.kind)
+            found = test.holds(column.codec.text(cell), column.codec.kind)
         except Undecoded:
             found = None
         self.untested = self.untested or found is None
@@ -232,8 +232,3 @@ def _add_nodes(condition: Condition, found: list[tuple[str, int, Test | None]]) 
 def _is_outside_key(change: RowChange, column: Column) -> bool:
     """Whether a NULL of this change only says that the column is outside the replica identity."""
     return change.new is None and change.old_kind == "K" and not column.key
-
-
-def text_of(codec: Codec, cell: bytes) -> str:
-    """PostgreSQL's text of a cell. Raises Undecoded."""
-    return codec.text_binary(cell) if isinstance(cell, Binary) else codec.text_text(cell)

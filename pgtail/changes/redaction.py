@@ -238,7 +238,7 @@ class Redaction:
 def _hashed(codec: Codec, cell: bytes) -> bytes:
     """The input of a cell's hash: its text or, if it has none, its bytes after a NUL, which no text contains."""
     try:
-        return (codec.text_binary(cell) if isinstance(cell, Binary) else codec.text_text(cell)).encode()
+        return codec.text(cell).encode()
     except (Undecoded, UnicodeEncodeError):
         return b"\0" + cell
 

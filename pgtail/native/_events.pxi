@@ -3,7 +3,6 @@
 cdef enum:
     LARGE_MASKED = 64 * 1024    # bytes; values of larger rows are masked when they are decoded, as they may be cut before
 
-cdef tuple OPERATIONS = ("insert", "update", "delete")
 
 
 @cython.final

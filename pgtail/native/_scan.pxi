@@ -1,5 +1,8 @@
 """The scanner: the loop over frames, Begin, rows and Commit. Its subclasses are the emitters."""
 
+cdef tuple OPERATIONS = ("insert", "update", "delete")
+
+
 cdef class Table:
     """One version of a table, as the scanner needs it. Emitters add what they need."""
 
@@ -214,7 +217,7 @@ cdef class Scanner:
 
     cdef int set_shown(self, Table table) except -2:
         if self.filter is not None:
-            for i, op in enumerate(("insert", "update", "delete")):
+            for i, op in enumerate(OPERATIONS):
                 table.shown[<int>i] = self.filter.row_passes(table.relation, op)
         return 0
 

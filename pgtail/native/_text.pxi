@@ -26,6 +26,7 @@ cdef class TextScanner(FieldScanner):
     cdef Bytes between              # the separator's
     cdef bint one_by_one, has_old, has_new
     cdef public Py_ssize_t elements
+    cdef Py_ssize_t whole   # bytes of `out` without a row that an exception broke off
     cdef list tallies       # of the open transaction, in the order of their first use
     cdef dict counts        # of committed transactions
 
@@ -41,10 +42,11 @@ cdef class TextScanner(FieldScanner):
 
     cdef int flush(self) except -2:
         cdef bytes text
-        if self.out.size:
-            text = PyBytes_FromStringAndSize(self.out.data, self.out.size)
-            self.out.size = 0
+        if self.whole:
+            text = PyBytes_FromStringAndSize(self.out.data, self.whole)
+            self.out.size = self.whole = 0
             self.target(text)
+        self.out.size = 0
         return 0
 
     cdef Table describe(self, relation):
@@ -66,6 +68,7 @@ cdef class TextScanner(FieldScanner):
         if not self.started:
             self.boundary(self.begin)
         self.boundary(self.end)
+        self.whole = self.out.size
         self.last_end, self.has_last_end = self.end_lsn, True
         if self.tallies:
             self.add_counts(self.counts)
@@ -100,6 +103,7 @@ cdef class TextScanner(FieldScanner):
         if self.execute(plan) < 0:
             raise ValueError("the start or end of a transaction cannot be declined")
         if self.one_by_one:
+            self.whole = self.out.size
             self.flush()
         return 0
 
@@ -126,6 +130,7 @@ cdef class TextScanner(FieldScanner):
             return DECLINED
         self.started = True
         self.elements += 1
+        self.whole = out.size
         if out.size > FULL or self.one_by_one:
             self.flush()
         return 0
@@ -134,7 +139,7 @@ cdef class TextScanner(FieldScanner):
         cdef int place = 3 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2)
         found = table.plans[place]
         if found is False:
-            made = self.plan_of(table.relation, ("insert", "update", "delete")[op], ("", "K", "O")[place % 3])
+            made = self.plan_of(table.relation, OPERATIONS[op], ("", "K", "O")[place % 3])
             found = table.plans[place] = None if made is None else RowPlan(made[0], made[1], self.groups)
         return found
 

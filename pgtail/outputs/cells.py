@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pgtail.changes.events import RowChange
 from pgtail.changes.relations import Column, Relation, unnamed
-from pgtail.pgoutput.cells import UNCHANGED, Binary, TupleData
+from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.scalars import time_text
-from pgtail.values import Codec
-
-
-def cell_text(codec: Codec, cell: bytes) -> str:
-    """The text of a cell as its type's output function gives it. Raises Undecoded."""
-    return codec.text_binary(cell) if isinstance(cell, Binary) else codec.text_text(cell)
 
 
 def columns_of(relation: Relation, count: int) -> tuple[Column, ...]:

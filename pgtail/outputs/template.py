@@ -15,7 +15,6 @@ from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Piece, Plan, Side, Text, Value
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.cells import cell_text
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
 from pgtail.pgoutput.cells import Binary
@@ -210,7 +209,7 @@ def encoding_of(codec: Codec, *, bare: bool = False, alone: bool = False) -> Enc
     bare = bare or alone or codec.kind is not Kind.TEXT
 
     def shown(cell: bytes) -> bytes:
-        if alone and len(cell) < _SHORT and not cell_text(codec, cell):
+        if alone and len(cell) < _SHORT and not codec.text(cell):
             return b""
         return _text(_VALUES.value(codec, cell, bare=bare))
 

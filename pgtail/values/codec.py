@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from pgtail.pgoutput.cells import Binary
+
 BinaryText: TypeAlias = Callable[[bytes], str]
 """A binary cell -> the exact text of the type's output function. Raises one of DAMAGED."""
 
@@ -92,6 +94,10 @@ class Codec:
     binary_is_text: bool = False
     """Whether the binary form is the text in the stream's encoding, without a NUL."""
     native: Native | None = None
+
+    def text(self, cell: bytes) -> str:
+        """PostgreSQL's text of a text or binary cell."""
+        return self.text_binary(cell) if isinstance(cell, Binary) else self.text_text(cell)
 
 
 class Json(NamedTuple):

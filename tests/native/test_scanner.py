@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +85,28 @@ def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
         signal.signal(signal.SIGVTALRM, before)
     assert b'"commit_ts":""' not in b"".join(lines)
     assert scanner.shown == TRANSACTIONS
+
+
+def test_a_row_that_an_exception_breaks_off_is_not_written() -> None:
+    """Such as that of a signal, while Python converts one of its values."""
+    if compiled() is None:
+        need_compiled()
+
+    def convert(cell: bytes) -> bytes:
+        if cell == b"2":
+            raise Alarm
+        return cell
+
+    codec = replace(Types().codec(23), json_text=convert, native=None)
+    columns = (Column("a", 25, -1, True, "text", Types().codec(25)), Column("b", 23, -1, False, "integer", codec))
+    buf = lengths(begin(), insert("x", "1"), insert("y", "2"), commit())
+    sink = Sink()
+    scanner = open_any("json", sink).scanner({100: Relation(100, "public", "t", "default", columns)}.get, None)
+    scanner.leave()
+    with pytest.raises(Alarm):
+        scanner.scan(buf, 0, len(buf), LENGTHS)
+    assert [line[-22:] for line in b"".join(sink.parts).split(b"\n")] == [b'"new":{"a":"x","b":1}}', b""]
+    assert scanner.rows == 1
 
 
 # -- captures ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Relation, unnamed
-from pgtail.pgoutput.cells import UNCHANGED, Binary, TupleData
+from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.spark.decoding.batches import TableColumns
 from pgtail.values import Codec, Undecoded
 
@@ -88,7 +88,7 @@ class Table:
     def _text(self, index: int, cell: bytes, undecoded: list[str]) -> str:
         codec = self._codecs[index]
         try:
-            return codec.text_binary(cell) if isinstance(cell, Binary) else codec.text_text(cell)
+            return codec.text(cell)
         except Undecoded as found:
             if self.names[index] not in undecoded:
                 undecoded.append(self.names[index])
