@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
-from pgtail.cli import main
+from pgtail.__main__ import main
 
 _PRELOADED = (
     "psycopg",
@@ -46,7 +46,7 @@ def start(
     """Start pgtail, in an interpreter of its own where it must be; `options` are those of subprocess.Popen."""
     if not options and same_start(environment):
         return Forked(arguments, environment, stdout, stderr)
-    code = "from pgtail.cli import main; main()"
+    code = "from pgtail.__main__ import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stdin=subprocess.DEVNULL,
