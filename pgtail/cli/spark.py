@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgtail.cli import Commands
-from pgtail.cli.options.shared import in_order
+from pgtail.cli.options.shared import in_order, verbose_option
 from pgtail.cli.options.spark import (
     changes_options,
     compact_option,
     spark_options,
     state_options,
-    variant_option,
     watch_options,
 )
 from pgtail.cli.settings import refuse_masks
@@ -30,8 +29,9 @@ Options = Callable[[Callable[..., None]], Callable[..., None]]
 def command() -> None:
     """Turn captures into tables, on Spark.
 
-    Captures are what pgtail record writes: directories of segments, on any file system that Spark reads. The extra
-    `spark` and Java 17 or later are required; if they are missing, pgtail says how to install them.
+    Captures are what pgtail record writes: directories of segments. The tables are Delta Lake tables, which Spark,
+    DuckDB, Polars, pandas and many others read. The extra `spark` and Java 17 or later are required; if they are
+    missing, pgtail says how to install them.
     """
 
 
@@ -68,28 +68,27 @@ def _changes() -> None:
     """
 
 
-@_add("tables", variant_option, makes=("tables",))
+@_add("tables", compact_option, makes=("tables",))
 def _tables() -> None:
     """Write the changes of each table with its columns and their types: OUT/tables/SCHEMA.TABLE.
 
     numeric becomes decimal, timestamptz timestamp, bytea binary, and arrays are arrays. A value that its type cannot
     hold (NaN in a decimal, infinity in a date, years BC) is NULL, and is kept as text in the map _rescued. OUT/changes
-    is brought up to date first.
+    is brought up to date too.
 
     \b
     pgtail spark tables captures/shop warehouse
-    spark-sql -e "SELECT * FROM parquet.\\`warehouse/tables/public.orders\\`"
+    python -c "import polars; print(polars.scan_delta('warehouse/tables/public.orders').collect())"
     """
 
 
-@_add("state", state_options, makes=("state",))
+@_add("state", state_options, compact_option, makes=("state",))
 def _state() -> None:
-    """Keep the rows of every table as they are after the last commit: OUT/state.
+    """Keep the rows of every table as they are after the last commit: OUT/state/SCHEMA.TABLE.
 
     Run again, or with --watch, the command applies what is new. Prepared transactions count once they are committed. A
     value that was never sent (from before the capture, or made by ALTER TABLE) is named in _unknown, and never
-    guessed. OUT/changes is brought up to date first. Read the result with
-    pgtail.spark.state(spark, "OUT", "schema.table").
+    guessed. OUT/changes and OUT/tables are brought up to date first.
 
     \b
     pgtail spark state captures/shop warehouse
@@ -97,22 +96,41 @@ def _state() -> None:
     """
 
 
-@_add("history", state_options, makes=("history",))
+@_add("history", state_options, compact_option, makes=("history",))
 def _history() -> None:
-    """Keep every version of every row, with the commits that made and ended it (SCD 2): OUT/history.
+    """Keep every version of every row, with the commits that made and ended it (SCD 2): OUT/history/SCHEMA.TABLE.
 
-    Versions that only their own transaction saw are left out. OUT/changes is brought up to date first. Read the result
-    with pgtail.spark.history(spark, "OUT", "schema.table").
+    Versions that only their own transaction saw are left out. OUT/changes and OUT/tables are brought up to date first.
 
     \b
     pgtail spark history captures/shop warehouse
     """
 
 
-@_add("all", variant_option, state_options, makes=("tables", "state", "history"))
+@_add("all", state_options, compact_option, makes=("tables", "state", "history"))
 def _all() -> None:
     """Make everything: OUT/changes, OUT/transactions, OUT/relations, OUT/tables, OUT/state and OUT/history.
 
     \b
     pgtail spark all --watch captures/shop warehouse
     """
+
+
+@command.command("vacuum")
+@click.argument("out", metavar="OUT")
+@click.option("--delete", is_flag=True, help="Remove the files; without this they are only listed.")
+@verbose_option
+def _vacuum(out: str, *, delete: bool, verbose: int) -> None:
+    """List the files of OUT that no reader needs any more; with --delete remove them.
+
+    These are files that were replaced, and what a killed run left behind: each is older than its table keeps replaced
+    files (see --retain of pgtail spark state). Needs no Java.
+
+    \b
+    pgtail spark vacuum warehouse
+    pgtail spark vacuum --delete warehouse
+    """
+    from pgtail.commands import spark
+
+    with exit_statuses():
+        spark.vacuum(spark.SparkOptions(captures=(), out=out, verbose=verbose), delete=delete)

@@ -12,26 +12,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
-from pgtail.humanize import counted
+from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.spark.datasets.manifest import Output
-from pgtail.spark.folding.settings import Settings, until_of
+from pgtail.spark.files import place_of
 from pgtail.spark.session import check_installed, end_jvm, session
+from pgtail.spark.state.settings import Settings, until_of
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
 if TYPE_CHECKING:
-    from pgtail.spark.datasets.update import Update
-    from pgtail.spark.folding.apply import Applied
+    from pgtail.spark.lake.update import Lake, Update
+    from pgtail.spark.state.update import Applied
 
 Dataset = Literal["tables", "state", "history"]
-Step = Callable[[Any, Callable[[str], None]], str]
-"""Brings a dataset up to date: (session, called with what is under way) -> the result in words."""
+_OFTEN: Final = 64
+"""With --watch: batches from one merging of small files to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,8 @@ class SparkOptions:
 
     captures: Sequence[str]
     out: str
-    stored_as: str = "parquet"
     tables: Sequence[str] = ()
     compact: bool = False
-    variant: bool = False
     until: str | None = None
     allow_gap: bool = False
     retain: float = 3600
@@ -64,77 +62,79 @@ def captures_and_out(places: Sequence[str]) -> tuple[list[str], str]:
 def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     """Bring OUT/changes and then `datasets` up to date, with --watch again and again. Raises PgtailError."""
     if options.watch and options.compact:
-        raise OptionError("--watch does not end, and --compact is done at the end: run it separately")
+        raise OptionError("--watch merges small files by itself: leave --compact out")
     if options.watch and options.until is not None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
-    steps = [_step(dataset, options) for dataset in datasets]
+    kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
     with _stoppable():
-        output = Output(options.out)  # raises before Spark starts if it cannot be written to
+        place_of(options.out)
         progress = SparkProgress(options.verbose)
         with spark_session(options) as spark, progress.shown(spark):
-            _update(spark, options, output, steps, progress.tell)
+            _update(spark, options, kept, progress.tell, typed=bool(datasets))
 
 
 def _update(
-    spark: Any, options: SparkOptions, output: Output, steps: Sequence[Step], tell: Callable[[str], None]
+    spark: Any, options: SparkOptions, kept: Sequence[Settings], tell: Callable[[str], None], *, typed: bool
 ) -> None:
-    from pgtail.spark.datasets.update import Datasets
-    from pgtail.spark.datasets.watch import watch
+    from pgtail.spark.lake.compact import compact
+    from pgtail.spark.lake.update import Lake
 
-    def follow() -> None:
-        for step in steps:
-            say(escape(step(spark, tell)))
-
-    def updated(update: Update) -> None:
-        _say_update(update)
-        follow()
-
-    changes = Datasets(spark, options.out, stored_as=options.stored_as, tables=options.tables, tell=tell)
-    if not options.watch:
-        updated(changes.update(options.captures))
-        if options.compact:
-            say(f"{changes.compact()} batches of small files were merged into one")
-        return
-    if output.read() is not None:
-        follow()  # the last run may have been stopped between the changes and these steps
-    watch(spark, options.captures, changes, every=f"{options.every * 1000:.0f} milliseconds", done=updated)
+    lake = Lake(spark, options.out, tables=options.tables, tell=tell)
+    while True:
+        began, batch = time.monotonic(), lake.plan.batch
+        update = lake.update(options.captures, typed=typed)
+        if update.batches or not options.watch:
+            _say_update(update)
+        for settings in kept:
+            _update_state(lake, settings, options)
+        merged = compact(lake) if options.compact or batch // _OFTEN < lake.plan.batch // _OFTEN else 0
+        if merged or options.compact:
+            say(f"{counted(merged, 'small file')} merged into larger ones")
+        if not options.watch:
+            return
+        time.sleep(max(options.every - (time.monotonic() - began), 0))
 
 
-def _step(dataset: Dataset, options: SparkOptions) -> Step:
-    """The step that brings a dataset up to date. Raises OptionError."""
-    if dataset == "tables":
-        return lambda spark, tell: _update_tables(spark, options, tell)
+def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
+    """How a state or history is to be kept. Raises OptionError."""
     try:
         until = None if options.until is None else until_of(options.until)
     except OptionError as error:
         raise OptionError(f"--until {error}") from None
-    settings = Settings(
+    return Settings(
         history=dataset == "history",
         until=until,
         allow_gap=options.allow_gap,
         wait=options.watch,
         retain=options.retain,
     )
-    return lambda spark, tell: _update_state(spark, options.out, settings, tell)
 
 
-def _update_tables(spark: Any, options: SparkOptions, tell: Callable[[str], None]) -> str:
-    from pgtail.spark.datasets.tables import TypedTables
+def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> None:
+    from pgtail.spark.state.update import update_state
 
-    count = TypedTables(spark, options.out, variant=options.variant, tell=tell).update()
-    return f"tables: new rows of {counted(count, 'table')}"
-
-
-def _update_state(spark: Any, out: str, settings: Settings, tell: Callable[[str], None]) -> str:
-    from pgtail.spark.folding.update import update_state
-
-    return _summary("history" if settings.history else "state", update_state(spark, out, settings, tell))
+    applied = update_state(lake, settings)
+    if applied.changes or applied.waiting is not None or not options.watch:
+        say(escape(_summary(settings.kind, applied, verbose=options.verbose > 0)))
 
 
-def _summary(kind: str, applied: Applied) -> str:
-    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.behind[0], 0))}"]
+def vacuum(options: SparkOptions, *, delete: bool) -> None:
+    """Show which files of OUT nobody needs any more; with `delete` remove them. Raises PgtailError."""
+    check_installed()
+    from pgtail.spark.lake.vacuum import vacuum as expired
+
+    found = expired(place_of(options.out), delete=delete)
+    for path in found if options.verbose or not delete else ():
+        say(escape(path))
+    done = "removed" if delete else "would be removed with --delete"
+    say(f"{counted(len(found), 'file')} {done}")
+
+
+def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
+    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.behind, 0))}"]
+    if verbose:
+        parts.append(f"{size_text(applied.rewritten)} written")
     parts += [f"the gap before {gap['before']} was skipped" for gap in applied.gaps]
-    parts += [f"relation {oid} was never described: {kind} has none of its rows" for oid in applied.unknown_tables]
     if applied.waiting is not None:
         parts.append(f"waiting for {applied.waiting.what}")
     return "; ".join(parts)

@@ -25,8 +25,13 @@ from pgtail.spark.java import set_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NEEDED: Final = {"pyspark": ((4, 2), None), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
-"""What must be installed: from this version on, up to that one. pandas is Spark's wish, for Arrow."""
+NEEDED: Final = {
+    "pyspark": ((4, 2), None),
+    "pyarrow": ((18,), None),
+    "pandas": ((2, 2), (3,)),
+    "deltalake": ((1, 6), None),
+}
+"""What must be installed: from this version on, up to that one. Spark needs pandas for Arrow."""
 
 SETTINGS: Final = {
     "spark.app.name": "pgtail",
@@ -61,7 +66,7 @@ def check_installed() -> None:
     if wrong:
         raise OptionError(
             f"pgtail spark needs what is not installed here: {', '.join(wrong)}.\n"
-            "From pgtail's checkout: pip install '.[spark]' (it downloads about 550 MB)"
+            "From pgtail's checkout: pip install '.[spark]' (it downloads about 600 MB)"
         )
 
 

@@ -61,7 +61,9 @@ def timetz_text(cell: bytes) -> str:
     return _time_of_day(micros) + zone
 
 
-def _timestamp(zone: str) -> BinaryText:
+def timestamp_text(zone: str) -> BinaryText:
+    """The function for a timestamp, with what stands behind its time of day."""
+
     def text(cell: bytes) -> str:
         """Microseconds since 2000-01-01 00:00:00 (UTC)."""
         (micros,) = _micros(cell)
@@ -116,6 +118,6 @@ def _infinity(value: int) -> str:
 DATE: Final = Loader(Kind.TEXT, strings, plain(date_text))
 TIME: Final = Loader(Kind.TEXT, strings, plain(time_text))
 TIMETZ: Final = Loader(Kind.TEXT, strings, plain(timetz_text))
-TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(_timestamp("")))
-TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(_timestamp("+00")))
+TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(timestamp_text("")))
+TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(timestamp_text("+00")))
 INTERVAL: Final = Loader(Kind.TEXT, strings, plain(interval_text))

@@ -83,7 +83,7 @@ def on_spark(backlog: Backlog, console: Console) -> None:
 
 def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None]]:
     from pgtail.spark import changes
-    from pgtail.spark.datasets.update import Datasets
+    from pgtail.spark.lake.update import Lake
 
     out = WORK / "on_spark"
 
@@ -100,7 +100,7 @@ def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None
 
     def whole() -> None:
         shutil.rmtree(out / "datasets", ignore_errors=True)
-        Datasets(spark, str(out / "datasets")).update([str(capture)])
+        Lake(spark, str(out / "datasets")).update([str(capture)])
 
     return {
         "read.json of wal2json, written by Spark": usual,

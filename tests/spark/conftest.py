@@ -54,20 +54,21 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def world(newest_server: EmbeddedServer, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def world(newest_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a server went through, recorded: tests.support.spark.world.World."""
     from tests.support.spark.world import make
 
-    return make(newest_server, spark, tmp_path_factory.mktemp("world"))
+    return make(newest_server, tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="session")
 def whole(spark: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its state, made in one go."""
+    """Everything made of it in one go."""
     from tests.support.spark import model
     from tests.support.spark.world import apply
 
-    root = tmp_path_factory.mktemp("whole") / "state"
-    applied = apply(spark, world, root)
+    out = tmp_path_factory.mktemp("whole") / "out"
+    applied = apply(spark, out, [str(world.capture)])
     assert applied.changes == sum(row["op"] in model.OPS for row in world.rows)
-    return root
+    assert apply(spark, out, [], history=True).changes == applied.changes
+    return out

@@ -16,6 +16,10 @@ from hypothesis import strategies as st
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.spark.typed import arrow_types, casts
+from pgtail.spark.typed.columns import columns_of
+from pgtail.spark.typed.rows import texts_by_name
+from pgtail.spark.typed.texts import narrow, texts_of, widen
+from pgtail.spark.typed.versions import Column, Version
 from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import BUILTIN
 from tests.support.randoms import RANDOM
@@ -39,13 +43,18 @@ def declared(name: str, typmod: int = -1) -> Any:
     return arrow_types.Declared(OIDS[name], typmod, builtin_type_name(OIDS[name], typmod))
 
 
+def holding(types: Sequence[Any]) -> Any:
+    """The column of a table that had these types one after another."""
+    return columns_of([Version("f", 1, "s", "t", "default", (), (Column("c", one),)) for one in types])[0]
+
+
 def maps(*rows: dict[str, str | None] | None) -> Any:
     return pa.array([None if row is None else list(row.items()) for row in rows], casts.RESCUED)
 
 
 def one_column(texts: Sequence[str | None], column: Any) -> tuple[list[Any], list[str | None]]:
     """The typed values, and what was rescued of each."""
-    [array], rescued = casts.typed(maps(*({"c": text} for text in texts)), [column._replace(name="c")])
+    [array], rescued = casts.typed([pa.array(texts, pa.string())], [column])
     assert array.type == column.kind
     return array.to_pylist(), [None if row is None else dict(row)["c"] for row in rescued.to_pylist()]
 
@@ -83,6 +92,8 @@ def check(connection: Connection, type_name: str, column: Any, texts: list[str])
     ]
     back = [text.decode() for text, _ in cast(connection, type_name, [given for _, given in known])]
     assert back == [text for text, _ in known]
+    typed = pa.array([value for value in values if value is not None], column.kind)
+    assert texts_of(typed, column.delimiter).to_pylist() == back
     return values
 
 
@@ -97,13 +108,13 @@ def listed(connection: Connection, name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_values_of_every_type(connection: Connection, name: str) -> None:
-    column = casts.ColumnType.holding("c", [declared(name)])
+    column = holding([declared(name)])
     assert check(connection, f'pg_catalog."{name}"', column, listed(connection, name))
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if f"_{name}" in OIDS and not name.endswith("vector")])
 def test_arrays_of_every_type(connection: Connection, name: str) -> None:
-    column = casts.ColumnType.holding("c", [declared(f"_{name}")])
+    column = holding([declared(f"_{name}")])
     texts = [text for text in listed(connection, name) if column.kind.value_type != pa.string() or len(text) < 1000]
     element = f'pg_catalog."{name}"'
     rows = ", ".join(f"($_x_${text}$_x_$)" for text in texts)
@@ -112,11 +123,11 @@ def test_arrays_of_every_type(connection: Connection, name: str) -> None:
         f"SELECT ARRAY[v::{element}, NULL] FROM (VALUES {rows}) AS given(v)",
         f"SELECT '{{}}'::{element}[]",
     ]
-    arrays = [str(row[0]) for query in queries for row in texts_of(connection, query)]
+    arrays = [str(row[0]) for query in queries for row in queried(connection, query)]
     check(connection, f"{element}[]", column, arrays)
 
 
-def texts_of(connection: Connection, query: str) -> list[tuple[object, ...]]:
+def queried(connection: Connection, query: str) -> list[tuple[object, ...]]:
     return connection.execute(f"SELECT found::text FROM ({query}) AS x(found)".encode()).fetchall()
 
 
@@ -133,36 +144,11 @@ def texts_of(connection: Connection, query: str) -> list[tuple[object, ...]]:
     ],
 )
 def test_an_array_is_whole_or_rescued(text: str, expected: list[int | None] | None) -> None:
-    column = casts.ColumnType.holding("c", [declared("_int4")])
+    column = holding([declared("_int4")])
     # The others of the batch are what they are, whatever becomes of this one.
     values, rescued = one_column(["{7}", text, None, "{8,9}"], column)
     assert values == [[7], expected, None, [8, 9]]
     assert rescued == [None, None if expected is not None else text, None, None]
-
-
-@pytest.mark.parametrize(
-    ("name", "kept", "lost"),
-    [
-        ("date", ["1582-10-04", "1582-10-15", "1969-12-31", None], ["1582-10-05", "1582-10-14"]),
-        (
-            "timestamptz",
-            [
-                "1582-10-04 23:59:59.999999+00",
-                "1582-10-15 00:00:00+00",
-                "1969-12-31 23:59:59+00",
-                "1970-01-01 00:00:00+00",
-            ],
-            ["1582-10-05 00:00:00+00", "1582-10-14 23:59:59.999999+00", "1969-12-31 23:59:59.000001+00"],
-        ),
-        ("timestamp", ["1582-10-10 12:00:00", "1969-12-31 23:59:59.999999"], []),
-        ("_date", ["{1582-10-04,NULL}", "{}"], ["{1582-10-04,1582-10-05}"]),
-    ],
-)
-def test_what_orc_would_change_is_rescued(name: str, kept: list[str | None], lost: list[str]) -> None:
-    column = casts.ColumnType.holding("c", [declared(name)])
-    values, rescued = one_column([*kept, *lost], column._replace(orc=True))
-    assert values == [*one_column(kept, column)[0], *[None] * len(lost)]
-    assert rescued == [*[None] * len(kept), *lost]
 
 
 @pytest.mark.parametrize("precision", [(10, 2), (38, 0), (38, 38), (3, 5), (4, -2), (39, 0), (30, 10)])
@@ -172,7 +158,7 @@ def test_numeric_of_every_shape(connection: Connection, precision: tuple[int, in
         connection.execute(f"CREATE TABLE public.n (c {name})".encode())
         [(typmod,)] = connection.execute("SELECT atttypmod FROM pg_attribute WHERE attname = 'c'").fetchall()
     assert isinstance(typmod, int)
-    column = casts.ColumnType.holding("c", [declared("numeric", typmod)])
+    column = holding([declared("numeric", typmod)])
     whole, scale = precision[0] - precision[1], precision[1]
     assert column.kind == (
         pa.string() if precision[0] > 38 else pa.decimal128(max(whole, 0) + max(scale, 0), max(scale, 0))
@@ -190,7 +176,7 @@ def test_random_values(connection: Connection, name: str) -> None:
     source = Random(name)
     given = [RANDOM[name](source) for _ in range(200)]
     texts = [text.decode() for text, _ in cast(connection, f'pg_catalog."{name}"', given)]
-    check(connection, f'pg_catalog."{name}"', casts.ColumnType.holding("c", [declared(name)]), texts)
+    check(connection, f'pg_catalog."{name}"', holding([declared(name)]), texts)
 
 
 JUNK = st.text(st.sampled_from("0123456789-+.:eE xXnaNInfity\\{},\"' BCtf"), max_size=14)
@@ -204,7 +190,7 @@ KINDS = ["bool", "int2", "int8", "float4", "float8", "date", "timestamp", "times
 @settings(max_examples=300, deadline=None)
 def test_a_column_is_typed_as_its_values_are(texts: list[str | None], name: str) -> None:
     """Whatever stands beside it in its batch, a value is the same; and it is there, NULL, or rescued with its text."""
-    column = casts.ColumnType.holding("c", [declared(name)])
+    column = holding([declared(name)])
     values, rescued = one_column(texts, column)
     for index, text in enumerate(texts):
         [alone], [kept] = one_column([text], column)
@@ -252,8 +238,38 @@ def test_a_retyped_column_holds_all_versions(versions: list[Any], expected: str)
     known = [
         declared(one) if isinstance(one, str) else declared(one[0], ((one[1] << 16) | one[2]) + 4) for one in versions
     ]
-    assert str(casts.ColumnType.holding("c", known).kind) == expected
-    assert str(casts.ColumnType.holding("c", known[::-1]).kind) == expected
+    assert str(holding(known).kind) == expected
+    assert str(holding(known[::-1]).kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "values"),
+    [
+        ("int2", "int8", ["-32768", "7", None]),
+        ("int4", "text", ["-7", None]),
+        ("int4", ("numeric", 10, 2), ["-7", None]),
+        ("int4", "float8", ["2147483647"]),
+        ("float4", "float8", ["0.1", "-0", "1e+20", "NaN", "Infinity"]),
+        ("float4", "numeric", ["0.1", "1e+20"]),
+        (("numeric", 10, 2), "text", ["0.10", "-12345678.90"]),
+        ("timestamptz", "text", ["2020-02-29 10:00:00.5+00"]),
+        ("_float4", "_float8", ["{0.1,NULL}", "{}", None]),
+        ("_int4", "_text", ["{1,NULL}", "{}", None]),
+        ("_bool", "text", ["{t,f}"]),
+    ],
+)
+def test_what_is_widened_is_as_if_it_had_been_so_from_the_beginning(before: Any, now: Any, values: list[str]) -> None:
+    types = [
+        declared(one) if isinstance(one, str) else declared(one[0], ((one[1] << 16) | one[2]) + 4)
+        for one in (before, now)
+    ]
+    old, both = holding(types[:1]), holding(types)
+    [array], rescued = casts.typed([pa.array(values, pa.string())], [old])
+    assert rescued.null_count == len(values)
+    [expected], _ = casts.typed([pa.array(values, pa.string())], [both])
+    found = widen(array, both.kind, both.delimiter)
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())
+    assert repr(narrow(found, old.kind, old.delimiter).to_pylist()) == repr(array.to_pylist())
 
 
 def test_a_domain_is_its_base_type_and_a_users_array_an_array_of_text() -> None:
@@ -266,8 +282,9 @@ def test_a_domain_is_its_base_type_and_a_users_array_an_array_of_text() -> None:
 
 
 def test_what_was_not_decoded_is_rescued_and_what_is_absent_is_null() -> None:
-    columns = [casts.ColumnType(name, pa.int32()) for name in ("a", "b")]
+    columns = [casts.TableColumn(name, name, pa.int32()) for name in ("a", "b")]
     rows = maps({"a": "1", "b": "2"}, {"b": "3"}, None, {"a": None, "b": "4"})
-    arrays, rescued = casts.typed(rows, columns, pa.array([["b"], None, [], []], pa.list_(pa.string())))
+    texts = texts_by_name(rows, ["a", "b"])
+    arrays, rescued = casts.typed(texts, columns, pa.array([["b"], None, [], []], pa.list_(pa.string())))
     assert [array.to_pylist() for array in arrays] == [[1, None, None, None], [None, 3, None, 4]]
     assert rescued.to_pylist() == [[("b", "2")], None, None, None]

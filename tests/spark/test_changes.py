@@ -1,4 +1,4 @@
-"""`changes` through Spark: the same rows whatever the captures, their order and their overlaps, in every format."""
+"""`changes` through Spark: the same rows whatever the captures, their order and their overlaps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from pyspark.errors import PythonException
 
 from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.spark import changes, relations, stored, transactions
-from pgtail.spark.datasets.manifest import Output
-from pgtail.spark.datasets.update import Datasets
-from pgtail.spark.segments.listing import literal
+from pgtail.spark import changes, read, relations, transactions
+from pgtail.spark.lake.compact import compact
+from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.update import Lake
 from tests.support.corpus import capture
 from tests.support.spark.captures import plain, record, rows_of, segments
 
@@ -40,6 +40,10 @@ def in_order(found: Any) -> list[dict[str, Any]]:
     """The rows of a DataFrame of changes, in the order of the stream."""
     rows = plain(found.toArrow())
     return sorted(rows, key=lambda row: (row["position"], row["ordinal"], row["seq"] or 0))
+
+
+def counts(spark: Any, out: Path, table: str) -> Counter[str]:
+    return Counter(map(repr, read(spark, str(out), table).collect()))
 
 
 def test_spark_gives_the_rows(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
@@ -88,120 +92,99 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
     chance = random.Random(seed)
     paths = [path for folder in recorded.iterdir() for path in segments(folder)]
     chance.shuffle(paths)
-    datasets = Datasets(spark, str(tmp_path / "grown [x]"))
+    grown, at_once = tmp_path / "grown [x]", tmp_path / "at once"
+    lake = Lake(spark, str(grown))
     for turn in range(4):
-        datasets.update([str(path) for path in (*paths[turn::4], *chance.sample(paths, 2))])
-    datasets.update([str(folder) for folder in recorded.iterdir()])
-    at_once = Datasets(spark, str(tmp_path / "at once"))
-    at_once.update([str(recorded / "one")])
-    for out in ("grown [x]", "at once"):
-        assert in_order(stored(spark, str(tmp_path / out), "changes")) == rows
+        lake.update([str(path) for path in (*paths[turn::4], *chance.sample(paths, 2))])
+    lake.update([str(folder) for folder in recorded.iterdir()])
+    Lake(spark, str(at_once)).update([str(recorded / "one")])
+    for out in (grown, at_once):
+        assert in_order(read(spark, str(out), "changes")) == rows
     for kind in ("transactions", "relations"):
-        one, other = [
-            Counter(map(repr, stored(spark, str(tmp_path / out), kind).collect())) for out in ("grown [x]", "at once")
-        ]
-        assert one == other
-    assert datasets.update([str(recorded / "one")]).batches == 0
-    assert datasets.compact() > 1
-    assert in_order(stored(spark, str(tmp_path / "grown [x]"), "changes")) == rows
-    assert in_order(spark.read.parquet(literal(str(tmp_path / "grown [x]" / "changes"))).drop("batch")) == rows
-
-
-@pytest.mark.parametrize("stored_as", ["orc", "json"])
-def test_other_formats_hold_the_same(
-    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path, stored_as: str
-) -> None:
-    Datasets(spark, str(tmp_path / "out"), stored_as=stored_as).update([str(recorded / "one")])
-    assert in_order(stored(spark, str(tmp_path / "out"), "changes")) == rows
+        assert counts(spark, grown, kind) == counts(spark, at_once, kind)
+    assert [len(one.ranges) for one in lake.plan.captures.values()] == [1, 1]
+    assert lake.update([str(recorded / "one")]).batches == 0
+    many, version = len(Table(f"{grown}/changes").files()), Table(f"{grown}/changes").version
+    assert compact(lake) > many
+    assert len(Table(f"{grown}/changes").files()) == 1
+    assert in_order(read(spark, str(grown), "changes")) == rows
+    assert in_order(read(spark, str(grown), "changes", version)) == rows
+    assert compact(lake) == 0
+    assert counts(spark, grown, "transactions") == counts(spark, at_once, "transactions")
 
 
 def test_what_is_odd_survives(spark: Any, tmp_path: Path) -> None:
     """NULLs, messages with any bytes, unchanged TOAST, bytes that are not text: through the files and back."""
     for number, name in enumerate([("A_msgs", "p1_msg"), ("H_sqlascii", "p1"), ("A_dml", "p1_bin")]):
         paths = record(capture(*name), tmp_path / f"capture{number}")
-        for stored_as in ("parquet", "json"):
-            out = str(tmp_path / f"{stored_as}{number}")
-            Datasets(spark, out, stored_as=stored_as).update([str(tmp_path / f"capture{number}")])
-            assert in_order(stored(spark, out, "changes")) == rows_of(paths)
+        out = str(tmp_path / f"out{number}")
+        Lake(spark, out).update([str(tmp_path / f"capture{number}")])
+        assert in_order(read(spark, out, "changes")) == rows_of(paths)
 
 
 def test_some_tables_alone(spark: Any, tmp_path: Path) -> None:
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     out = str(tmp_path / "out")
-    Datasets(spark, out, tables=["t_toast*"]).update([str(tmp_path / "capture")])
+    Lake(spark, out, tables=["t_toast*"]).update([str(tmp_path / "capture")])
     wanted = [row for row in rows_of(paths) if (row["table"] or "").startswith("t_toast")]
-    assert in_order(stored(spark, out, "changes")) == wanted
+    assert in_order(read(spark, out, "changes")) == wanted
     with pytest.raises(OptionError, match="name another one"):
-        Datasets(spark, out).update([str(tmp_path / "capture")])
+        Lake(spark, out)
 
 
 def test_damage_is_named_and_nothing_of_it_is_written(spark: Any, tmp_path: Path) -> None:
     good, bad, *_ = record(MANY, tmp_path / "capture", size=20_000)
-    datasets = Datasets(spark, str(tmp_path / "out"))
-    datasets.update([str(good)])
-    before = in_order(stored(spark, str(tmp_path / "out"), "changes"))
+    lake = Lake(spark, str(tmp_path / "out"))
+    lake.update([str(good)])
+    before = in_order(read(spark, str(tmp_path / "out"), "changes"))
     data = bytearray(bad.read_bytes())
     data[len(data) // 2] ^= 1
     bad.write_bytes(data)
     with pytest.raises(InputError, match=bad.name):
-        datasets.update([str(bad)])
+        lake.update([str(bad)])
     with pytest.raises(PythonException, match=bad.name):
         changes(spark, [str(bad), str(good)]).count()
-    assert in_order(stored(spark, str(tmp_path / "out"), "changes")) == before
+    assert in_order(read(spark, str(tmp_path / "out"), "changes")) == before
 
 
 def test_what_is_missing_is_said(spark: Any, tmp_path: Path) -> None:
     first, second, third, *_ = record(MANY, tmp_path / "capture", size=20_000)
-    datasets = Datasets(spark, str(tmp_path / "out"))
-    [note] = datasets.update([str(third)]).notes
+    lake = Lake(spark, str(tmp_path / "out"))
+    [note] = lake.update([str(third)]).notes
     assert second.stem in note
-    assert datasets.update([str(first), str(second)]).notes == []
+    assert lake.update([str(first), str(second)]).notes == []
     (tmp_path / "dump.bin").write_bytes(b"")
-    assert datasets.update([str(tmp_path / "dump.bin")]).notes == [
+    assert lake.update([str(tmp_path / "dump.bin")]).notes == [
         f"no closed segment (*.pgcap) in {tmp_path / 'dump.bin'}"
     ]
-    with pytest.raises(InputError, match="there is no file:.*nowhere"):
-        datasets.update([f"file://{tmp_path}/nowhere"])
-
-
-def test_a_crash_at_any_step_loses_and_doubles_nothing(
-    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stops before a batch is moved, between the moves, before and after the manifest counts."""
-    paths = segments(recorded / "one")
-    out = str(tmp_path / "out")
-
-    class Crash(Exception):
-        pass
-
-    def crash(*_: object) -> None:
-        raise Crash
-
-    for name, own in (("commit", Output), ("_replace", Output), ("_sweep", Output), ("rename", Path)):
-        datasets = Datasets(spark, out)
-        datasets.update([str(paths[0])])
-        with monkeypatch.context() as patch:
-            patch.setattr(own, name, crash)
-            with pytest.raises(Crash):
-                datasets.update([str(path) for path in paths])
-    Datasets(spark, out).update([str(path) for path in paths])
-    assert in_order(stored(spark, out, "changes")) == rows
-    assert in_order(spark.read.parquet(f"{out}/changes").drop("batch")) == rows
+    with pytest.raises(InputError, match="there is no .*nowhere"):
+        lake.update([f"file://{tmp_path}/nowhere"])
 
 
 def test_a_folder_is_written_by_one_process_and_in_one_way(spark: Any, recorded: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    with Output(out).writing("parquet", []), pytest.raises(OptionError, match="another process"):
-        Datasets(spark, out).update([str(recorded / "one")])
-    with pytest.raises(OptionError, match="kept as parquet"):
-        Datasets(spark, out, stored_as="orc").update([str(recorded / "one")])
+    first, second, *_ = segments(recorded / "one")
+    one, other = Lake(spark, out), Lake(spark, out)
+    one.update([str(first)])
+    with pytest.raises(OutputError, match="another process writes to"):
+        other.update([str(second)])
+    assert in_order(read(spark, out, "changes")) == rows_of([first])
     with pytest.raises(OptionError, match="s3a"):
-        Datasets(spark, "s3a://bucket/out")
-    (tmp_path / "theirs" / "changes").mkdir(parents=True)
+        Lake(spark, "s3a://bucket/out")
+    Lake(spark, str(tmp_path / "theirs")).update([str(first)])
+    shutil.rmtree(tmp_path / "theirs" / "_batches")
     with pytest.raises(OptionError, match="did not write"):
-        Datasets(spark, str(tmp_path / "theirs")).update([str(recorded / "one")])
+        Lake(spark, str(tmp_path / "theirs"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write"):
-        Datasets(spark, str(tmp_path / "file")).update([str(recorded / "one")])
-    with pytest.raises(InputError, match="holds nothing"):
-        stored(spark, str(tmp_path / "nothing"), "changes")
+    with pytest.raises((OutputError, OptionError), match="file"):
+        Lake(spark, str(tmp_path / "file")).update([str(recorded / "one")])
+    with pytest.raises(InputError, match="there is no table changes"):
+        read(spark, str(tmp_path / "nothing"), "changes")
+
+
+@pytest.mark.parametrize("name", ["_pgtail/manifest.json", "state/manifest.json"])
+def test_a_folder_of_an_older_pgtail_is_refused_with_the_cure(spark: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(OptionError, match="older pgtail.*make it again from the captures"):
+        Lake(spark, str(tmp_path))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import itertools
+import json
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import pytest
 
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.datasets import parquet
-from pgtail.spark.datasets.parquet import CHANGES_LAYOUT, Writer, codec_of, folder_of, own_folder
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.decoding.transactions import added_up, counted
+from pgtail.spark.lake.parquet import FileWriter, codec_of, write_file
+from pgtail.spark.lake.sorting import CHANGES_LAYOUT, PIECE, Sorting
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
 from pgtail.spark.segments.ranges import Place
 from pgtail.spark.segments.survey import Survey, Surveyor, survey
@@ -54,14 +55,14 @@ def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Pat
     return segments(folder)
 
 
-def written(batches: list[pa.RecordBatch], folder: Path, **options: Any) -> list[tuple[str, pq.ParquetFile]]:
-    """The date and the content of each file."""
-    writer = Writer(folder, CHANGES_LAYOUT, "snappy", **options)
-    for batch in batches:
-        writer.add(batch)
-    paths = writer.close()
-    assert {folder / path for path in paths} == set(folder.rglob("part-*"))
-    return [(path.split("/")[0].removeprefix("commit_date="), pq.ParquetFile(folder / path)) for path in paths]
+def written(batches: list[pa.RecordBatch], folder: Path, piece: int = PIECE) -> pq.ParquetFile:
+    """A file of these rows."""
+    rows, file = Sorting(CHANGES_LAYOUT, piece), FileWriter(str(folder), CHANGES, "snappy")
+    for found in itertools.chain(*(rows.add(batch) for batch in batches), rows.rest()):
+        file.write(found)
+    done = file.close()
+    assert (folder / done.path).stat().st_size == done.size
+    return pq.ParquetFile(folder / done.path)
 
 
 def place(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -69,67 +70,42 @@ def place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def order(row: dict[str, Any]) -> Any:
-    return [(row[name] is not None, row[name]) for name in ("schema", "table")], place(row)
+    return [(row[name] is not None, row[name]) for name in ("commit_date", "schema", "table")], place(row)
 
 
-def rows_in(files: list[tuple[str, pq.ParquetFile]]) -> list[dict[str, Any]]:
-    """All rows, with the date that the folder tells; each row group is sorted."""
+def rows_in(file: pq.ParquetFile) -> list[dict[str, Any]]:
+    """All rows; each row group is sorted."""
     found = []
-    for date, file in files:
-        for group in range(file.num_row_groups):
-            rows = plain(file.read_row_group(group))
-            assert rows == sorted(rows, key=order)
-            day = None if date.startswith("__") else datetime.date.fromisoformat(date)
-            found += [row | {"commit_date": day} for row in rows]
+    for group in range(file.num_row_groups):
+        rows = plain(file.read_row_group(group))
+        assert rows == sorted(rows, key=order)
+        found += rows
     return sorted(found, key=place)
 
 
 @pytest.mark.parametrize("recording", LARGE, ids=str)
-@pytest.mark.parametrize("piece", [1, 30_000, parquet.PIECE])
-def test_the_files_hold_the_rows(recording: Capture, piece: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("piece", [1, 30_000, PIECE])
+def test_the_file_holds_the_rows(recording: Capture, piece: int, tmp_path: Path) -> None:
     """In pieces of any size, also when segments come in any order."""
     paths = record(recording, tmp_path / "capture", size=20_000)
     rows = plain(pa.Table.from_batches(batches_of(paths)))
     random.Random(3).shuffle(paths)
-    batches = batches_of(paths)
-    assert rows_in(written(batches, tmp_path / "out", piece=piece)) == rows
+    assert rows_in(written(batches_of(paths), tmp_path / "out", piece)) == rows
 
 
 def test_a_whole_is_sorted_as_a_whole(tmp_path: Path) -> None:
-    """Segments in any order, large ones first as Spark gives them, become row groups in the stream's order."""
+    """Segments in any order become row groups in the stream's order."""
     paths = record(LARGE[0], tmp_path / "capture", size=20_000)
-    files = written(batches_of(paths[::-1]), tmp_path / "out")
-    assert {file.num_row_groups for _, file in files} == {1}
-    assert rows_in(files) == plain(pa.Table.from_batches(batches_of(paths)))
-
-
-def test_many_dates_are_few_open_files(tmp_path: Path) -> None:
-    days = [*range(40), *range(40), 3]
-    paths = dated(tmp_path / "capture", days)
-    batches = batches_of(paths)
-    rows = plain(pa.Table.from_batches(batches))
-    assert len({row["commit_date"] for row in rows}) == 41
-    one = written(batches, tmp_path / "one")
-    assert len(one) == 41
-    assert rows_in(one) == rows
-    # A date that comes again when its file is closed gets another one.
-    many = written(batches, tmp_path / "many", piece=1)
-    assert len(many) > 41
-    assert rows_in(many) == rows
-
-
-def test_nothing_comes_of_nothing(tmp_path: Path) -> None:
-    assert written([], tmp_path / "out") == []
-    assert written([pa.RecordBatch.from_pylist([], schema=CHANGES)], tmp_path / "out") == []
-    assert not (tmp_path / "out").exists()
+    file = written(batches_of(paths[::-1]), tmp_path / "out")
+    assert file.num_row_groups == 1
+    assert rows_in(file) == plain(pa.Table.from_batches(batches_of(paths)))
 
 
 def test_statistics_and_pages_can_be_passed_over(tmp_path: Path) -> None:
     paths = record(LARGE[2], tmp_path / "capture")
-    [(_, file)] = written(batches_of(paths), tmp_path / "out")
+    file = written(batches_of(paths), tmp_path / "out")
     group = file.metadata.row_group(0)
     columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
-    assert "commit_date" not in columns
     for name in ("schema", "table", "position"):
         assert columns[name].statistics.has_min_max
         assert columns[name].has_column_index
@@ -141,14 +117,46 @@ def test_statistics_and_pages_can_be_passed_over(tmp_path: Path) -> None:
     assert time.startswith("Timestamp(isAdjustedToUTC=true, timeUnit=microseconds, ")
 
 
-def test_a_folder_has_the_name_that_spark_gives_it() -> None:
-    """Years as java.time.LocalDate has them: tests.spark.test_tasks compares with Spark."""
-    unix = (datetime.date(2000, 1, 1) - datetime.date(1970, 1, 1)).days
-    assert folder_of(unix) == "commit_date=2000-01-01"
-    assert folder_of(None) == "commit_date=__HIVE_DEFAULT_PARTITION__"
-    assert folder_of(-719528) == "commit_date=0000-01-01"
-    assert folder_of(-719529) == "commit_date=-0001-12-31"
-    assert folder_of(2932897) == "commit_date=+10000-01-01"
+BEHIND = "\\udbff\\udfff"
+DIGITS = Decimal("1234567890123456789012345678901234.5678")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "bounds"),
+    [
+        (pa.int64(), [5, None, -(1 << 63)], ["-9223372036854775808", "5"]),
+        (pa.decimal128(38, 4), [DIGITS, Decimal("-0.0001")], ["-0.0001", str(DIGITS)]),
+        (pa.date32(), [0, -719162], ['"0001-01-01"', '"1970-01-01"']),
+        (pa.date32(), [0, 2932897], None),
+        (pa.timestamp("us", "UTC"), [1, -1], ['"1969-12-31T23:59:59.999999Z"', '"1970-01-01T00:00:00.000001Z"']),
+        (pa.timestamp("us"), [0], ['"1970-01-01T00:00:00.000000"'] * 2),
+        (pa.timestamp("us"), [-62135596800000001], None),
+        (pa.string(), ["b", 'a"é'], ['"a\\"\\u00e9"', '"b"']),
+        (pa.string(), ["a" * 65, "b" * 65], [f'"{"a" * 64}"', f'"{"b" * 64}{BEHIND}"']),
+        (pa.float64(), [1.0, -0.1], ["-0.1", "1.0"]),
+        (pa.float64(), [1.0, float("nan")], None),
+        (pa.float32(), [1.0, float("inf")], None),
+        (pa.bool_(), [True, True], ["true", "true"]),
+        (pa.int32(), [None, None], None),
+    ],
+)
+def test_a_bound_is_exact_or_is_not_there(
+    kind: Any, values: list[Any], bounds: list[str] | None, tmp_path: Path
+) -> None:
+    array = pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+    if pa.types.is_date(kind):
+        array = pa.array(values, pa.int32()).cast(kind)
+    whole = pa.table({"c": array, "i": pa.array([1] * len(values), pa.int32())})
+    stats = json.loads(write_file(str(tmp_path), whole, "snappy").stats, parse_float=str, parse_int=str)
+    assert stats.pop("numRecords") == str(len(values))
+    assert stats.pop("nullCount") == {"c": str(array.null_count), "i": "0"}
+    if array.null_count == len(values):
+        assert stats == {"minValues": {"i": "1"}, "maxValues": {"i": "1"}}
+    elif bounds is None:
+        assert stats == {}, "without one column's bounds another's would hide its rows"
+    else:
+        least, most = (json.loads(one, parse_float=str, parse_int=str) for one in bounds)
+        assert stats == {"minValues": {"c": least, "i": "1"}, "maxValues": {"c": most, "i": "1"}}
 
 
 @pytest.mark.parametrize("name", ["none", "uncompressed", "snappy", "GZIP", "brotli", "zstd", "lz4", "lz4_raw"])
@@ -163,19 +171,21 @@ def test_a_codec_that_arrow_lacks_is_named() -> None:
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
-    batches = batches_of(record(LARGE[1], tmp_path / "capture"))
-
-    def write(folder: Path) -> None:
-        with own_folder(folder) as own:
-            assert written(batches, own / "changes")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        write(tmp_path / "out" / "own")
+    with pytest.raises(ValueError, match="does not match"):
+        write_both(str(tmp_path / "out"))
     assert list((tmp_path / "out").iterdir()) == []
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OutputError, match=f"cannot write to {tmp_path}/file/own: Not a directory"):
-        write(tmp_path / "file" / "own")
+    with pytest.raises(OutputError, match=f"cannot write to {tmp_path}/file.*: Not a directory|File exists"):
+        write_both(str(tmp_path / "file"))
+
+
+def write_both(folder: str) -> None:
+    file = FileWriter(folder, pa.schema([("a", pa.int32())]), "snappy")
+    try:
+        file.write(pa.table({"a": pa.array([1], pa.int32())}))
+        file.write(pa.table({"b": [1]}))
+    finally:
+        file.abandon()
 
 
 @pytest.mark.parametrize("recording", LARGE, ids=str)
@@ -246,7 +256,7 @@ def test_a_survey_says_where_a_segment_starts_in_the_stream(tmp_path: Path) -> N
 
 def surveyed(path: Path) -> Survey:
     """As the tasks do it that decode."""
-    surveyor = Surveyor()
+    surveyor = Surveyor(str(path))
     for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), surveyor=surveyor):
         ends = [Place(*(batch[name][row].as_py() for name in ("position", "ordinal"))) for row in (0, -1)]
         surveyor.rows(*ends)

@@ -2,111 +2,153 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import functools
 import io
-import shutil
+import zoneinfo
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
 from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
-from pgtail.errors import InputError, OptionError
-from pgtail.spark import history, state, table
-from pgtail.spark.datasets.watch import watch
-from pgtail.spark.folding import manifest as manifests
-from pgtail.spark.folding.filesystem import HadoopFiles, LocalFiles
-from pgtail.spark.folding.settings import until_of
+from pgtail.errors import InputError
+from pgtail.spark.lake.batches import Batches
+from pgtail.spark.lake.catalog import entries
+from pgtail.spark.lake.compact import compact
+from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments.applied import Capture, Range
+from pgtail.spark.segments.listing import Surveyed
+from pgtail.spark.segments.ranges import Part, Place
 from pgtail.spark.segments.survey import survey
+from pgtail.spark.state.notes import Notes
+from pgtail.spark.state.settings import until_of
+from pgtail.spark.state.stretch import stretch
 from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
 from tests.support.captures import record as record_frames
 from tests.support.corpus import capture as corpus
 from tests.support.spark import model
-from tests.support.spark.world import (
-    SOME,
-    World,
-    apply,
-    as_plain,
-    as_texts,
-    pieces,
-    same_as_model,
-    same_as_server,
-    same_lives,
-)
+from tests.support.spark.world import SOME, World, apply, same_as_model, same_as_server, same_lives, stored
 
 
-def test_all_tables_in_one_go(spark: Any, world: World, whole: Path) -> None:
-    found = as_texts(spark, whole)
+def some(folds: Any) -> Any:
+    return {name: fold for name, fold in folds.items() if name in SOME}
+
+
+def test_all_tables_in_one_go(world: World, whole: Path) -> None:
+    found = stored(whole, "state")
     same_as_server(world, found)
     same_as_model(world.folds(), found)
+    same_lives(world.folds(history=True), stored(whole, "history"))
 
 
-def test_many_small_batches_give_the_same(
-    spark: Any, world: World, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgtail.spark.folding.apply.MOST_CLOSED", 2)
-    source, parts = Random(5), pieces(world)
-    assert len(parts) > 15
-    root, at = tmp_path / "history", 0
-    while at < len(parts):
-        at += source.randint(4, 9)
+def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
+    for entry in entries(str(whole)):
+        if entry.kind != "tables":
+            rows = pl.scan_delta(f"{whole}/{entry.folder}").collect()
+            expected = stored(whole, entry.kind)[entry.table]
+            assert rows.columns == expected.column_names
+            own = [name for name in rows.columns if name not in ("_rescued", "at")]
+            one = Counter(map(repr, rows.select(own).rows()))
+            assert one == Counter(repr(tuple(row[name] for name in own)) for row in expected.to_pylist()), entry
+
+
+@pytest.mark.parametrize("bucket_size", [32 << 20, 12_000], ids=["one bucket", "many buckets"])
+@pytest.mark.timeout(400)
+def test_many_small_batches_give_the_same(spark: Any, world: World, tmp_path: Path, bucket_size: int) -> None:
+    source, segments, out = Random(5), world.segments, tmp_path / "out"
+    assert len(segments) > 15
+    at = 0
+    while at < len(segments):
+        new = segments[at : (at := at + source.randint(4, 9))]
         # What was applied before is given again, and in another order.
-        apply(spark, world, root, source.sample(parts[:at], len(parts[:at])), history=True, bucket_size=12_000)
-    found, once = as_texts(spark, root), as_texts(spark, whole)
-    spread = manifests.Manifest.decode((root / "manifest.json").read_bytes(), "").tables.values()
-    assert any(table.buckets > 1 for table in spread)
-    same_as_server(world, found)
-    for name in once.keys() | found.keys():
-        assert sorted(map(as_plain, found.get(name, []))) == sorted(map(as_plain, once.get(name, []))), name
-    same_lives(spark, root, world.folds(history=True))
+        again = source.sample(segments[:at], min(3, at))
+        apply(spark, out, [*again, *reversed(new)], bucket_size=bucket_size)
+        apply(spark, out, [], history=True, bucket_size=bucket_size)
+    spread = {table.buckets for notes in Batches(str(out)).plan.notes.values() for table in notes.tables.values()}
+    assert (max(spread) > 1) == (bucket_size == 12_000)
+    for merged in (False, True):
+        if merged:
+            assert compact(Lake(spark, str(out))) > 10
+        found = stored(out, "state")
+        same_as_server(world, found)
+        same_as_model(world.folds(), found)
+        same_lives(world.folds(history=True), stored(out, "history"))
 
 
-def test_a_batch_that_is_applied_again_changes_nothing(spark: Any, world: World, whole: Path) -> None:
-    before = (whole / "manifest.json").read_bytes()
-    assert apply(spark, world, whole).changes == 0
-    assert apply(spark, world, whole, pieces(world)[3:6]).changes == 0
-    assert (whole / "manifest.json").read_bytes() == before
+def test_batches_cut_at_every_segment_of_captures_that_overlap(spark: Any, world: World, tmp_path: Path) -> None:
+    """Prepared transactions are open at the borders; what is applied again changes nothing."""
+    out, tables = tmp_path / "out", list(SOME)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in world.segments[3:9]:
+        (copy / Path(path).name).write_bytes(Path(path).read_bytes())
+    waited = False
+    for number, path in enumerate(world.segments[:14]):
+        captures = [path, *([str(copy)] if number == 5 else [])]
+        apply(spark, out, captures, tables, history=True)
+        waited |= bool(Batches(str(out)).plan.notes["history"].pending)
+    assert waited, "no transaction was prepared in one batch and committed in another"
+    apply(spark, out, world.segments, tables, history=True)
+    version = Batches(str(out)).plan.batch
+    assert apply(spark, out, world.segments, tables, history=True).changes == 0
+    assert Batches(str(out)).plan.batch == version
+    same_lives(some(world.folds(history=True)), stored(out, "history"))
 
 
-def test_what_a_segment_of_a_transaction_lacks_is_waited_for(world: World) -> None:
-    piece = manifests.Piece
-    one = piece((10, 1), (20, 5), "one", "", True)
-    two = piece((20, 5), (20, 9), "two", "one", True)
-    three = piece((20, 9), (30, 2), "three", "two")
-    manifest = manifests.Manifest()
-    found = manifests.next_part(manifest, [one])
-    assert found.parts == [((10, 1), (20, 0))]
-    manifest.applied = found.parts
-    assert manifests.last_whole(manifest, [one]) == ""
-    assert manifests.next_part(manifest, [two, one]).parts == []
-    assert manifests.joined(manifests.next_part(manifest, [three, two, one]).parts) == [((20, 0), (30, 2))]
+def range_(first: tuple[int, int], behind: tuple[int, int], name: str, before: str = "", open_: bool = False) -> Range:
+    return Range(name, name, before, open_, Place(*first), Place(*behind))
+
+
+def test_what_a_segment_of_a_transaction_lacks_is_waited_for() -> None:
+    one = range_((10, 1), (20, 5), "one", "", True)
+    assert stretch([one], Notes()).ranges == [(10, 20)]
+    later = one._replace(end="three", open=False, behind=Place(30, 2))
+    assert stretch([later], Notes(applied=[(10, 20)])).ranges == [(20, 31)]
     # Without its first part the transaction is not there.
-    missing = manifests.next_part(manifest, [two, three]).missing
+    rest = range_((20, 9), (30, 2), "three", "two")
+    missing = stretch([one, rest], Notes()).missing
     assert missing is not None
-    assert missing.missing == "one"
+    assert missing.missing == "two"
+
+
+def test_segments_that_follow_each_other_are_one_range_in_whatever_order_they_come() -> None:
+    parts = [Part(Place(10 * n, 1), Place(10 * n + 5, 1)) for n in range(5)]
+    names = [f"{n:016X}-0000000001" for n in range(5)]
+    segments = [
+        Surveyed(f"/c/{name}.pgcap", None if n == 2 else parts[n], "s", "server", names[n - 1] if n else "", n == 3)
+        for n, name in enumerate(names)
+    ]
+    for seed in range(20):
+        capture = Capture()
+        for segment in Random(seed).sample(segments, 5):
+            capture.add(segment)
+        assert capture.ranges == [Range(names[0], names[4], "", False, Place(0, 1), Place(45, 2))]
+        assert all(map(capture.has, names))
+    capture = Capture()
+    for number in (0, 3):
+        capture.add(segments[number])
+    assert [one.open for one in capture.ranges] == [False, True]
+    assert not capture.has(names[1])
 
 
 def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:
-    piece = manifests.Piece
-    one, two = piece((10, 1), (20, 5), "one"), piece((20, 5), (30, 1), "two", "one")
-    later = piece((25, 1), (40, 1), "later")
-    manifest = manifests.Manifest()
-    found = manifests.next_part(manifest, [later, one])
-    assert found.parts == [((10, 1), (20, 5))]
+    one, later = range_((10, 1), (20, 5), "one"), range_((25, 1), (40, 1), "later")
+    found = stretch([later, one], Notes())
+    assert found.ranges == [(10, 21)]
     assert found.missing is not None
     assert "whether anything was committed between them no capture tells" in str(found.missing)
-    gone_over = manifests.next_part(manifest, [later, one], allow_gap=True)
+    gone_over = stretch([later, one], Notes(), allow_gap=True)
     assert [gap["before"] for gap in gone_over.gaps] == ["later"]
-    assert manifests.joined(gone_over.parts) == [((10, 1), (20, 5)), ((25, 1), (40, 1))]
+    assert gone_over.ranges == [(10, 21), (21, 41)] or gone_over.ranges == [(10, 21), (25, 41)]
     # What lies between them comes from the other capture.
-    manifest.applied, rest = found.parts, later._replace(first=(30, 1))
-    assert manifests.joined(manifests.next_part(manifest, [rest, two, one]).parts) == [((20, 5), (40, 1))]
+    longer = one._replace(behind=Place(30, 1), end="two")
+    assert stretch([later, longer], Notes(applied=found.ranges)).ranges == [(21, 31), (31, 41)]
 
 
 @pytest.mark.parametrize("before", [0, 3])
@@ -121,8 +163,8 @@ def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> 
     found = [survey(io.BytesIO(path.read_bytes()), path.name).predecessor for path in model.segments(tmp_path / "c")]
     assert len(found) > 2
     assert [one for one in found if " " in one] == (["between 0/5 and 0/9"] if before else [])
-    piece, manifest = manifests.Piece((30, 1), (40, 1), "two", "between 0/5 and 0/9"), manifests.Manifest(last="one")
-    missing = manifests.next_part(manifest, [piece]).missing
+    later = range_((30, 1), (40, 1), "two", "between 0/5 and 0/9")
+    missing = stretch([later], Notes()).missing
     assert missing is not None
     assert str(missing).startswith("what was committed between 0/5 and 0/9 is not in the capture: two stands behind")
     assert missing.what.endswith("only --allow-gap goes on"), "nobody waits for what never comes"
@@ -130,102 +172,40 @@ def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> 
 
 def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) -> None:
     # A path that looks like a pattern is a path.
-    parts, root = pieces(world), tmp_path / "state {a,b} [x]*?"
-    lost = parts[4]
-    rest = [part for part in parts if part.name != lost.name]
-    with pytest.raises(InputError, match=f"the segment {lost.name} is missing"):
-        apply(spark, world, root, rest, some=True)
-    assert not (root).exists()
-    waiting = apply(spark, world, root, rest, some=True, wait=True)
-    assert waiting.waiting.missing == lost.name
-    assert waiting.behind <= parts[3].behind
-    gone_over = apply(spark, world, root, rest, some=True, allow_gap=True)
-    assert [gap["missing"] for gap in gone_over.gaps] == [lost.name]
-    assert gone_over.behind == parts[-1].behind
-    with pytest.raises(InputError, match="belongs into a gap"):
-        apply(spark, world, root, parts, some=True)
+    out, tables = tmp_path / "out {a,b} [x]*?", list(SOME)
+    lost = Path(world.segments[4])
+    rest = [path for path in world.segments if path != str(lost)]
+    with pytest.raises(InputError, match=f"the segment {lost.stem} is missing"):
+        apply(spark, out, rest, tables)
+    assert stored(out, "state") == {}
+    waiting = apply(spark, out, [], tables, wait=True)
+    assert waiting.waiting is not None
+    assert waiting.waiting.missing == lost.stem
+    last = survey(io.BytesIO(Path(world.segments[3]).read_bytes()), "").last
+    assert last is not None
+    assert waiting.behind <= last.position + 1
+    gone_over = apply(spark, out, [], tables, allow_gap=True)
+    assert [gap["missing"] for gap in gone_over.gaps] == [lost.stem]
+    assert gone_over.behind > max(row["position"] for row in world.rows if row["op"] in model.OPS)
 
 
 def test_the_state_as_of_then(spark: Any, world: World, tmp_path: Path) -> None:
-    done = [row for row in world.rows if row["op"] in model.OPS]
+    done, tables = [row for row in world.rows if row["op"] in model.OPS], list(SOME)
     middle = done[len(done) // 2]
-    found = as_texts_until(spark, world, tmp_path / "lsn", middle["position"])
-    same_as_model(some(world.folds(until=middle["position"])), found)
+    apply(spark, tmp_path / "lsn", [str(world.capture)], tables, until=middle["position"])
+    same_as_model(some(world.folds(until=middle["position"])), stored(tmp_path / "lsn", "state"))
     # A time is as good, as long as no commit of that moment comes later.
-    time = middle["commit_ts"].replace(tzinfo=datetime.UTC)
-    last = max(row["position"] for row in done if row["position"] < first_after(done, middle["commit_ts"]))
-    same_as_model(some(world.folds(until=last)), as_texts_until(spark, world, tmp_path / "time", time))
+    utc = zoneinfo.ZoneInfo("UTC")
+    time = middle["commit_ts"].replace(tzinfo=utc)
+    later = min(row["position"] for row in done if row["commit_ts"].replace(tzinfo=utc) > time)
+    last = max(row["position"] for row in done if row["position"] < later)
+    apply(spark, tmp_path / "time", [str(world.capture)], tables, until=time)
+    same_as_model(some(world.folds(until=last)), stored(tmp_path / "time", "state"))
     # The state of then goes on from there.
-    apply(spark, world, tmp_path / "time", pieces(world), some=True)
-    same_as_model(some(world.folds()), as_texts(spark, tmp_path / "time"))
+    apply(spark, tmp_path / "time", [], tables)
+    same_as_model(some(world.folds()), stored(tmp_path / "time", "state"))
     with pytest.raises(InputError, match="goes beyond"):
-        as_texts_until(spark, world, tmp_path / "lsn", middle["position"] - 10_000)
-
-
-def some(folds: Any) -> Any:
-    return {name: fold for name, fold in folds.items() if name in SOME}
-
-
-def first_after(rows: list[dict[str, Any]], time: datetime.datetime) -> Any:
-    return min(row["position"] for row in rows if row["commit_ts"] > time)
-
-
-def as_texts_until(spark: Any, world: World, root: Path, until: Any) -> dict[str, list[Any]]:
-    apply(spark, world, root, pieces(world), some=True, until=until)
-    return as_texts(spark, root)
-
-
-def test_a_batch_that_is_cut_off_and_files_that_no_manifest_names(
-    spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts, root = pieces(world), tmp_path / "state"
-    apply(spark, world, root, parts[:4], some=True)
-    reader = state(spark, str(root))
-    before = sorted(map(as_plain, reader.collect()))
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "replace", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            apply(spark, world, root, parts, some=True)
-    assert sorted(map(as_plain, state(spark, str(root)).collect())) == before
-    apply(spark, world, root, parts[:-1], some=True)
-    # Whoever opened the older manifest still has its files.
-    assert sorted(map(as_plain, reader.collect())) == before
-    apply(spark, world, root, parts, some=True, retain=0)
-    same_as_model(some(world.folds()), as_texts(spark, root))
-    named = manifests.Manifest.decode((root / "manifest.json").read_bytes(), "").named()
-    assert {str(path.relative_to(root)) for path in root.rglob("*.parquet")} == named
-
-
-def interrupted(*given: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_the_commands_make_everything_from_a_growing_capture(
-    spark: Any, world: World, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The commands' own code, in the session of the tests."""
-    monkeypatch.setattr("pgtail.commands.spark.spark_session", lambda options: contextlib.nullcontext(spark))
-    segments, capture, out = model.segments(world.capture), tmp_path / "capture", tmp_path / "out"
-    capture.mkdir()
-    told = ""
-    monkeypatch.setattr("pgtail.spark.datasets.watch.watch", functools.partial(watch, once=True))
-    for part, more in ((segments[:9], []), (segments[9:], ["--watch"])):
-        for path in part:
-            shutil.copy(path, capture)
-        command = ["spark", "all", "-t", "t0", "-t", "t4", *more, str(capture), str(out)]
-        ran = CliRunner().invoke(main, command, catch_exceptions=False)
-        assert ran.exit_code == 0, ran.stderr
-        told = ran.stderr
-    assert "tables: new rows of 2 tables" in told
-    assert "history: " in told
-    for name in ("t0", "t4"):
-        there = [as_plain(row) for row in state(spark, str(out)).collect() if row["table"] == name]
-        assert sorted(there) == sorted(as_plain(row) for row in as_texts(spark, whole)[name])
-        assert table(spark, str(out), f"public.{name}").count() > 20
-        rows = history(spark, str(out), f"public.{name}").where("_valid_to IS NULL")
-        assert rows.count() == len(there)
-    with pytest.raises(InputError, match="no table public.t1 in it; there are public.t0, public.t4"):
-        state(spark, str(out), "public.t1")
+        apply(spark, tmp_path / "lsn", [], tables, until=middle["position"] - 10_000)
 
 
 @pytest.mark.parametrize(
@@ -253,22 +233,3 @@ def test_a_wrong_command_line_is_told_before_anything_starts(arguments: list[str
     ran = CliRunner().invoke(main, ["spark", "state", *arguments, "capture", "out"])
     assert ran.exit_code == 2
     assert words in ran.stderr
-
-
-def test_state_is_refused_where_it_cannot_be_replaced_atomically(spark: Any) -> None:
-    with pytest.raises(OptionError, match="cannot be kept on s3a"):
-        state(spark, "s3a://bucket/state")
-
-
-def test_hadoops_rename_replaces_in_one_step(spark: Any, tmp_path: Path) -> None:
-    files = HadoopFiles(spark, f"file://{tmp_path}")
-    assert files.read("manifest.json") is None
-    for data in (b"one", b"two"):
-        files.replace("manifest.json", data)
-        assert files.read("manifest.json") == data
-    (tmp_path / "data" / "deep").mkdir(parents=True)
-    (tmp_path / "data" / "deep" / "x.parquet").write_bytes(b"abc")
-    [found] = [file for file in files.walk("data") if file.path.endswith(".parquet")]
-    assert (found.path, found.size) == ("data/deep/x.parquet", 3)
-    files.remove(found.path)
-    assert list(files.walk("data")) == []

@@ -1,4 +1,4 @@
-"""`pgtail spark changes` to Parquet, which its tasks write themselves: what Spark would have written, and no more."""
+"""What the tasks of `pgtail spark changes` write, and what of it counts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.spark import changes, stored, transactions
-from pgtail.spark.datasets.manifest import Output
-from pgtail.spark.datasets.tasks import Workers
-from pgtail.spark.datasets.update import Datasets
+from pgtail.errors import InputError, OptionError
+from pgtail.spark import changes, read, transactions
+from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.jobs import collected
+from pgtail.spark.lake import update
+from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.update import Lake
+from tests.spark.test_changes import in_order
 from tests.spark.test_parquet import dated
 from tests.support.corpus import capture
 from tests.support.spark.captures import record, segments
@@ -25,49 +27,33 @@ FAR = [-1_200_000, -800_000, -150_000, 4_000_000, 80_000_000]
 """Days from 2000 on, from before Christ to beyond the year 10000; some before there was this calendar."""
 
 
-def in_order(found: Any) -> pa.Table:
-    """Rows in the order of the stream, as Arrow has them: not all times are Python's."""
-    return found.orderBy("position", "ordinal", "seq").toArrow()
-
-
 def counts(found: Any) -> Counter[str]:
     return Counter(map(repr, found.collect()))
 
 
-def left_over(out: Path) -> list[Path]:
-    return [path for path in (out / "_pgtail").rglob("*") if path.suffix == ".parquet"]
+def unnamed(out: Path) -> set[Path]:
+    """Parquet files that no table names."""
+    named = {out / name / file.path for name in ("changes", "transactions") for file in Table(f"{out}/{name}").files()}
+    return {path for name in ("changes", "transactions") for path in (out / name).glob("*.parquet")} - named
 
 
-def test_it_is_what_spark_would_write(spark: Any, tmp_path: Path) -> None:
-    """Values, types and folders, of dates near and far, of rows without one; read as they are and with a schema."""
+def test_dates_far_and_near_are_those_that_were_decoded(spark: Any, tmp_path: Path) -> None:
+    """Spark, Polars and deltalake open a table whose dates not all of them can show."""
     dated(tmp_path / "capture", FAR)
-    rows = changes(spark, str(tmp_path / "capture"))
-    rows.write.partitionBy("commit_date").parquet(str(tmp_path / "by spark"))
-    Datasets(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
-    batch = tmp_path / "out" / "changes" / "batch=000001"
-    folders = [{path.name for path in place.glob("commit_date=*")} for place in (batch, tmp_path / "by spark")]
-    assert folders[0] == folders[1]
-    assert len(folders[0]) == len(FAR) + 1
-    as_it_is, by_spark = (spark.read.parquet(str(place)) for place in (batch, tmp_path / "by spark"))
-    assert as_it_is.schema == by_spark.schema
-    wanted = in_order(rows)
-    assert in_order(as_it_is).equals(wanted)
-    assert in_order(stored(spark, str(tmp_path / "out"), "changes")).equals(wanted)
-    kinds = [
-        {path.parent.name: pq.read_schema(path) for path in place.rglob("*.parquet")}
-        for place in (batch, tmp_path / "by spark")
-    ]
-    assert {name: schema.remove_metadata() for name, schema in kinds[0].items()} == {
-        name: schema.remove_metadata() for name, schema in kinds[1].items()
-    }
+    wanted = changes(spark, str(tmp_path / "capture")).orderBy("position", "ordinal", "seq").toArrow()
+    Lake(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
+    found = read(spark, str(tmp_path / "out"), "changes").orderBy("position", "ordinal", "seq").toArrow()
+    assert found.equals(wanted)
+    table = Table(f"{tmp_path}/out/changes").delta.to_pyarrow_table(columns=["position", "commit_date"])
+    assert table.sort_by("position")["commit_date"].equals(wanted.sort_by("position")["commit_date"])
 
 
 @pytest.mark.parametrize("tables", [[], ["t_*"]], ids=["all", "some"])
 def test_transactions_are_those_that_spark_counts(spark: Any, tmp_path: Path, tables: list[str]) -> None:
     record(capture("A_dml", "p1") if tables else MANY, tmp_path / "capture", size=30_000)
-    Datasets(spark, str(tmp_path / "out"), tables=tables).update([str(tmp_path / "capture")])
+    Lake(spark, str(tmp_path / "out"), tables=tables).update([str(tmp_path / "capture")])
     by_spark = transactions(changes(spark, str(tmp_path / "capture"), tables=tables))
-    assert counts(stored(spark, str(tmp_path / "out"), "transactions")) == counts(by_spark)
+    assert counts(read(spark, str(tmp_path / "out"), "transactions")) == counts(by_spark)
 
 
 def test_one_folder_whose_segments_overlap_gives_each_change_once(spark: Any, tmp_path: Path) -> None:
@@ -80,9 +66,9 @@ def test_one_folder_whose_segments_overlap_gives_each_change_once(spark: Any, tm
         if path.name not in names:
             shutil.copy(path, tmp_path / "one")
     assert len(segments(tmp_path / "one")) > len(names)
-    Datasets(spark, str(tmp_path / "out")).update([str(tmp_path / "one")])
-    assert in_order(stored(spark, str(tmp_path / "out"), "changes")).equals(wanted)
-    assert left_over(tmp_path / "out") == []
+    Lake(spark, str(tmp_path / "out")).update([str(tmp_path / "one")])
+    assert in_order(read(spark, str(tmp_path / "out"), "changes")) == wanted
+    assert unnamed(tmp_path / "out")
 
 
 def test_what_one_task_wrote_before_another_failed_is_in_no_batch(spark: Any, tmp_path: Path) -> None:
@@ -90,16 +76,14 @@ def test_what_one_task_wrote_before_another_failed_is_in_no_batch(spark: Any, tm
     whole = bad.read_bytes()
     bad.write_bytes(whole[:-9])
     out = tmp_path / "out"
-    datasets = Datasets(spark, str(out))
-    # The workers write as soon as they decode, and Spark's tasks are as many as its cores.
+    lake = Lake(spark, str(out))
     with pytest.raises(InputError, match=bad.name):
-        datasets.update([str(tmp_path / "capture")])
-    assert not list(out.glob("changes/batch=*"))
-    assert datasets.update([str(path) for path in (good, *others)]).batches == 1
+        lake.update([str(tmp_path / "capture")])
+    assert Table(str(out / "changes")).schema is None
+    assert lake.update([str(path) for path in (good, *others)]).batches == 1
     bad.write_bytes(whole)
-    datasets.update([str(tmp_path / "capture")])
-    assert in_order(stored(spark, str(out), "changes")).equals(in_order(changes(spark, str(tmp_path / "capture"))))
-    assert left_over(out) == []
+    lake.update([str(tmp_path / "capture")])
+    assert in_order(read(spark, str(out), "changes")) == in_order(changes(spark, str(tmp_path / "capture")))
 
 
 def test_what_attempts_wrote_that_do_not_count_is_in_no_batch(
@@ -107,33 +91,33 @@ def test_what_attempts_wrote_that_do_not_count_is_in_no_batch(
 ) -> None:
     """Each task runs twice, as where Spark gave one up that goes on unseen."""
     record(MANY, tmp_path / "capture", size=20_000)
-    tasks = Workers.tasks
 
-    def twice(*arguments: Any, **options: Any) -> Any:
-        tasks(*arguments, **options).collect()
-        return tasks(*arguments, **options)
+    def twice(*arguments: Any) -> Any:
+        collected(*arguments)
+        return collected(*arguments)
 
-    monkeypatch.setattr(Workers, "tasks", twice)
-    Datasets(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
+    monkeypatch.setattr(update, "collected", twice)
+    Lake(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
     wanted = in_order(changes(spark, str(tmp_path / "capture")))
-    assert in_order(spark.read.parquet(str(tmp_path / "out" / "changes")).select(wanted.column_names)).equals(wanted)
-    assert left_over(tmp_path / "out") == []
+    assert in_order(read(spark, str(tmp_path / "out"), "changes")) == wanted
+    assert unnamed(tmp_path / "out")
 
 
-def test_a_folder_that_workers_cannot_write_to_is_named(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(capture("Z_small", "p1"), tmp_path / "capture")
-    (tmp_path / "file").write_bytes(b"")
-    datasets = Datasets(spark, str(tmp_path / "out"))
-    monkeypatch.setattr(Output, "attempts", lambda _: str(tmp_path / "file"))
-    with pytest.raises(OutputError, match=f"^cannot write to {tmp_path}/file/.*: Not a directory$"):
-        datasets.update([str(tmp_path / "capture")])
-    # As on a cluster whose machines have each an OUT of their own.
-    monkeypatch.setattr(Output, "attempts", lambda output: output.staged(str(len(list(tmp_path.iterdir())))))
-    monkeypatch.setattr(Workers, "written", lambda *_: {"changes": ["x/changes/y"], "transactions": []})
-    with pytest.raises(OutputError, match="mounted under the same path"):
-        datasets.update([str(tmp_path / "capture")])
+def test_a_task_that_fails_removes_what_it_wrote(tmp_path: Path) -> None:
+    from pgtail.spark.lake.decoding import Decoding
+
+    good, bad, *_ = record(MANY, tmp_path / "capture", size=20_000)
+    bad.write_bytes(bad.read_bytes()[:-9])
+    how = Decoding(str(tmp_path / "out"), "snappy", known={})
+    with pytest.raises(InputError, match=bad.name):
+        list(how.segments([(str(good), None), (str(bad), None)]))
+    assert list(tmp_path.glob("out/**/*.parquet")) == []
+    assert list(how.segments([(str(good), None)]))
+    assert len(list(tmp_path.glob("out/changes/*.parquet"))) == 1
+    with good.open("rb") as file:
+        assert sum(batch.num_rows for batch in changes_of(file, "")) == sum(
+            pq.read_metadata(path).num_rows for path in tmp_path.glob("out/changes/*.parquet")
+        )
 
 
 def test_the_codec_is_the_sessions(spark: Any, tmp_path: Path) -> None:
@@ -141,21 +125,18 @@ def test_the_codec_is_the_sessions(spark: Any, tmp_path: Path) -> None:
     name = "spark.sql.parquet.compression.codec"
     try:
         spark.conf.set(name, "zstd")
-        Datasets(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
+        Lake(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
         spark.conf.set(name, "lzo")
         with pytest.raises(OptionError, match="lzo"):
-            Datasets(spark, str(tmp_path / "other")).update([str(tmp_path / "capture")])
+            Lake(spark, str(tmp_path / "other"))
     finally:
         spark.conf.unset(name)
-    [path] = (tmp_path / "out" / "changes").rglob("*.parquet")
+    [path] = (tmp_path / "out" / "changes").glob("*.parquet")
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_a_capture_without_a_change_makes_no_folder(spark: Any, tmp_path: Path) -> None:
-    for stored_as in ("parquet", "orc"):
-        dated(tmp_path / f"of {stored_as}", [])
-        datasets = Datasets(spark, str(tmp_path / stored_as), stored_as=stored_as)
-        datasets.update([str(tmp_path / f"of {stored_as}")])
-        for kind in ("changes", "transactions"):
-            assert stored(spark, str(tmp_path / stored_as), kind).count() == 0
-    assert not (tmp_path / "parquet" / "changes").exists()
+def test_a_capture_without_a_change_makes_no_table(spark: Any, tmp_path: Path) -> None:
+    dated(tmp_path / "capture", [])
+    out = tmp_path / "out"
+    assert Lake(spark, str(out)).update([str(tmp_path / "capture")]).batches == 0
+    assert not (out / "changes").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -23,51 +22,24 @@ from click.testing import CliRunner
 
 from pgtail.cli import main
 from pgtail.commands.spark import SparkProgress
-from pgtail.errors import InputError, OptionError
-from pgtail.spark import stored
-from pgtail.spark.datasets.manifest import Output
-from pgtail.spark.datasets.update import Datasets
-from pgtail.spark.datasets.watch import watch
+from pgtail.spark import read
+from pgtail.spark.lake.batches import Batches
+from pgtail.spark.lake.update import Lake
+from pgtail.spark.state.settings import Settings
+from pgtail.spark.state.update import update_state
+from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.limits import within
 from tests.support.run import command
 from tests.support.spark import model
-from tests.support.spark.captures import plain, record, rows_of
+from tests.support.spark.captures import record, rows_of
 from tests.support.spark.quick import QUICK
-from tests.support.spark.world import as_texts, same_as_model, same_lives
+from tests.support.spark.world import same_as_model, same_lives, stored
 from tests.support.terminals import open_terminal
 
 MANY = capture("D_twophase", "p3_2pc")
 CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
 PATIENCE = 100
-
-
-def in_order(found: Any) -> list[dict[str, Any]]:
-    return sorted(plain(found.toArrow()), key=lambda row: (row["position"], row["ordinal"], row["seq"] or 0))
-
-
-def test_streaming_gives_what_one_batch_gives(spark: Any, tmp_path: Path) -> None:
-    paths = record(MANY, tmp_path / "one", size=20_000)
-    record(MANY, tmp_path / "other", size=45_000)
-    captures = [str(tmp_path / "one"), str(tmp_path / "other")]
-    datasets = Datasets(spark, str(tmp_path / "out"))
-    watch(spark, captures, datasets, once=True)
-    rows = rows_of(paths)
-    assert in_order(stored(spark, str(tmp_path / "out"), "changes")) == rows
-
-
-def test_damage_ends_it_and_is_named(spark: Any, tmp_path: Path) -> None:
-    [path] = record(capture("Z_small", "p1"), tmp_path / "capture")
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(InputError, match=f"^file:{path}: "):
-        watch(spark, [str(path.parent)], Datasets(spark, str(tmp_path / "out")), once=True)
-
-
-def test_what_ends_a_batch_is_told_as_without_watch(spark: Any, tmp_path: Path) -> None:
-    record(capture("Z_small", "p1"), tmp_path / "capture")
-    out = str(tmp_path / "out")
-    with Output(out).writing("parquet", []), pytest.raises(OptionError, match="another process writes to"):
-        watch(spark, [str(tmp_path / "capture")], Datasets(spark, out), once=True)
 
 
 Start = Callable[[str, Path, Path], "subprocess.Popen[str]"]
@@ -104,15 +76,20 @@ def wait_for(what: Any, process: subprocess.Popen[str]) -> None:
         time.sleep(0.2)
 
 
-def batches(out: Path) -> int:
-    return len(list(out.glob("changes/batch=*")))
+def behind(out: Path, kind: str = "") -> Any:
+    """How far `changes` (or a state, a history) is: the names of the last segments, or a position."""
+    plan = Batches(str(out)).plan
+    if kind:
+        return plan.notes[kind].behind if kind in plan.notes else -1
+    return [one.end for capture_ in plan.captures.values() for one in capture_.ranges]
 
 
 @pytest.mark.timeout(300)
 def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path, start: Start) -> None:
     """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last.
 
-    The changes, and every row or (history) every version of every row, are then those of an undisturbed run.
+    The changes, and every row or (history) every version of every row, are then those of an undisturbed run. A reader
+    sees whole batches at any time.
     """
     paths = record(MANY, tmp_path / "whole", size=30_000)
     assert len(paths) > 4
@@ -126,40 +103,43 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     later = paths[3:]
     chance.shuffle(later)
     arriving = [*paths[:3], *later]
-    moment, kind = chance.randrange(3), chance.choice(["history", "state"])
-    root = out / kind
-    begun = root / "data"
+    kind = chance.choice(["history", "state"])
     arrive(arriving[:1], growing)
     first = start(kind, growing, out)
-    wait_for((root / "manifest.json").exists, first)
-    known = len(list(begun.iterdir()))
+    wait_for(lambda: behind(out, kind) > 0, first)
+    known = files_in(out)
     arrive(arriving[1:3], growing)
-    # While it makes changes, between these and the state or history, while it makes that.
-    if moment == 0:
-        wait_for(lambda: any(out.glob("_pgtail/staging-*")) or batches(out) >= 2, first)
-    else:
-        wait_for(lambda: batches(out) >= 2 and (moment == 1 or len(list(begun.iterdir())) > known), first)
+    # As soon as it has written some of its files, and then any time.
+    wait_for(lambda: files_in(out) > known, first)
+    time.sleep(chance.random())
     first.kill()
     first.communicate()
+    numbers = {row["position"] for row in rows_of(arriving[:3])}
+    there = in_order(read(spark, str(out), "changes"))
+    assert {row["position"] for row in there} <= numbers
+    assert there in [rows_of(sorted(arriving[:count])) for count in (1, 2, 3)]
     arrive(arriving[3:-1], growing)
     second = start(kind, growing, out)
-    known = batches(out)
-    wait_for(lambda: batches(out) > known, second)
+    wait_for(lambda: len(behind(out)) and arriving[3].stem <= max(behind(out)), second)
     arrive(arriving[-1:], growing)
-    wait_for(lambda: applied_to(root) == paths[-1].stem, second)
-    assert applied(out) == len(paths)
+    wait_for(lambda: behind(out) == [paths[-1].stem] and behind(out, kind) > rows[-1]["position"], second)
     second.send_signal(signal.SIGINT)
     _, errors = second.communicate(timeout=within(PATIENCE))
     assert second.returncode == 0, errors
     assert "Traceback" not in errors
     assert re.search(r"stopped: what was written stays", errors)
     wait_until_gone(second.pid)
-    assert in_order(stored(spark, str(out), "changes")) == rows
+    assert in_order(read(spark, str(out), "changes")) == rows
+    # A signal may have come between the plan and its last table.
+    Lake(spark, str(out))
     whole = tmp_path / "whole"
     folds = model.folds(model.committed(model.changes(whole)), model.relations(whole), history=kind == "history")
-    same_as_model(folds, as_texts(spark, root))
-    if kind == "history":
-        same_lives(spark, root, folds)
+    (same_lives if kind == "history" else same_as_model)(folds, stored(out, kind))
+
+
+def files_in(out: Path) -> int:
+    """How many data files there are."""
+    return len(list(out.glob("**/*.parquet")))
 
 
 def arrive(paths: list[Path], folder: Path) -> None:
@@ -168,16 +148,6 @@ def arrive(paths: list[Path], folder: Path) -> None:
         part = folder / f"{path.name}.part"
         shutil.copy(path, part)
         part.rename(folder / path.name)
-
-
-def applied(out: Path) -> int:
-    """How many segments the manifest names."""
-    return len(json.loads((out / "_pgtail" / "manifest.json").read_bytes())["segments"])
-
-
-def applied_to(root: Path) -> str:
-    """The name of the last segment that is in a state or history."""
-    return str(json.loads((root / "manifest.json").read_bytes())["last"])
 
 
 def wait_until_gone(group: int) -> None:
@@ -200,11 +170,11 @@ def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: p
     for said in ("1 new segment", "0 new segments"):
         done = CliRunner().invoke(main, arguments)
         assert (done.exit_code, done.output) == (0, f"pgtail: {said}\n")
-    assert in_order(spark.read.parquet(str(tmp_path / "out" / "changes")).drop("batch")) == rows_of([path])
+    assert in_order(read(spark, str(tmp_path / "out"), "changes")) == rows_of([path])
     path.rename(path.with_name("0" * 16 + "-" + "0" * 10 + ".pgcap")).write_bytes(b"S\0")
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 1
-    assert done.output.startswith(f"pgtail: error: file:{tmp_path}/capture/0000")
+    assert done.output.startswith(f"pgtail: error: {tmp_path}/capture/0000")
 
 
 def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +195,7 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
         monkeypatch.setattr(sys, "stderr", terminal)
         progress = SparkProgress(0)
         with progress.shown(spark):
-            Datasets(spark, str(tmp_path / "out"), tell=progress.tell).update([str(tmp_path / "capture")])
+            Lake(spark, str(tmp_path / "out"), tell=progress.tell).update([str(tmp_path / "capture")])
             time.sleep(1)
     looking.join()
     os.close(master)
@@ -234,15 +204,26 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     assert "\x1b[2K" in text[-40:], "the line is gone at the end"
 
 
-def test_the_queries_of_the_manual_run_on_what_the_command_writes(spark: Any, tmp_path: Path) -> None:
+def test_the_queries_of_the_manual_run_on_what_the_command_writes(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block of SQL and of Python, on a warehouse of its own."""
     page = (Path(__file__).parents[2] / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
-    [block] = [text for text in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "warehouse/changes" in text]
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
-    Datasets(spark, str(tmp_path / "warehouse")).update([str(tmp_path / "capture")])
-    statements = block.replace("parquet.`warehouse", f"parquet.`{tmp_path}/warehouse").replace(
-        "'orders'", "'t_default'"
-    )
-    _, counted, history = [spark.sql(text).collect() for text in statements.split(";") if text.strip()]
+    lake = Lake(spark, str(tmp_path / "warehouse"))
+    lake.update([str(tmp_path / "capture")], typed=True)
+    update_state(lake, Settings())
+    monkeypatch.chdir(tmp_path)
+    page = page.replace("public.orders", "public.t_default").replace("'orders'", "'t_default'")
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(programs) > 1
+    names: dict[str, Any] = {"spark": spark}
+    for program in programs:
+        exec(program.replace('"captures/shop"', repr(str(tmp_path / "capture"))), names)
+    assert names["by_polars"] == names["by_pandas"] == names["by_duckdb"] == names["by_spark"] > 0
+    [block] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    read(spark, "warehouse", "changes").createOrReplaceTempView("changes")
+    counted, history = [spark.sql(text).collect() for text in block.split(";") if text.strip()]
     rows = rows_of(paths)
     counts = Counter((row["schema"], row["table"], row["op"]) for row in rows)
     assert {(row.schema, row.table, row.op): row[3] for row in counted} == counts
@@ -257,8 +238,8 @@ def test_the_queries_of_the_manual_run_on_what_the_command_writes(spark: Any, tm
     [
         (["capture"], "expected CAPTURE... OUT"),
         (["--conf=x", "capture", "out"], "--conf x: expected NAME=VALUE"),
-        (["--watch", "--compact", "capture", "out"], "--watch does not end"),
-        (["capture", "s3a://bucket/out"], "a manifest cannot be kept on s3a"),
+        (["--watch", "--compact", "capture", "out"], "--watch merges small files by itself"),
+        (["capture", "s3a://bucket/out"], "s3a is not supported"),
         (["--every=soon", "capture", "out"], "'soon' is not a time such as 30s"),
     ],
 )

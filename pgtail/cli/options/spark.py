@@ -9,37 +9,20 @@ from pgtail.cli.options.stream import positive_duration
 
 
 def changes_options(function: F) -> F:
-    """The file format, and which tables are written: `stored_as`, `tables`."""
-    return in_order(
-        [
-            click.option(
-                "--format",
-                "stored_as",
-                type=click.Choice(["parquet", "orc", "json"]),
-                default="parquet",
-                show_default=True,
-                help="The file format of changes and tables.",
-            ),
-            click.option(
-                "-t",
-                "--table",
-                "tables",
-                multiple=True,
-                metavar="GLOB",
-                help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
-            ),
-        ]
+    """Which tables are written: `tables`."""
+    return click.option(
+        "-t",
+        "--table",
+        "tables",
+        multiple=True,
+        metavar="GLOB",
+        help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
     )(function)
 
 
 def compact_option(function: F) -> F:
     """`compact`."""
     return click.option("--compact", is_flag=True, help="Afterwards merge small files into large ones.")(function)
-
-
-def variant_option(function: F) -> F:
-    """`variant`."""
-    return click.option("--variant", is_flag=True, help="json and jsonb as VARIANT instead of text.")(function)
 
 
 def state_options(function: F) -> F:
@@ -62,7 +45,7 @@ def state_options(function: F) -> F:
                 default="1h",
                 show_default=True,
                 metavar="TIME",
-                help="Keep replaced files for this long: somebody may be reading them.",
+                help="Keep replaced files of state and history for this long: for readers, and for time travel.",
             ),
         ]
     )(function)

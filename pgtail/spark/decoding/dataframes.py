@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.files import opened
+from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
-from pgtail.spark.segments.listing import contents, files, literal, plan, segments, surveys
+from pgtail.spark.segments.listing import plan, segments, surveys
 from pgtail.spark.segments.ranges import Parts
 
 if TYPE_CHECKING:
@@ -23,31 +25,23 @@ def changes(spark: SparkSession, captures: str | Sequence[str], *, tables: Seque
     A change that several of them hold comes once. `tables` are globs, as --table takes them. Raises InputError where
     there is nothing to read; where a segment is damaged, Spark's job fails and names it.
     """
-    paths = segments(spark, [captures] if isinstance(captures, str) else captures)
-    return changes_in(spark, plan(spark, paths), tables)
-
-
-def changes_in(spark: SparkSession, parts: Mapping[str, Parts], tables: Sequence[str] = ()) -> DataFrame:
-    """The changes in these parts of these segments."""
-    if not parts:
-        return spark.createDataFrame([], spark_schema(CHANGES))
-    found = files(spark, [literal(path) for path in parts]).select("path", "content")
-    # Where nothing is cut, the function that travels to the workers stays small.
-    cut: dict[str, Parts] = {path: some for path, some in parts.items() if some is not None}
-    return found.mapInArrow(_Decode(cut, tuple(tables)), spark_schema(CHANGES))
+    sizes = segments([captures] if isinstance(captures, str) else captures)
+    parts = plan(spark, sizes)
+    work = _Decode(parts, tuple(tables))
+    return frame(spark, work, groups(spark, [(path, sizes[path]) for path in parts]), spark_schema(CHANGES))
 
 
 @dataclass(frozen=True, slots=True)
 class _Decode:
-    """What a task does with its files."""
+    """What a task does with its segments."""
 
-    parts: dict[str, Parts]
+    parts: Mapping[str, Parts]
     tables: tuple[str, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for path, content in contents(batch):
-                yield from changes_of(content, path, parts=self.parts.get(path), tables=self.tables)
+    def __call__(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with opened(path) as file:
+                yield from changes_of(file, path, parts=self.parts[path], tables=self.tables)
 
 
 def transactions(found: DataFrame) -> DataFrame:
@@ -69,18 +63,6 @@ def transactions(found: DataFrame) -> DataFrame:
     return counted.select(TRANSACTIONS.names)
 
 
-def added_up(parts: DataFrame) -> DataFrame:
-    """Transactions whose changes came in several parts, each a row: one row for each."""
-    from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
-
-    added = parts.groupBy("position").agg(
-        *[F.first(name).alias(name) for name in _OF_TRANSACTION],
-        *[F.sum(name).alias(name) for name in ("changes", "messages", "bytes")],
-        F.array_sort(F.array_distinct(F.flatten(F.collect_list("tables")))).alias("tables"),
-    )
-    return added.select(TRANSACTIONS.names)
-
-
 _OF_TRANSACTION = (
     "xid",
     "commit_lsn",
@@ -96,19 +78,9 @@ _OF_TRANSACTION = (
 
 def relations(spark: SparkSession, captures: str | Sequence[str]) -> DataFrame:
     """One row for each version of each table in these captures, with the place where it was first seen."""
-    paths = segments(spark, [captures] if isinstance(captures, str) else captures)
-    return relations_in(surveys(spark, paths)) if paths else spark.createDataFrame([], spark_schema(RELATIONS))
-
-
-def relations_in(surveyed: DataFrame) -> DataFrame:
-    """The same of surveys."""
-    return first_seen(surveyed.selectExpr("inline(relations)"))
-
-
-def first_seen(found: DataFrame) -> DataFrame:
-    """Of several rows of one version of a table the first."""
-    from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
-
-    others = [name for name in RELATIONS.names if name != "relation"]
-    first = F.min_by(F.struct(*others), F.struct("position", "ordinal")).alias("first")
-    return found.groupBy("relation").agg(first).select("relation", "first.*")
+    found = surveys(spark, segments([captures] if isinstance(captures, str) else captures))
+    rows = sorted((row for one in found for row in one.relations), key=lambda row: (row["position"], row["ordinal"]))
+    first = {row["relation"]: row for row in reversed(rows)}
+    return spark.createDataFrame(
+        [tuple(row[name] for name in RELATIONS.names) for row in first.values()], spark_schema(RELATIONS)
+    )

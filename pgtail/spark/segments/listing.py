@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.schemas import RELATIONS, spark_schema
+from pgtail.spark.files import listed, opened, place_of
+from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.ranges import EVERYWHERE, NOWHERE, Part, Parts, Place, left_of
 from pgtail.spark.segments.survey import Survey, survey
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
-
-SURVEYS: Final = pa.schema(
-    [
-        ("path", pa.string()),
-        ("first_position", pa.int64()),
-        ("first_ordinal", pa.int64()),
-        ("last_position", pa.int64()),
-        ("last_ordinal", pa.int64()),
-        ("stream", pa.string()),
-        ("server", pa.string()),
-        ("predecessor", pa.string()),
-        ("open", pa.bool_()),
-        ("relations", pa.list_(pa.struct(list(RELATIONS)))),
-    ]
-)
+    from pyspark.sql import SparkSession
 
 
 class Surveyed(NamedTuple):
@@ -54,29 +36,12 @@ class Surveyed(NamedTuple):
         return name_of(self.path)
 
 
-def literal(path: str) -> str:
-    """A path as Spark's readers take it, which look for patterns in it."""
-    return path.translate(_GLOB)
-
-
-def where(capture: str) -> str:
-    """A capture as Spark's readers take it: a local path as it is, any other one may be a pattern."""
-    return literal("file://" + os.path.abspath(capture)) if os.path.exists(capture) else capture
-
-
-def files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Closed segments as rows of Spark's binaryFile."""
-    return spark.read.format("binaryFile").option("pathGlobFilter", f"*{CLOSED}").load(list(paths))
-
-
-def segments(spark: SparkSession, captures: Sequence[str]) -> list[str]:
-    """The paths of the closed segments in these directories (or files), each once, in the order of their names.
-
-    Raises InputError where there is no such place; none may be there yet.
+def segments(captures: Sequence[str]) -> dict[str, int]:
+    """The closed segments in these directories (or files, or patterns of them) and their bytes, in the order of their
+    names. Raises InputError where there is no such place; none may be there yet.
     """
-    with translate_spark_errors():
-        found = {row.path for row in files(spark, [where(capture) for capture in captures]).select("path").collect()}
-    return in_order(found)
+    sizes = {path: size for capture in captures for path, size in listed(place_of(capture), CLOSED)}
+    return {path: sizes[path] for path in in_order(sizes)}
 
 
 def in_order(paths: Iterable[str]) -> list[str]:
@@ -91,57 +56,43 @@ def name_of(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(CLOSED)
 
 
+def folder_of(path: str) -> str:
+    """The directory that a segment lies in: each is one capture."""
+    return path.rpartition("/")[0]
+
+
 def directories(paths: Iterable[str]) -> set[str]:
-    """The directories that they lie in: each is one capture."""
-    return {path.rpartition("/")[0] for path in paths}
+    """The directories that segments lie in."""
+    return {folder_of(path) for path in paths}
 
 
-def surveys(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """A row for each segment: where it starts and ends, its stream and its tables. Reads all of it."""
-    found = files(spark, [literal(path) for path in paths]).select("path", "content")
-    return found.mapInArrow(_survey, spark_schema(SURVEYS))
+def surveys(spark: SparkSession, paths: Mapping[str, int]) -> list[Survey]:
+    """A survey of each segment (with its bytes), which reads all of it.
 
-
-def _survey(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for path, content in contents(batch):
-            yield pa.RecordBatch.from_pylist([survey_row(path, survey(content, path))], schema=SURVEYS)
-
-
-def survey_row(path: str, found: Survey) -> dict[str, Any]:
-    """A segment's row of SURVEYS."""
-    first, last = found.first or (None, None), found.last or (None, None)
-    row = (path, *first, *last, found.stream, found.server, found.predecessor, found.open, found.relations)
-    return dict(zip(SURVEYS.names, row, strict=True))
-
-
-def contents(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.BufferReader]]:
-    """Path and content of each file, which is not copied."""
-    paths, column = batch.column("path"), batch.column("content")
-    for index in range(batch.num_rows):
-        yield paths[index].as_py(), pa.BufferReader(column[index].as_buffer())
-
-
-def collected(found: DataFrame) -> list[Surveyed]:
-    """Surveys on the driver, without the tables. Raises InputError where a segment is damaged or not closed."""
+    Raises InputError where a segment is damaged or not closed.
+    """
     with translate_spark_errors():
-        return surveyed(found.drop("relations").toArrow())
+        return [pickle.loads(data) for _, data in collected(spark, _survey, groups(spark, paths.items()))]
 
 
-def surveyed(found: pa.Table) -> list[Surveyed]:
-    """The same from rows of SURVEYS; others have no path."""
+def _survey(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
+        with opened(path) as file:
+            yield "survey", pickle.dumps(survey(file, path))
+
+
+def surveyed(found: Iterable[Survey]) -> list[Surveyed]:
+    """What is to be known of each segment to tell what to read of it."""
     return [
         Surveyed(
-            row["path"],
-            None
-            if row["first_position"] is None
-            else Part(
-                Place(row["first_position"], row["first_ordinal"]), Place(row["last_position"], row["last_ordinal"])
-            ),
-            *(row[name] for name in ("stream", "server", "predecessor", "open")),
+            one.name,
+            None if one.first is None or one.last is None else Part(one.first, one.last),
+            one.stream,
+            one.server,
+            one.predecessor,
+            one.open,
         )
-        for row in found.select(SURVEYS.names[:-1]).to_pylist()
-        if row["path"] is not None
+        for one in found
     ]
 
 
@@ -181,7 +132,7 @@ def _holds(parts: Parts, whole: Part | None) -> bool:
 
 def _joined(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
     """Segments, each from behind the one before it on: between the two lies nothing."""
-    segments_of = {(segment.path.rpartition("/")[0], segment.name): segment for segment in found}
+    segments_of = {(folder_of(segment.path), segment.name): segment for segment in found}
     for (directory, _), segment in segments_of.items():
         before = segments_of.get((directory, segment.predecessor))
         if segment.whole is not None and before is not None and before.whole is not None:
@@ -205,13 +156,13 @@ def check_one_server(found: Iterable[Surveyed]) -> None:
         raise InputError(f"{one} and {other} come from different servers or databases: read them into two places")
 
 
-def plan(spark: SparkSession, paths: Sequence[str]) -> Mapping[str, Parts]:
+def plan(spark: SparkSession, paths: Mapping[str, int]) -> Mapping[str, Parts]:
     """The parts to read of each segment, so that no change comes twice.
 
     Nothing is looked at where all are of one capture: its segments do not overlap.
     """
     if len(directories(paths)) < 2:
         return dict.fromkeys(paths)
-    found = collected(surveys(spark, paths))
+    found = surveyed(surveys(spark, paths))
     check_one_server(found)
     return collapse_whole_segments(parts_of(found), found)

@@ -40,6 +40,8 @@ _OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names"
 class Survey:
     """What was found in a segment; `first` and `last` are None where it holds no change."""
 
+    name: str = ""
+    """The segment's path."""
     first: Place | None = None
     last: Place | None = None
     stream: str = ""
@@ -56,7 +58,7 @@ class Survey:
 
 def survey(file: BinaryIO, name: str) -> Survey:
     """Look through a closed segment. Raises InputError where it is not closed or damaged."""
-    frames, surveyor = SegmentFrames(file, name), Surveyor()
+    frames, surveyor = SegmentFrames(file, name), Surveyor(name)
     try:
         surveyor.begin(frames.read_head())
         for start, stop in frames:
@@ -69,11 +71,16 @@ def survey(file: BinaryIO, name: str) -> Survey:
 class Surveyor:
     """Is shown the messages of one segment. Raises InputError where one is cut off or cannot be decoded."""
 
-    def __init__(self) -> None:
-        self._found = Survey()
+    def __init__(self, name: str) -> None:
+        self._found = Survey(name)
         self._known: set[str] = set()
         self._position = self._ordinal = 0
         self._told: Part | None = None
+
+    @property
+    def relations(self) -> list[dict[str, Any]]:
+        """The rows of `relations` so far."""
+        return self._found.relations
 
     def begin(self, head: Head) -> None:
         """The segment's head was read."""

@@ -6,14 +6,14 @@ NULL and stands with its text in the map `_rescued`. Nothing is rounded, cut or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail._orjson import orjson
-from pgtail.spark.typed.arrow_types import STRING, Declared, arrow_type, delimiter, widest
+from pgtail.spark.typed.arrow_types import STRING
 from pgtail.values import Types, Undecoded
 
 RESCUED: Final = pa.map_(STRING, STRING)
@@ -25,63 +25,51 @@ _INTEGER: Final = "^-?[0-9]+$"
 _FLOAT: Final = r"^(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|NaN|-?Infinity)$"
 _DECIMAL: Final = r"^-?[0-9]+(\.[0-9]+)?$"
 
-_DAY: Final = 86_400_000_000
-_FIRST_DAY_WITHOUT, _FIRST_DAY_AGAIN = -141437, -141427
-"""5 and 15 October 1582, in days since 1970: what lies between is not in ORC's calendar."""
-_LAST_SECOND: Final = -1_000_000
-
 _TEXT_ARRAY: Final = 1009
 _BOX_ARRAY: Final = 1020
 _LISTS: Final = {",": Types().codec(_TEXT_ARRAY), ";": Types().codec(_BOX_ARRAY)}
 """How to read an array's text as strings, by the delimiter."""
 
 
-class ColumnType(NamedTuple):
-    """A column of the typed result; `delimiter` stands between the elements in an array's text.
-
-    `orc`: ORC is to hold it, which has no place for some values.
-    """
+class TableColumn(NamedTuple):
+    """A column of a typed table; `delimiter` stands between the elements in an array's text."""
 
     name: str
+    """PostgreSQL's name."""
+    stored: str
+    """The name in the table."""
     kind: pa.DataType
     delimiter: str = ","
-    orc: bool = False
-
-    @classmethod
-    def holding(cls, name: str, versions: Iterable[Declared]) -> ColumnType:
-        """The column of this name, wide enough for every version of it."""
-        known = list(versions)
-        delimiters = {delimiter(one) for one in known}
-        if len(delimiters) > 1:
-            return cls(name, STRING)
-        return cls(name, widest(map(arrow_type, known)), delimiters.pop())
 
 
 def typed(
-    values: pa.MapArray, columns: Iterable[ColumnType], undecoded: pa.ListArray | None = None
+    texts: Sequence[pa.Array], columns: Sequence[TableColumn], undecoded: pa.ListArray | None = None
 ) -> tuple[list[pa.Array], pa.MapArray]:
-    """One typed array for each column of a batch of rows (column -> text), and what had to be rescued of each row.
+    """One typed array for each column's texts, and the map `_rescued` of each row.
 
-    A column that a row's map does not have is NULL. `undecoded` names the columns of each row whose text is not a
-    value's: they are rescued whatever they look like.
+    `undecoded` names the columns of each row whose text is not a value's: they are rescued whatever they look like.
     """
     arrays = []
     rescued: dict[int, list[tuple[str, str]]] = {}
     broken = _undecoded(undecoded)
-    for column in columns:
-        texts = pc.map_lookup(values, pa.scalar(column.name), "last")
-        readable = _without(texts, broken.get(column.name, ()))
-        array = cast(readable, column.kind, column.delimiter, orc=column.orc)
+    for column, own in zip(columns, texts, strict=True):
+        array = cast(_without(own, broken.get(column.name, ())), column.kind, column.delimiter)
         arrays.append(array)
-        if array.null_count > texts.null_count:
-            lost = pc.and_(pc.is_null(array), pc.is_valid(texts))
+        if array.null_count > own.null_count:
+            lost = pc.and_(pc.is_null(array), pc.is_valid(own))
             for index in pc.indices_nonzero(lost).to_pylist():
-                rescued.setdefault(index, []).append((column.name, texts[index].as_py()))
-    return arrays, pa.array([rescued.get(index) for index in range(len(values))], RESCUED)
+                rescued.setdefault(index, []).append((column.name, own[index].as_py()))
+    rows = len(texts[0]) if texts else 0 if undecoded is None else len(undecoded)
+    return arrays, sparse(rescued, rows, RESCUED)
 
 
-def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",", *, orc: bool = False) -> pa.Array:
-    """An array of PostgreSQL's texts as `kind`; NULL where a text is no value of it (or `orc` would change it)."""
+def sparse(values: Mapping[int, Any], rows: int, kind: pa.DataType) -> pa.Array:
+    """An array of which most are NULL."""
+    return pa.array([values.get(index) for index in range(rows)], kind) if values else pa.nulls(rows, kind)
+
+
+def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
+    """An array of PostgreSQL's texts as `kind`; NULL where a text is no value of it."""
     if kind == STRING:
         return texts
     if pa.types.is_boolean(kind):
@@ -89,9 +77,8 @@ def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",", *, orc: bool 
     if pa.types.is_binary(kind):
         return pa.array(map(_bytes, texts.to_pylist()), kind)
     if pa.types.is_list(kind):
-        return _lists(texts, kind, delimiter, orc=orc)
-    found = _numbers_and_times(_plausible(texts, kind), kind)
-    return _as_orc_keeps_them(found) if orc else found
+        return _lists(texts, kind, delimiter)
+    return _numbers_and_times(_plausible(texts, kind), kind)
 
 
 def _numbers_and_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -131,20 +118,6 @@ def _finite(texts: pa.Array, numbers: pa.Array) -> pa.Array:
     return pc.if_else(pc.and_(suspect, pc.invert(honest)), pa.scalar(None, numbers.type), numbers)
 
 
-def _as_orc_keeps_them(values: pa.Array) -> pa.Array:
-    """NULL for the days that ORC's calendar leaves out; it takes the last second before 1970 for the one behind it."""
-    if pa.types.is_date(values.type):
-        days = values.cast(pa.int32())
-        lost = pc.and_(pc.greater_equal(days, _FIRST_DAY_WITHOUT), pc.less(days, _FIRST_DAY_AGAIN))
-    elif pa.types.is_timestamp(values.type) and values.type.tz is not None:
-        micros = values.cast(pa.int64())
-        skipped = pc.greater_equal(micros, _FIRST_DAY_WITHOUT * _DAY), pc.less(micros, _FIRST_DAY_AGAIN * _DAY)
-        lost = pc.or_(pc.and_(*skipped), pc.and_(pc.greater(micros, _LAST_SECOND), pc.less(micros, 0)))
-    else:
-        return values
-    return pc.if_else(lost, pa.scalar(None, values.type), values)
-
-
 def _bytes(text: str | None) -> bytes | None:
     """Of bytea in hex form."""
     if text is None or not text.startswith(_BACKSLASH_X) or not text.isascii() or " " in text:
@@ -155,7 +128,7 @@ def _bytes(text: str | None) -> bytes | None:
         return None
 
 
-def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str, *, orc: bool) -> pa.Array:
+def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
     """Arrays of one dimension. One whose elements have not all a place is NULL as a whole."""
     read = _LISTS[delimiter].json_text
     elements: list[str | None] = []
@@ -167,7 +140,7 @@ def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str, *, orc: bool) -> 
         elements += found or ()
         offsets.append(len(elements))
     strings = pa.array(elements, STRING)
-    items = cast(strings, kind.value_type, orc=orc)
+    items = cast(strings, kind.value_type)
     if items.null_count > strings.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_null(items), pc.is_valid(strings))).to_pylist()
         for index in _lists_of(lost, offsets):

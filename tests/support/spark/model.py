@@ -13,11 +13,11 @@ from typing import Any
 
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.spark.decoding.decode import changes_of
-from pgtail.spark.folding.fold import Change, Described, Fold, Happening, Moment, Truncate
-from pgtail.spark.folding.versions import Version
 from pgtail.spark.segments.survey import survey
+from pgtail.spark.typed.versions import Version
 from tests.support.limits import within
 from tests.support.servers import Database
+from tests.support.spark.fold import Change, Described, Fold, Happening, Moment, Truncate
 
 Rows = list[dict[str, Any]]
 SLOT = "s"

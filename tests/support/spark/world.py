@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import datetime
+import zoneinfo
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
 from pgtail.demo.server import EmbeddedServer
-from pgtail.spark import history, state, stored
-from pgtail.spark.datasets.manifest import Output
-from pgtail.spark.datasets.update import Datasets
-from pgtail.spark.folding.apply import apply as apply_batch
-from pgtail.spark.folding.fold import Moment
-from pgtail.spark.folding.settings import Settings
-from pgtail.spark.folding.update import pieces_of
+from pgtail.spark.lake.catalog import entries
+from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.update import Lake
+from pgtail.spark.state.settings import Settings
+from pgtail.spark.state.update import Applied, update_state
+from pgtail.spark.typed.casts import TableColumn, typed
+from pgtail.spark.typed.columns import columns_of
 from tests.support.servers import Database, fresh_database
 from tests.support.spark import model, workloads
+from tests.support.spark.fold import Fold, Row
 
 SOME = ("t0", "t2", "t4")
 TYPED = "SELECT a, b, n, NULLIF(total, 'NaN') AS total, CASE WHEN isfinite(at) AND at > '0001-01-01' THEN at END AS at"
@@ -29,21 +35,24 @@ class World:
     """Histories of twenty tables and some that are altered, recorded in many segments; and what came of them."""
 
     capture: Path
-    out: Path
     tables: list[Any]
     expected: dict[str, tuple[list[str], Counter[tuple[str | None, ...]]]]
     typed: dict[str, list[tuple[Any, ...]]]
     rows: list[dict[str, Any]]
     versions: dict[str, Any]
 
-    def folds(self, *, history: bool = False, until: int | None = None) -> Any:
+    @property
+    def segments(self) -> list[str]:
+        return [str(path) for path in model.segments(self.capture)]
+
+    def folds(self, *, history: bool = False, until: int | None = None) -> dict[str, Fold]:
         rows = [row for row in self.rows if until is None or row["position"] <= until]
         return model.folds(rows, self.versions, history=history)
 
 
-def make(server: EmbeddedServer, spark: Any, folder: Path) -> World:
+def make(server: EmbeddedServer, folder: Path) -> World:
     """Live and record it."""
-    capture, out = folder / "capture", folder / "out"
+    capture = folder / "capture"
     source = Random(11)
     tables = workloads.tables(source)
     with fresh_database(server) as database:
@@ -55,10 +64,9 @@ def make(server: EmbeddedServer, spark: Any, folder: Path) -> World:
         model.record(database, capture, "--segment-size", "96KB")
         names = [table.name for table in tables] + [f"alt0_{name}" for name in workloads.ALTERED] + ["orders"]
         expected = {name: model.texts(database, name) for name in names}
-        typed = {name: typed_rows(database, name) for name in ("t0", "t2", "t3")}
-    Datasets(spark, str(out)).update([str(capture)])
+        typed_ = {name: typed_rows(database, name) for name in ("t0", "t2", "t3")}
     rows = model.committed(model.changes(capture))
-    return World(capture, out, tables, expected, typed, rows, model.relations(capture))
+    return World(capture, tables, expected, typed_, rows, model.relations(capture))
 
 
 def typed_rows(database: Database, name: str) -> list[tuple[Any, ...]]:
@@ -67,70 +75,96 @@ def typed_rows(database: Database, name: str) -> list[tuple[Any, ...]]:
         return sorted(connection.execute(TYPED_TABLE.format(name).encode()).fetchall())
 
 
-def pieces(world: World) -> list[Any]:
-    manifest = Output(str(world.out)).read()
-    assert manifest is not None
-    return sorted(pieces_of(manifest))
+def apply(spark: Any, out: Path, captures: Sequence[str], tables: Sequence[str] = (), **settings: Any) -> Applied:
+    """Bring a state (or history) up to date with captures."""
+    lake = Lake(spark, str(out), tables=tables)
+    if captures:
+        lake.update(captures, typed=True)
+    return update_state(lake, Settings(**settings))
 
 
-def apply(spark: Any, world: World, root: Path, parts: Any = None, *, some: bool = False, **settings: Any) -> Any:
-    """`some`: a few tables alone, where their number makes no difference but to the time that it takes."""
-    changes, relations = stored(spark, str(world.out), "changes"), stored(spark, str(world.out), "relations")
-    if some:
-        changes = changes.where(changes["table"].isin(*SOME) | changes["table"].isNull())
-    return apply_batch(spark, str(root), changes, relations, parts, Settings(**settings))
-
-
-def as_texts(spark: Any, root: Path) -> dict[str, list[Any]]:
-    """The rows of each table."""
-    found: dict[str, list[Any]] = {}
-    for row in state(spark, str(root)).collect():
-        found.setdefault(row["table"], []).append(row)
+def stored(out: Path, kind: str) -> dict[str, pa.Table]:
+    """The tables of a kind, by their last names, as deltalake reads them."""
+    found = {}
+    for entry in sorted((one for one in entries(str(out)) if one.kind == kind), key=lambda one: one.since):
+        found[entry.table] = Table(f"{out}/{entry.folder}").delta.to_pyarrow_table()
     return found
 
 
-def same_as_server(world: World, found: dict[str, list[Any]]) -> None:
-    """Every known value is the server's, and unknown ones are listed."""
+def same_as_model(folds: dict[str, Fold], found: dict[str, pa.Table]) -> None:
+    """The rows of a state, to the last value, are those that the model has."""
+    for name, fold in folds.items():
+        assert names_in(found.get(name), fold) == sorted(of_model(list(fold.rows()), fold)), name
+
+
+def names_in(table: pa.Table | None, fold: Fold) -> list[str]:
+    """The rows of a state as text, with PostgreSQL's names."""
+    if table is None:
+        return []
+    assert fold.version is not None
+    columns = columns_of([fold.version])
+    rows = []
+    for row in table.to_pylist():
+        values = {column.name: row[column.stored] for column in columns}
+        since = row["_position"], row["_seq"], row["_commit_ts"]
+        rows.append(as_text(values, since, row["_unknown"], row["_rescued"]))
+    return sorted(rows)
+
+
+def of_model(rows: Sequence[Row], fold: Fold) -> list[str]:
+    """The same of the model's rows."""
+    assert fold.version is not None
+    return [
+        as_text(values, (row.since.position, row.since.seq, moment(row.since.time)), fold.unknown(row), rescued)
+        for row, values, rescued in as_typed(rows, columns_of([fold.version]))
+    ]
+
+
+def as_typed(rows: Sequence[Row], columns: Sequence[TableColumn]) -> Iterator[tuple[Row, dict[str, Any], Any]]:
+    """Rows of the model with their values as a table with these columns has them, and what it rescues."""
+    texts = [pa.array([row.values.get(column.name) for row in rows], pa.string()) for column in columns]
+    undecoded = pa.array([sorted(row.undecoded) or None for row in rows], pa.list_(pa.string()))
+    arrays, rescued = typed(texts, columns, undecoded)
+    lists = {column.name: array.to_pylist() for column, array in zip(columns, arrays, strict=True)}
+    for number, row in enumerate(rows):
+        values = {name: values[number] for name, values in lists.items()}
+        yield row, values, rescued[number].as_py() if columns else None
+
+
+def as_text(values: Any, since: Any, unknown: Any, rescued: Any) -> str:
+    return repr((since, sorted(values.items()), sorted(unknown or ()), sorted(rescued or ())))
+
+
+def moment(micros: int | None) -> datetime.datetime | None:
+    # As Arrow names the zone.
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))
+    return None if micros is None else epoch + datetime.timedelta(microseconds=micros)
+
+
+def same_as_server(world: World, found: dict[str, pa.Table]) -> None:
+    """There are as many rows as the server has, and what is unknown is so only where a table was altered."""
     for name, (columns, expected) in world.expected.items():
-        rows = found.get(name, [])
+        rows = found[name].to_pylist() if name in found else []
         assert len(rows) == expected.total(), name
-        if not name.startswith("alt"):
-            assert not any(row["unknown"] for row in rows)
-            assert Counter(tuple(row["values"][column] for column in columns) for row in rows) == expected
         for row in rows:
-            assert set(row["values"]) | set(row["unknown"]) == set(columns)
-            known = {(columns.index(column), value) for column, value in row["values"].items()}
-            assert any(known <= set(enumerate(there)) for there in expected)
+            assert {column for column in row if not column.startswith("_")} == set(columns)
+            if not name.startswith("alt"):
+                assert not row["_unknown"]
 
 
-def same_as_model(folds: Any, found: dict[str, list[Any]]) -> None:
+def same_lives(folds: dict[str, Fold], found: dict[str, pa.Table]) -> None:
+    """The rows of a history, those that are no more and the others, are those that the model has."""
     for name, fold in folds.items():
-        rows = sorted(plain(row.values, fold.unknown(row), row.since) for row in fold.rows())
-        assert sorted(map(as_plain, found.get(name, []))) == rows, name
-
-
-def as_plain(row: Any) -> str:
-    return plain(row["values"], row["unknown"], (row["position"], row["seq"]))
-
-
-def plain(values: Any, unknown: Any, since: Any) -> str:
-    return repr((since[:2], sorted(values.items()), list(unknown)))
-
-
-def same_lives(spark: Any, root: Path, folds: Any) -> None:
-    """The rows that are no more, of every table."""
-    closed = history(spark, str(root)).where("valid_to_position IS NOT NULL").collect()
-    for name, fold in folds.items():
-        expected = [lifetime(row.since, row.until, row.values, row.unknown) for row in fold.closed]
-        assert sorted(ended(row) for row in closed if row["table"] == name) == sorted(expected)
-
-
-def lifetime(since: Any, until: Any, values: Any, unknown: Any) -> str:
-    return repr((since.position, since.time, until.position, until.time, sorted(values.items()), list(unknown)))
-
-
-def ended(row: Any) -> str:
-    since, until = (
-        Moment(row[f"valid_{end}_position"], 0, model.micros(row[f"valid_{end}"])) for end in ("from", "to")
-    )
-    return lifetime(since, until, row["values"], row["unknown"])
+        columns = columns_of(fold.versions)
+        expected = []
+        for row, values, rescued in as_typed([*fold.closed, *fold.rows()], columns):
+            until = (None, None) if row.until is None else (row.until.position, moment(row.until.time))
+            unknown = fold.unknown(row) if row.until is None else row.unknown
+            since = (row.since.position, moment(row.since.time), *until)
+            expected.append(as_text(values, since, unknown, rescued))
+        there = []
+        for one in found[name].to_pylist() if name in found else []:
+            since = tuple(one[f"_valid_{end}"] for end in ("from_position", "from", "to_position", "to"))
+            values = {column.name: one[column.stored] for column in columns}
+            there.append(as_text(values, since, one["_unknown"], one["_rescued"]))
+        assert sorted(there) == sorted(expected), name

@@ -1,6 +1,6 @@
-"""The changes of a table, in order -> its rows, and the rows that were; plain Python, no Spark and no Arrow.
+"""The changes of a table, in order -> its rows, and the rows that were; plain Python, one change after another.
 
-This is what `state` and `history` mean. On Spark each task runs it over the changes of some keys.
+This is what `state` and `history` mean: what Spark makes of the same changes is compared with it.
 
 A row's `values` holds PostgreSQL's text of every column that is known; a column that is not in it is unknown: the
 value is from before the capture, or ALTER TABLE made it.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from pgtail.spark.folding.versions import Version, kept
+from pgtail.spark.typed.versions import Version, kept
 
 Values: TypeAlias = dict[str, str | None]
 Key: TypeAlias = tuple[object, ...]
@@ -89,6 +89,11 @@ class Fold:
     def version(self) -> Version | None:
         """The table's version in force."""
         return self._version
+
+    @property
+    def versions(self) -> list[Version]:
+        """Every version that the table was."""
+        return [one.version for one in self._happenings if isinstance(one, Described)]
 
     def seed(self, row: Row) -> None:
         """A row as an earlier fold left it. Before all changes."""

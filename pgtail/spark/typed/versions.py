@@ -5,7 +5,7 @@ pgoutput tells a table's columns, not what ALTER TABLE did with its rows. What t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -127,12 +127,3 @@ def same_value(before: Declared, now: Declared) -> bool:
 
 def _holds(before: Declared, now: Declared) -> bool:
     return bool(widest((arrow_type(before), arrow_type(now))) == arrow_type(now))
-
-
-def names(versions: Iterable[Version]) -> dict[str, list[Declared]]:
-    """Every column that any of the versions has, in order of appearance, with all its types."""
-    found: dict[str, list[Declared]] = {}
-    for version in versions:
-        for column in version.columns:
-            found.setdefault(column.name, []).append(column.declared)
-    return found

@@ -1,19 +1,19 @@
-"""How a state is to be kept; imports no pyspark, so that a command line can be told apart from a bad one."""
+"""How a state is to be kept; imports no pyspark, so that the command line is checked before Spark starts."""
 
 from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from pgtail.errors import OptionError
 from pgtail.pgoutput.scalars import parse_lsn
 
 RETAIN: Final = 3600.0
-"""Seconds that files are kept which no manifest names any more: for readers that opened an older one."""
+"""Seconds that replaced files are kept: for readers that opened an earlier version."""
 
-BUCKET_SIZE: Final = 64 << 20
-"""Bytes that a bucket should have at most."""
+BUCKET_SIZE: Final = 32 << 20
+"""Bytes of Parquet that a bucket should have at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ class Settings:
     wait: bool = False
     retain: float = RETAIN
     bucket_size: int = BUCKET_SIZE
+
+    @property
+    def kind(self) -> Literal["state", "history"]:
+        """What is made."""
+        return "history" if self.history else "state"
 
 
 def until_of(text: str) -> int | datetime.datetime:

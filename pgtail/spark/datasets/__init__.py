@@ -1,1 +1,0 @@
-"""Folders of Parquet files: what is in them, writing them, and their typed tables."""

@@ -1,0 +1,1 @@
+"""The Delta tables of a folder: what is written, committed and read."""

@@ -1,0 +1,119 @@
+"""The table of batches: what was applied, and the plan of the last batch, which is committed before anything of it.
+
+    OUT/_batches     one row: the number of the last batch, and its plan as JSON
+
+A batch's files are written first. Then its plan, which names them, is committed: of two writers only one succeeds.
+Then each table is committed, with the number of the batch as its application transaction. Where that was broken off,
+the next writer finishes it: the plan says everything, and a table that has the number already is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pgtail.errors import InputError, OptionError
+from pgtail.spark.files import exists, join, opened
+from pgtail.spark.lake.delta import Commit, Table
+from pgtail.spark.lake.parquet import write_file
+from pgtail.spark.segments.applied import Capture, Range
+from pgtail.spark.state.notes import Notes
+
+_NAME: Final = "_batches"
+_SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
+_FORMAT: Final = 2
+_KEPT: Final = 86_400.0
+_OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
+
+
+@dataclass(slots=True)
+class Plan:
+    """What OUT holds, and what the last batch does to its tables."""
+
+    batch: int = 0
+    tables: list[str] = field(default_factory=list)
+    """Globs: the tables that are in it, all where there are none."""
+    server: str = ""
+    typed: bool = False
+    """Whether there are `tables/*`."""
+    captures: dict[str, Capture] = field(default_factory=dict)
+    """What was applied, by directory."""
+    notes: dict[str, Notes] = field(default_factory=dict)
+    """Of `state` and of `history`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the table."""
+        return asdict(self) | {"notes": {kind: notes.to_json() for kind, notes in self.notes.items()}}
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Plan:
+        """From the table."""
+        captures = {
+            place: Capture(one["stream"], [Range.of(range_) for range_ in one["ranges"]])
+            for place, one in found.pop("captures").items()
+        }
+        notes = {kind: Notes.of(one) for kind, one in found.pop("notes").items()}
+        return cls(**found, captures=captures, notes=notes)
+
+
+class Batches:
+    """The folder OUT as one writer has it. Raises OptionError where it is an older pgtail's, InputError for damage."""
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        for name in _OLD:
+            if exists(join(out, name)):
+                raise OptionError(
+                    f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
+                    "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
+                )
+        self._table = Table(join(out, _NAME))
+        self.plan, self._commits = Plan(), list[Commit]()
+        files = self._table.files()
+        if files:
+            self.plan, self._commits = self._read(files[0].path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever written."""
+        return self.plan.batch > 0
+
+    def _read(self, path: str) -> tuple[Plan, list[Commit]]:
+        place = join(self.out, _NAME, path)
+        try:
+            with opened(place) as file:
+                found = json.loads(pq.read_table(file)["plan"][0].as_py())
+            if found["format"] != _FORMAT:
+                raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=place)
+            return Plan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
+        except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
+            raise InputError(f"is damaged: {error}", source=place) from None
+
+    def finish(self) -> None:
+        """Commit what is not yet committed of the last batch. Raises OutputError."""
+        for commit in self._commits:
+            self.table(commit.table).commit(commit, self.plan.batch)
+
+    def table(self, name: str) -> Table:
+        """A table of OUT as it is now."""
+        return Table(join(self.out, name))
+
+    def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
+        """Commit a plan, whose number is the next one, then its tables. Raises OutputError where another was faster."""
+        self.plan, self._commits = plan, list(commits)
+        text = json.dumps(
+            {"format": _FORMAT, "plan": plan.to_json(), "commits": [commit.to_json() for commit in commits]}
+        )
+        row = pa.table({"batch": [plan.batch], "plan": [text]}, _SCHEMA)
+        file = write_file(self._table.place, row, "zstd")
+        removes = [(one.path, one.size) for one in self._table.files()]
+        self._table.commit(
+            Commit(_NAME, _SCHEMA, [file._replace(stats='{"numRecords":1}')], removes, retain=_KEPT), plan.batch
+        )
+        self._table = Table(self._table.place)
+        self.finish()

@@ -1,0 +1,71 @@
+"""The table that says which folder holds which table.
+
+OUT/catalog     kind (tables, state, history), schema, table, relid, folder, since
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from pgtail.errors import InputError
+from pgtail.spark.files import join
+from pgtail.spark.lake.delta import Commit, Table
+from pgtail.spark.lake.parquet import write_file
+
+CATALOG: Final = "catalog"
+_SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("relid", pa.int64()),
+        ("folder", pa.string()),
+        ("since", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Entry:
+    """A table: `kind` says what of it is in the folder; `since` is the position from which on it has its name."""
+
+    kind: str
+    schema: str
+    table: str
+    relid: int | None
+    folder: str
+    since: int
+
+
+def entries(out: str) -> list[Entry]:
+    """Every table of OUT."""
+    table = Table(join(out, CATALOG))
+    if table.schema is None:
+        return []
+    return [Entry(**row) for row in table.delta.to_pyarrow_table().to_pylist()]
+
+
+def folder_in(out: str, kind: str, name: str) -> str:
+    """The folder of the table that has this name (schema.table) now. Raises InputError, which says what there is."""
+    own = [entry for entry in entries(out) if entry.kind == kind]
+    found = [entry for entry in own if f"{entry.schema}.{entry.table}" == name]
+    if not found:
+        there = ", ".join(sorted({f"{entry.schema}.{entry.table}" for entry in own}))
+        raise InputError(f"no table {name} in {kind}; there are {there or 'none'}", source=out)
+    return max(found, key=lambda entry: entry.since).folder
+
+
+def changed(out: str, new: Iterable[Entry], codec: str) -> list[Commit]:
+    """The commit that brings the catalog up to date: an entry takes the place of the one of its folder."""
+    table = Table(join(out, CATALOG))
+    before = entries(out)
+    now = {entry.folder: entry for entry in before} | {entry.folder: entry for entry in new}
+    if sorted(before) == sorted(now.values()):
+        return []
+    rows = pa.Table.from_pylist([asdict(entry) for entry in sorted(now.values(), key=lambda e: e.folder)], _SCHEMA)
+    removes = [(file.path, file.size) for file in table.files()]
+    return [Commit(CATALOG, _SCHEMA, [write_file(table.place, rows, codec)], removes)]

@@ -1,0 +1,215 @@
+"""What a task does: segments, or files of `changes`, to the files of `changes`, `transactions` and `tables/*`.
+
+A task may run several times, and one given up may go on unseen. So every file has a name of its own, and only those
+count that the attempts which count tell of.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.transactions import counted
+from pgtail.spark.files import join, opened
+from pgtail.spark.jobs import Result
+from pgtail.spark.lake.names import folder_name
+from pgtail.spark.lake.parquet import DataFile, FileWriter
+from pgtail.spark.lake.sorting import CHANGES_LAYOUT, TRANSACTIONS_LAYOUT, Sorting
+from pgtail.spark.schemas import CHANGES, TRANSACTIONS
+from pgtail.spark.segments.ranges import EVERYWHERE, Part, Parts, Place
+from pgtail.spark.segments.survey import Surveyor
+from pgtail.spark.typed.columns import META, columns_of, own_columns, schema_of
+from pgtail.spark.typed.rows import typed_rows
+from pgtail.spark.typed.versions import Version
+
+Names = tuple[str, str]
+"""A table's schema and name."""
+_MOST_OPEN: Final = 64
+"""Files that are written at a time: a capture may have thousands of tables."""
+
+
+class TableFile(NamedTuple):
+    """A file of the typed rows of one version of a table."""
+
+    names: Names
+    version: Version
+    file: DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How to decode: `tables` are globs, `known` has the versions of tables that there are, in order."""
+
+    out: str
+    codec: str
+    tables: tuple[str, ...] = ()
+    known: Mapping[Names, Sequence[Version]] | None = None
+    """None where no typed rows are wanted."""
+
+    def segments(self, items: Sequence[tuple[str, Parts]]) -> Iterator[Result]:
+        """Write the rows in these parts of these segments.
+
+        Results: `survey` a Survey of each segment, `changes` and `transactions` files, `tables` a TableFile,
+        `counted` transactions of which others may have a part, `undescribed` the OID of a table without a description.
+        """
+        with _Files(self) as files:
+            yield from files.segments(items)
+
+    def stored(self, paths: Sequence[str]) -> Iterator[Result]:
+        """Write the typed rows of files of `changes`: `tables` a TableFile."""
+        assert self.known is not None
+        described = {version.relation: version for versions in self.known.values() for version in versions}
+        with _Files(self) as files:
+            for path in paths:
+                with opened(path) as file, pq.ParquetFile(file) as parquet:
+                    for group in range(parquet.num_row_groups):
+                        files.typed(parquet.read_row_group(group).cast(CHANGES), described)
+            yield from files.close()
+
+
+class _Files:
+    """The files that one task writes; they are removed where it fails."""
+
+    def __init__(self, how: Decoding) -> None:
+        self._how = how
+        self._open: dict[tuple[str, ...], FileWriter] = {}
+        self._versions: dict[tuple[str, ...], tuple[Names, Version]] = {}
+        self._done: list[Result] = []
+        self._undescribed: set[int] = set()
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            for file in self._open.values():
+                file.abandon()
+
+    def segments(self, items: Sequence[tuple[str, Parts]]) -> Iterator[Result]:
+        how, described = self._how, dict[str, Version]()
+        rows, transactions = Sorting(CHANGES_LAYOUT), Sorting(TRANSACTIONS_LAYOUT)
+        for path, parts in items:
+            surveyor = Surveyor(path)
+            with opened(path) as file:
+                for found in changes_of(file, path, parts=parts, tables=how.tables, surveyor=surveyor):
+                    _describe(described, surveyor)
+                    if parts is EVERYWHERE:
+                        surveyor.rows(*_span(found))
+                    whole, shared = _split(counted(found), parts)
+                    yield "counted", packed(shared)
+                    for batch in whole.to_batches():
+                        self._write("transactions", TRANSACTIONS, transactions.add(batch))
+                    self._changes(rows.add(found), described)
+            yield "survey", pickle.dumps(surveyor.end())
+        self._changes(rows.rest(), described)
+        self._write("transactions", TRANSACTIONS, transactions.rest())
+        yield from self.close()
+
+    def _changes(self, pieces: Iterator[pa.Table], described: Mapping[str, Version]) -> None:
+        for piece in pieces:
+            self._write("changes", CHANGES, iter([piece]))
+            if self._how.known is not None:
+                self.typed(piece, described)
+
+    def _write(self, table: str, schema: pa.Schema, pieces: Iterator[pa.Table]) -> None:
+        for piece in pieces:
+            self._file((table,), schema).write(piece)
+
+    def typed(self, rows: pa.Table, described: Mapping[str, Version]) -> None:
+        """Write the typed rows of a piece of `changes`, in which the rows of a table stand together."""
+        for start, stop in _runs(rows):
+            relation, relid = (rows[name][start].as_py() for name in ("relation", "relid"))
+            version = described.get(relation)
+            if version is None:
+                if relid is not None:
+                    self._undescribed.add(relid)
+                continue
+            self._typed(rows.slice(start, stop - start), version, relid)
+
+    def _typed(self, rows: pa.Table, version: Version, relid: int) -> None:
+        assert self._how.known is not None
+        names = (version.schema, version.table)
+        columns = own_columns(version, columns_of([*self._how.known.get(names, ()), version]))
+        key = (join("tables", folder_name(*names)), version.relation, str(relid))
+        self._versions[key] = names, version
+        self._file(key, schema_of(columns, META, old=True)).write(typed_rows(rows, columns))
+
+    def _file(self, key: tuple[str, ...], schema: pa.Schema) -> FileWriter:
+        if key not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self._end(next(key for key in self._open if len(key) > 1))
+            self._open[key] = FileWriter(join(self._how.out, key[0]), schema, self._how.codec)
+        self._open[key] = self._open.pop(key)
+        return self._open[key]
+
+    def _end(self, key: tuple[str, ...]) -> None:
+        file = self._open[key].close()
+        del self._open[key]
+        if len(key) == 1:
+            self._done.append((key[0], pickle.dumps(file)))
+        else:
+            self._done.append(("tables", pickle.dumps(TableFile(*self._versions[key], file))))
+
+    def close(self) -> Iterator[Result]:
+        """End all files."""
+        for key in list(self._open):
+            self._end(key)
+        yield from self._done
+        for relid in sorted(self._undescribed):
+            yield "undescribed", pickle.dumps(relid)
+
+
+def _describe(described: dict[str, Version], surveyor: Surveyor) -> None:
+    """Add the versions that the surveyor has seen meanwhile."""
+    for row in surveyor.relations:
+        if row["relation"] not in described:
+            described[row["relation"]] = Version.of(row)
+
+
+def _span(found: pa.RecordBatch) -> Part:
+    """The places of the first and the last row."""
+    rows = found.select(["position", "ordinal"])
+    first, last = (Place(*(column[row].as_py() for column in rows.columns)) for row in (0, found.num_rows - 1))
+    return Part(first, last)
+
+
+def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:
+    """Transactions that are whole, and those of which others may have a part."""
+    transactions, ends = found
+    shared = {place.position for part in parts or () for place in part}
+    open_ = pc.is_in(transactions["position"], pa.array([*shared, *ends], pa.int64()))
+    return transactions.filter(pc.invert(open_)), transactions.filter(open_)
+
+
+def packed(rows: pa.Table) -> bytes:
+    """A table as Arrow's IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def unpacked(data: bytes) -> pa.Table:
+    """The inverse: a table from Arrow's IPC stream."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()
+
+
+def _runs(rows: pa.Table) -> Iterator[tuple[int, int]]:
+    """Where runs of rows of one version of one table start and stop."""
+    changed = np.zeros(max(len(rows) - 1, 0), bool)
+    for name in ("relation", "relid"):
+        codes = rows[name].combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
+        changed |= codes[1:] != codes[:-1]
+    starts = [0, *(np.flatnonzero(changed) + 1).tolist(), len(rows)]
+    yield from itertools.pairwise(starts)

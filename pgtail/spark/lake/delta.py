@@ -1,0 +1,260 @@
+"""One Delta table: its files, and one commit of a batch to it; the only module that imports deltalake.
+
+deltalake checks neither the schema of the files that it is given nor whether a batch was committed before: that is done
+here. No commit is ever tried again: where another process was faster, that is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, TableFeatures
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import (
+    AddAction,
+    CommitProperties,
+    PostCommitHookProperties,
+    RemoveAction,
+    Transaction,
+    create_table_with_add_actions,
+)
+
+from pgtail.errors import OptionError, OutputError
+from pgtail.spark.files import join, now, removed
+from pgtail.spark.lake.parquet import DataFile, footer_bounds
+
+_APPLICATION: Final = "pgtail"
+_CHECKPOINTS: Final = 20
+"""Commits from one checkpoint to the next: as many JSON files are read to open a table, at most."""
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_RETENTION: Final = "delta.deletedFileRetentionDuration"
+WEEK: Final = 7 * 86_400.0
+
+
+class Bounds(NamedTuple):
+    """What is known of a column in one file; NULL where it is not."""
+
+    least: Any
+    most: Any
+    nulls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a table. `path` is below the table's folder."""
+
+    path: str
+    size: int
+    rows: int
+    written: int
+    """Milliseconds since 1970."""
+    _place: str
+    _stats: dict[str, Any]
+
+    def bounds(self, column: str) -> Bounds:
+        """The statistics of a column of numbers or texts; where Delta has none, those in the file itself."""
+        least, most, nulls = ((self._stats.get(part) or {}).get(column) for part in ("min", "max", "null_count"))
+        if least is None and nulls != self.rows:
+            return Bounds(*footer_bounds(join(self._place, self.path), column))
+        return Bounds(least, most, nulls)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a batch does to one table."""
+
+    table: str
+    """The table's folder below OUT."""
+    schema: pa.Schema
+    adds: list[DataFile] = field(default_factory=list)
+    removes: list[tuple[str, int]] = field(default_factory=list)
+    """Paths and bytes of files that are replaced; all of them, with `overwrite`."""
+    overwrite: bool = False
+    """Whether the schema is replaced, with all files."""
+    data_change: bool = True
+    """False where rows only move from file to file."""
+    retain: float = WEEK
+    """Seconds that replaced files are kept."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the plan of a batch."""
+        return {
+            "table": self.table,
+            "schema": json.loads(Schema.from_arrow(self.schema).to_json()),
+            "adds": [list(file) for file in self.adds],
+            "removes": [list(file) for file in self.removes],
+            "overwrite": self.overwrite,
+            "data_change": self.data_change,
+            "retain": self.retain,
+        }
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Commit:
+        """From the plan."""
+        values = {
+            "schema": pa.schema(Schema.from_json(json.dumps(found["schema"]))),
+            "adds": [DataFile(*file) for file in found["adds"]],
+            "removes": [(path, size) for path, size in found["removes"]],
+        }
+        return cls(**(found | values))
+
+
+class Table:
+    """A Delta table, as it is when it is opened; `schema` is None where there is none."""
+
+    def __init__(self, place: str, version: int | None = None) -> None:
+        self.place = place
+        self._table: DeltaTable | None
+        try:
+            self._table = DeltaTable(place, version=version)
+        except TableNotFoundError:
+            self._table = None
+        except DeltaError as error:
+            raise OptionError(f"{place}: {error}") from None
+        self.schema: pa.Schema | None = None if self._table is None else pa.schema(self._table.schema())
+
+    @property
+    def delta(self) -> DeltaTable:
+        """deltalake's table, which must exist."""
+        assert self._table is not None
+        return self._table
+
+    @property
+    def version(self) -> int:
+        """The number of the last commit, -1 where there is no table."""
+        return -1 if self._table is None else self._table.version()
+
+    @property
+    def batch(self) -> int:
+        """The number of the last batch that is in it, 0 where there is none."""
+        return 0 if self._table is None else self._table.transaction_version(_APPLICATION) or 0
+
+    @property
+    def retain(self) -> float:
+        """Seconds that replaced files are kept."""
+        return float(self.delta.metadata().configuration[_RETENTION].split()[1])
+
+    def files(self) -> list[File]:
+        """Every file that counts, with its statistics."""
+        if self._table is None:
+            return []
+        rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        return [
+            File(row["path"], row["size_bytes"], row["num_records"], row["modification_time"], self.place, row)
+            for row in rows
+        ]
+
+    def commit(self, commit: Commit, batch: int) -> None:
+        """Commit a batch's part, unless it is in the table. Raises OutputError where another process was faster."""
+        if batch <= self.batch:
+            return
+        try:
+            if self._table is None:
+                self._create(commit, batch)
+            else:
+                self._change(self._table, commit, batch)
+        except (CommitFailedError, DeltaError) as error:
+            if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
+                raise OutputError(f"cannot write to {self.place}: {error}") from error
+            raise OutputError(f"another process writes to {self.place}") from None
+        table = DeltaTable(self.place)
+        if table.version() // _CHECKPOINTS > max(self.version, 0) // _CHECKPOINTS:
+            table.create_checkpoint()
+            table.cleanup_metadata()
+        if commit.retain < WEEK and (commit.removes or commit.overwrite):
+            self.expired(orphans=False, remove=True)
+
+    def _create(self, commit: Commit, batch: int) -> None:
+        create_table_with_add_actions(
+            self.place,
+            Schema.from_arrow(commit.schema),
+            _adds(commit),
+            configuration=_configuration(commit),
+            commit_properties=_properties(batch),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def _change(self, table: DeltaTable, commit: Commit, batch: int) -> None:
+        schema = Schema.from_arrow(commit.schema)
+        if _has_local_time(commit.schema) and "timestampNtz" not in (table.protocol().writer_features or ()):
+            table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+            table = DeltaTable(self.place)
+        if not commit.overwrite and not holds(self.schema, commit.schema):
+            table.alter.add_columns(schema.fields, post_commithook_properties=_NO_HOOKS)
+            table = DeltaTable(self.place)
+        configuration = _configuration(commit)
+        if {name: table.metadata().configuration.get(name) for name in configuration} != configuration:
+            table.alter.set_table_properties(configuration)
+            table = DeltaTable(self.place)
+        moment = round(now() * 1000)
+        removes = (
+            []
+            if commit.overwrite
+            else [RemoveAction(path, commit.data_change, moment, size=size) for path, size in commit.removes]
+        )
+        table.create_write_transaction(
+            [*_adds(commit), *removes],
+            mode="overwrite" if commit.overwrite else "append",
+            schema=schema if commit.overwrite else table.schema(),
+            commit_properties=_properties(batch),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def expired(self, *, orphans: bool, remove: bool) -> list[str]:
+        """Files that were replaced longer ago than the table's property says; with `orphans` also those that no commit
+        names and that are as old. With `remove` they are removed: deltalake would add two commits of its own."""
+        table = DeltaTable(self.place)
+        found: list[str] = table.vacuum(dry_run=True, enforce_retention_duration=False, full=orphans)
+        for path in found if remove else ():
+            removed(join(self.place, path))
+        return found
+
+
+def holds(known: pa.Schema, new: pa.Schema) -> bool:
+    """Whether a table has all of these columns, with their types and their names in PostgreSQL."""
+    return _holds(*(json.loads(Schema.from_arrow(one).to_json()) for one in (known, new)))
+
+
+def _holds(known: Any, new: Any) -> bool:
+    """The same of two types in Delta's JSON."""
+    if not isinstance(known, dict) or not isinstance(new, dict) or "struct" not in (known["type"], new["type"]):
+        return bool(known == new)
+    fields = {one["name"]: one for one in known["fields"]}
+    return all(
+        one["name"] in fields
+        and one["metadata"] == fields[one["name"]]["metadata"]
+        and _holds(fields[one["name"]]["type"], one["type"])
+        for one in new["fields"]
+    )
+
+
+def _adds(commit: Commit) -> list[AddAction]:
+    moment = round(now() * 1000)
+    return [AddAction(one.path, one.size, {}, moment, commit.data_change, one.stats) for one in commit.adds]
+
+
+def _properties(batch: int) -> CommitProperties:
+    return CommitProperties(app_transactions=[Transaction(_APPLICATION, batch)], max_commit_retries=0)
+
+
+def _configuration(commit: Commit) -> dict[str, str]:
+    return {
+        _RETENTION: f"interval {int(commit.retain)} seconds",
+        "delta.logRetentionDuration": f"interval {int(max(commit.retain, 86_400))} seconds",
+        "delta.checkpointInterval": str(_CHECKPOINTS),
+    }
+
+
+def _has_local_time(schema: pa.Schema) -> bool:
+    """Whether it has a timestamp without a zone anywhere."""
+    return any(pa.types.is_timestamp(kind) and kind.tz is None for field in schema for kind in _kinds(field.type))
+
+
+def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
+    yield kind
+    for place in range(kind.num_fields):
+        yield from _kinds(kind.field(place).type)

@@ -1,0 +1,31 @@
+"""The folder of a table."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+_MOST: Final = 200
+"""Characters of a folder's name; file systems end at 255 bytes."""
+_PLAIN: Final = re.compile(r"[a-z0-9_-]")
+
+
+def folder_name(schema: str, table: str) -> str:
+    """schema.table, with ~xx for all bytes but a-z, 0-9, _ and -, and for a first underscore.
+
+    Capitals are written so as well: a file system may not tell them from small letters, PostgreSQL does. What begins
+    with an underscore is hidden from Spark. What would be too long is cut off, and ends with ~~ and a part of its
+    SHA-256.
+    """
+    full = f"{_encoded(schema)}.{_encoded(table)}"
+    if len(full) <= _MOST:
+        return full
+    return f"{full[: _MOST - 22]}~~{hashlib.sha256(full.encode()).hexdigest()[:20]}"
+
+
+def _encoded(name: str) -> str:
+    parts = [chr(byte) if _PLAIN.match(chr(byte)) else f"~{byte:02x}" for byte in name.encode()]
+    if parts and parts[0] == "_":
+        parts[0] = "~5f"
+    return "".join(parts)

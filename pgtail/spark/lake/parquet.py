@@ -1,0 +1,230 @@
+"""Rows to Parquet files with the statistics that Delta keeps of a file; knows no Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import uuid
+from collections.abc import Mapping
+from decimal import Context, Decimal
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pgtail.errors import OptionError
+from pgtail.spark.files import created, join, opened, removed, writing
+
+_CODECS: Final = {
+    "none": "none",
+    "uncompressed": "none",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "zstd": "zstd",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+}
+"""Spark's names of what Arrow can, as Arrow names it: its lz4 is the one that Spark calls lz4_raw."""
+
+_OF_CHANGES: Final = ("xid", "seq", "position", "commit_ts", "prepare_ts", "lsn_number", "ordinal")
+_RISING: Final = frozenset([*_OF_CHANGES, *(f"_{name}" for name in _OF_CHANGES)])
+"""Numbers of which each is near the one before: their differences are a tenth as long, and sooner written."""
+_DISTINCT: Final = _RISING | {"commit_lsn", "prepare_lsn", "lsn", "content", "_commit_lsn", "_prepare_lsn", "_lsn"}
+"""Of what hardly comes twice no dictionary is tried."""
+_LONGEST: Final = 64
+"""Characters of a bound."""
+_GREATEST: Final = "\U0010ffff"
+_FIRST_DAY: Final = datetime.date(1, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()
+_LAST_DAY: Final = datetime.date(9999, 12, 31).toordinal() - datetime.date(1970, 1, 1).toordinal()
+_DAY: Final = 86_400_000_000
+_EXACT: Final = Context(prec=76)
+_EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 -- the zone is written where there is one
+
+
+class DataFile(NamedTuple):
+    """A file of a table: its path below the table's folder, its bytes, and Delta's statistics as JSON."""
+
+    path: str
+    size: int
+    stats: str
+
+
+def codec_of(name: str) -> str:
+    """Arrow's name of a codec that Spark's setting spark.sql.parquet.compression.codec names. Raises OptionError."""
+    found = _CODECS.get(name.lower())
+    if found is None or not (found == "none" or pa.Codec.is_available(found)):
+        raise OptionError(
+            f"spark.sql.parquet.compression.codec is {name}: changes can be written with one of {', '.join(_CODECS)}"
+        )
+    return found
+
+
+class FileWriter:
+    """A new file in a table's folder; each write() makes a row group. Raises OutputError."""
+
+    def __init__(self, folder: str, schema: pa.Schema, codec: str, prefix: str = "part-") -> None:
+        self._name = f"{prefix}{uuid.uuid4()}.parquet"
+        self._path = join(folder, self._name)
+        self._schema = schema
+        self._metadata: list[pq.FileMetaData] = []
+        self._finite = True
+        self._file = created(self._path)
+        # Arrow's own schema is of no use to other programs; nulls of lists and maps need no statistics.
+        self._writer = pq.ParquetWriter(
+            self._file,
+            schema,
+            compression=codec,
+            use_dictionary=[leaf for field in schema if field.name not in _DISTINCT for leaf in leaves(field)],
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
+            write_page_index=True,
+            store_schema=False,
+            metadata_collector=self._metadata,
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows."""
+        # Parquet's bounds leave NaN out, which other programs take for the greatest float; JSON has no infinity.
+        floats = (rows[field.name] for field in rows.schema if pa.types.is_floating(field.type))
+        self._finite = self._finite and all(pc.all(pc.is_finite(one)).as_py() is not False for one in floats)
+        with writing():
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+
+    def close(self) -> DataFile:
+        """End the file."""
+        with writing():
+            self._writer.close()
+            size = self._file.tell()
+            self._file.close()
+        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._finite))
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(Exception):  # it may be for a full disk
+            self._writer.close()
+        self._file.close()
+        removed(self._path)
+
+
+def write_file(folder: str, rows: pa.Table, codec: str, prefix: str = "part-") -> DataFile:
+    """Rows as a file of their own."""
+    file = FileWriter(folder, rows.schema, codec, prefix)
+    try:
+        file.write(rows)
+        return file.close()
+    except BaseException:
+        file.abandon()
+        raise
+
+
+def leaves(field: pa.Field) -> list[str]:
+    """What Parquet calls a column, or its parts."""
+    return [f"{field.name}{part}" for part in _parts(field.type)]
+
+
+def _parts(kind: pa.DataType) -> list[str]:
+    if pa.types.is_list(kind):
+        return [f".list.element{part}" for part in _parts(kind.value_type)]
+    if pa.types.is_map(kind):
+        return [".key_value.key", ".key_value.value"]
+    if pa.types.is_struct(kind):
+        return [f".{field.name}{part}" for field in kind for part in _parts(field.type)]
+    return [""]
+
+
+def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, finite: bool) -> str:
+    """Delta's statistics of a file.
+
+    Bounds are there of all columns that can have some, or of none: deltalake's dataset for pyarrow leaves out the rows
+    of a file in which another column has bounds, where the one that is looked for has none.
+    """
+    known: dict[str, list[pq.Statistics | None]] = {}
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(place)
+            known.setdefault(chunk.path_in_schema, []).append(chunk.statistics)
+    least, most, nulls = {}, {}, {}
+    for field in schema:
+        found = [one for one in known.get(field.name, ()) if one is not None]
+        if not found or not all(one.has_null_count for one in found):
+            continue
+        nulls[field.name] = str(sum(one.null_count for one in found))
+        there = [one for one in found if one.num_values]
+        if not there or not _has_bounds(field.type):
+            continue
+        bounds = _bounds(field.type, there)
+        finite = finite and bounds is not None
+        if bounds is not None:
+            least[field.name], most[field.name] = bounds
+    parts = {"minValues": least, "maxValues": most} if finite else {}
+    texts = [f'"{name}":{_object(values)}' for name, values in (parts | {"nullCount": nulls}).items()]
+    return f'{{"numRecords":{metadata.num_rows},{",".join(texts)}}}'
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind))
+
+
+def _object(values: Mapping[str, str]) -> str:
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in values.items()) + "}"
+
+
+def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[str, str] | None:
+    """The least and the greatest value as JSON; None where one of them has no exact form."""
+    if not all(one.has_min_max for one in found):
+        return None
+    values = [_comparable(kind, raw) for one in found for raw in (one.min_raw, one.max_raw)]
+    if any(value is None for value in values):
+        return None
+    if pa.types.is_string(kind):
+        return _text_bounds(min(values), max(values))
+    return _json(kind, min(values)), _json(kind, max(values))
+
+
+def _text_bounds(least: bytes, most: bytes) -> tuple[str, str] | None:
+    """Long texts are cut off, the last one with the greatest character in the place of the rest."""
+    first, last = least.decode()[:_LONGEST], most.decode()
+    if len(last) > _LONGEST:
+        if last[_LONGEST] == _GREATEST:
+            return None
+        last = last[:_LONGEST] + _GREATEST
+    return json.dumps(first), json.dumps(last)
+
+
+def _comparable(kind: pa.DataType, raw: Any) -> Any:
+    """A value as it is compared; None where it has no exact form in JSON."""
+    if pa.types.is_date(kind):
+        return raw if _FIRST_DAY <= raw <= _LAST_DAY else None
+    if pa.types.is_timestamp(kind):
+        return raw if _FIRST_DAY <= raw // _DAY <= _LAST_DAY else None
+    if pa.types.is_decimal(kind):
+        digits = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+        return Decimal(digits).scaleb(-kind.scale, _EXACT)
+    return raw
+
+
+def _json(kind: pa.DataType, value: Any) -> str:
+    if pa.types.is_boolean(kind):
+        return "true" if value else "false"
+    if pa.types.is_date(kind):
+        return f'"{datetime.date(1970, 1, 1) + datetime.timedelta(days=value)}"'
+    if pa.types.is_timestamp(kind):
+        moment = _EPOCH + datetime.timedelta(microseconds=value)
+        return f'"{moment.isoformat(timespec="microseconds")}{"" if kind.tz is None else "Z"}"'
+    return f"{value:f}" if isinstance(value, Decimal) else repr(value)
+
+
+def footer_bounds(path: str, column: str) -> tuple[Any, Any, int]:
+    """The least and the greatest value of a column of numbers or texts as the file itself tells them, and its NULLs."""
+    with opened(path) as file, pq.ParquetFile(file) as parquet:
+        groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
+        chunks = [
+            next(g.column(n) for n in range(g.num_columns) if g.column(n).path_in_schema == column) for g in groups
+        ]
+    found = [chunk.statistics for chunk in chunks if chunk.statistics.num_values]
+    nulls = sum(chunk.statistics.null_count for chunk in chunks)
+    if not found:
+        return None, None, nulls
+    return min(one.min for one in found), max(one.max for one in found), nulls

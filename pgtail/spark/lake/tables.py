@@ -1,0 +1,117 @@
+"""The commits of `tables/*`: one schema for each table, whatever versions its files are of."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pgtail.spark.files import join, opened
+from pgtail.spark.jobs import Result, collected
+from pgtail.spark.lake.catalog import Entry
+from pgtail.spark.lake.decoding import Names, TableFile
+from pgtail.spark.lake.delta import Commit, Table, holds
+from pgtail.spark.lake.names import folder_name
+from pgtail.spark.lake.parquet import DataFile, FileWriter
+from pgtail.spark.typed.casts import TableColumn
+from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
+from pgtail.spark.typed.retype import retyped
+from pgtail.spark.typed.versions import Version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """One file of a table that is to have other types, or names."""
+
+    folder: str
+    path: str
+    version: Version
+    names: Mapping[str, str]
+    """Stored names, before and now."""
+    columns: Sequence[TableColumn]
+    codec: str
+    prefix: str = "part-"
+
+    def done(self) -> Iterator[Result]:
+        """Write it anew: `file` a DataFile."""
+        with opened(join(self.folder, self.path)) as file, pq.ParquetFile(file) as parquet:
+            writer: FileWriter | None = None
+            for group in range(parquet.num_row_groups):
+                rows = retyped(_named(parquet.read_row_group(group), self.names), self.version, self.columns)
+                writer = writer or FileWriter(self.folder, rows.schema, self.codec, self.prefix)
+                writer.write(rows)
+        if writer is not None:
+            yield "file", pickle.dumps(writer.close())
+
+
+def _named(rows: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    """With other names for columns, also in `_old`."""
+    found = rows.rename_columns([names.get(name, name) for name in rows.column_names])
+    if "_old" not in found.column_names:
+        return found
+    before = found["_old"].combine_chunks()
+    fields = [pa.field(names.get(one.name, one.name), one.type) for one in before.type]
+    old = pa.StructArray.from_arrays(before.flatten(), fields=fields, mask=before.is_null())
+    return found.set_column(found.column_names.index("_old"), "_old", old)
+
+
+def stored_names(schema: pa.Schema, columns: Sequence[TableColumn]) -> dict[str, str]:
+    """What the columns of a table with this schema are to be called."""
+    now = {column.name: column.stored for column in columns}
+    return {f.name: now[f.metadata[TRUE_NAME.encode()].decode()] for f in schema if f.metadata}
+
+
+def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]:
+    """Files in the place of others."""
+    return [pickle.loads(data) for _, data in collected(spark, Rewriting.done, items)]
+
+
+def table_commits(
+    spark: SparkSession,
+    out: str,
+    codec: str,
+    files: Sequence[TableFile],
+    known: Mapping[Names, Sequence[Version]],
+    versions: Mapping[Names, Sequence[Version]],
+) -> tuple[list[Commit], list[Entry]]:
+    """What is to be committed where tasks wrote these files, knowing the versions `known`; `versions` are all of them.
+
+    Files whose types are not those of the table are written again, also those that are in the table already.
+    """
+    by_names: dict[Names, list[TableFile]] = {}
+    for one in files:
+        by_names.setdefault(one.names, []).append(one)
+    commits, entries = [], []
+    for names, own in by_names.items():
+        name = join("tables", folder_name(*names))
+        table, folder = Table(join(out, name)), join(out, name)
+        columns = columns_of(versions[names])
+        schema = schema_of(columns, META, old=True)
+        overwrite = table.schema is not None and not holds(schema, table.schema)
+        adds, again = [], []
+        if overwrite:
+            assert table.schema is not None
+            by_relation = {version.relation: version for version in versions[names]}
+            before = stored_names(table.schema, columns)
+            for file in table.files():
+                version = by_relation[file.bounds("_relation").least]
+                again.append(Rewriting(folder, file.path, version, before, columns, codec))
+        for one in own:
+            written = own_columns(one.version, columns_of([*known.get(names, ()), one.version]))
+            wanted = own_columns(one.version, columns)
+            if written == wanted:
+                adds.append(one.file)
+            else:
+                called = {a.stored: b.stored for a, b in zip(written, wanted, strict=True)}
+                again.append(Rewriting(folder, one.file.path, one.version, called, columns, codec))
+        adds += rewritten(spark, again)
+        commits.append(Commit(name, schema, adds, overwrite=overwrite))
+        entries.append(Entry("tables", *names, None, name, 0))
+    return commits, entries

@@ -1,0 +1,293 @@
+"""A folder of tables brought up to date: what is new in the captures becomes a batch, once and for ever."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from pgtail.capture.format import CLOSED, is_gap
+from pgtail.errors import InputError, OptionError
+from pgtail.spark.decoding.transactions import added_up
+from pgtail.spark.errors import translate_spark_errors
+from pgtail.spark.files import join, place_of
+from pgtail.spark.jobs import Result, collected, groups
+from pgtail.spark.lake.batches import Batches, Plan
+from pgtail.spark.lake.catalog import changed
+from pgtail.spark.lake.decoding import Decoding, Names, TableFile, unpacked
+from pgtail.spark.lake.delta import Commit, File
+from pgtail.spark.lake.parquet import DataFile, codec_of, write_file
+from pgtail.spark.lake.tables import table_commits
+from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
+from pgtail.spark.segments.applied import Capture, covered, new_ones
+from pgtail.spark.segments.listing import (
+    Surveyed,
+    check_one_server,
+    collapse_whole_segments,
+    directories,
+    folder_of,
+    parts_of,
+    segments,
+    surveyed,
+    surveys,
+)
+from pgtail.spark.segments.ranges import EVERYWHERE, Part, Parts
+from pgtail.spark.segments.survey import Survey
+from pgtail.spark.typed.versions import Version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CODEC: Final = "spark.sql.parquet.compression.codec"
+_MOST_SEGMENTS: Final = 1000
+"""In one batch: after a crash no more than this is done again."""
+
+
+@dataclass(slots=True)
+class Update:
+    """What was done."""
+
+    segments: int = 0
+    batches: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class Lake:
+    """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `tell` is called with
+    what is under way. Raises OptionError where OUT is of another kind, InputError where it is damaged.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        out: str,
+        *,
+        tables: Sequence[str] = (),
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.spark = spark
+        self.out = place_of(out)
+        self.codec = codec_of(str(spark.conf.get(_CODEC)))
+        self.tell = tell
+        self._tables = list(tables)
+        self.batches = Batches(self.out)
+        self.plan = self.batches.plan
+        if not self.batches.exists:
+            self._check_empty()
+            self.plan.tables = self._tables
+        elif self.plan.tables != self._tables:
+            held = ", ".join(self.plan.tables) or "all tables"
+            raise OptionError(f"{self.out} is of {held} (--table): name another one for others")
+        self.batches.finish()
+
+    def _check_empty(self) -> None:
+        for kind in ("changes", "transactions", "relations"):
+            if self.batches.table(kind).schema is not None:
+                raise OptionError(f"{self.out} holds a table {kind} that pgtail did not write")
+
+    def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
+        """Apply every segment of these captures that is not in it; with `typed` there are `tables/*` from now on.
+
+        Raises InputError, OptionError, OutputError.
+        """
+        done = Update()
+        there = segments(captures)
+        new = new_ones(there, self.plan.captures)
+        if typed and not self.plan.typed:
+            self._type_all()
+        for start in range(0, len(new), _MOST_SEGMENTS):
+            some = new[start : start + _MOST_SEGMENTS]
+            self._batch({path: there[path] for path in some}, done)
+        if not there:
+            done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
+        return done
+
+    def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
+        """Commit the next batch."""
+        plan.batch += 1
+        self.batches.commit(plan, commits)
+        self.plan = plan
+
+    # -- one batch -----------------------------------------------------------------------------------------------
+
+    def _batch(self, paths: Mapping[str, int], done: Update) -> None:
+        plan = copy.deepcopy(self.plan)
+        known = self.versions() if plan.typed else None
+        results: list[Result] | None = None
+        if not plan.tables and len(directories([*paths, *(join(place, "") for place in plan.captures)])) == 1:
+            # Segments of one capture do not overlap: all of each will be wanted.
+            self.tell(f"decoding {len(paths)} segments")
+            results = self._decode(dict.fromkeys(paths), paths, known)
+            found = [pickle.loads(data) for kind, data in results if kind == "survey"]
+        else:
+            self.tell(f"looking through {len(paths)} segments")
+            found = surveys(self.spark, paths)
+        seen = surveyed(found)
+        self._check(plan, seen)
+        done.notes += _missing(plan.captures, seen)
+        before = covered(plan.captures.values())
+        parts = parts_of(seen, before)
+        wanted = collapse_whole_segments(parts, seen)
+        if results is None or not _whole(wanted, seen):
+            self.tell(f"decoding {len(parts)} segments")
+            results = self._decode(wanted, paths, known)
+        for segment in seen:
+            plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
+        plan.server = plan.server or next((one.server for one in seen if one.server), "")
+        for relid in sorted({pickle.loads(data) for kind, data in results if kind == "undescribed"}):
+            done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
+        self.commit(plan, self._commits(results, found, known, split_at(parts, before)))
+        done.segments += len(paths)
+        done.batches += 1
+
+    def _check(self, plan: Plan, found: Sequence[Surveyed]) -> None:
+        check_one_server(found)
+        for segment in found:
+            if segment.server and plan.server and segment.server != plan.server:
+                raise InputError(
+                    f"{segment.path} comes from another server or database than what {self.out} holds: "
+                    "name another place for it"
+                )
+
+    def _decode(
+        self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Mapping[Names, Sequence[Version]] | None
+    ) -> list[Result]:
+        how = Decoding(self.out, self.codec, tuple(self._tables), known)
+        some = groups(self.spark, [(path, sizes[path]) for path in parts])
+        with translate_spark_errors():
+            return collected(self.spark, how.segments, [[(path, parts[path]) for path in group] for group in some])
+
+    def _commits(
+        self,
+        results: Sequence[Result],
+        found: Sequence[Survey],
+        known: Mapping[Names, Sequence[Version]] | None,
+        split: Sequence[int],
+    ) -> list[Commit]:
+        """Relations and transactions first: a reader that opens `changes` before them finds all that it needs there."""
+        files: dict[str, list[Any]] = {kind: [] for kind in ("changes", "transactions", "tables", "counted")}
+        for kind, data in results:
+            if kind in files:
+                files[kind].append(unpacked(data) if kind == "counted" else pickle.loads(data))
+        self.tell("collecting tables")
+        relations, commits = self._relations(found)
+        commits += self._transactions(files["transactions"], files["counted"], split)
+        if known is not None:
+            commits += self._typed(files["tables"], known, relations)
+        if files["changes"]:
+            commits.append(Commit("changes", CHANGES, files["changes"]))
+        return commits
+
+    # -- relations and transactions ------------------------------------------------------------------------------
+
+    def _relations(self, found: Sequence[Survey]) -> tuple[list[dict[str, Any]], list[Commit]]:
+        """All versions of tables, each at the first place where it was seen; written again where there are more."""
+        table = self.batches.table("relations")
+        before = self.relations()
+        now = {row["relation"]: row for row in before}
+        for row in (row for one in found for row in one.relations):
+            known = now.get(row["relation"])
+            if known is None or (row["position"], row["ordinal"]) < (known["position"], known["ordinal"]):
+                now[row["relation"]] = row
+        rows = sorted(now.values(), key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
+        if rows == before:
+            return rows, []
+        file = write_file(table.place, pa.Table.from_pylist(rows, RELATIONS), self.codec)
+        return rows, [Commit("relations", RELATIONS, [file], [(one.path, one.size) for one in table.files()])]
+
+    def relations(self) -> list[dict[str, Any]]:
+        """The rows of `relations`, in their order."""
+        table = self.batches.table("relations")
+        if table.schema is None:
+            return []
+        found: list[dict[str, Any]] = table.delta.to_pyarrow_table().select(RELATIONS.names).to_pylist()
+        return sorted(found, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
+
+    def versions(self) -> dict[Names, list[Version]]:
+        """The versions of every table, in the order of their appearance."""
+        return versions_of(self.relations())
+
+    def _transactions(self, files: list[DataFile], parts: Sequence[pa.Table], split: Sequence[int]) -> list[Commit]:
+        """A transaction of which an earlier batch has a part becomes one row again."""
+        table = self.batches.table("transactions")
+        others = [file for file in table.files() if _any_within(file, split)]
+        rows = (
+            pa.concat_tables([*parts, *(self._rows(table.place, file) for file in others)]) if parts or others else None
+        )
+        if rows is not None and rows.num_rows:
+            files.append(write_file(table.place, added_up(rows), self.codec))
+        if not files:
+            return []
+        return [Commit("transactions", TRANSACTIONS, files, [(file.path, file.size) for file in others])]
+
+    @staticmethod
+    def _rows(place: str, file: File) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        return pq.read_table(join(place, file.path)).cast(TRANSACTIONS)
+
+    # -- tables/* ------------------------------------------------------------------------------------------------
+
+    def _typed(
+        self, files: Sequence[TableFile], known: Mapping[Names, Sequence[Version]], relations: list[dict[str, Any]]
+    ) -> list[Commit]:
+        with translate_spark_errors():
+            commits, entries = table_commits(self.spark, self.out, self.codec, files, known, versions_of(relations))
+        return changed(self.out, entries, self.codec) + commits
+
+    def _type_all(self) -> None:
+        """Make `tables/*` of all of `changes`."""
+        plan = copy.deepcopy(self.plan)
+        plan.typed = True
+        table, known = self.batches.table("changes"), self.versions()
+        how = Decoding(self.out, self.codec, (), known)
+        files = [(join(table.place, file.path), file.size) for file in table.files()]
+        if files:
+            self.tell("typing what is in it")
+        with translate_spark_errors():
+            found = collected(self.spark, how.stored, groups(self.spark, files))
+        made = [pickle.loads(data) for kind, data in found if kind == "tables"]
+        self.commit(plan, self._typed(made, known, self.relations()))
+
+
+def versions_of(relations: Iterable[Mapping[str, Any]]) -> dict[Names, list[Version]]:
+    """The versions of every table from rows of `relations`, in the order of their appearance."""
+    found: dict[Names, list[Version]] = {}
+    for row in sorted(relations, key=lambda row: (row["position"], row["ordinal"])):
+        found.setdefault((row["schema"], row["table"]), []).append(Version.of(row))
+    return found
+
+
+def _any_within(file: File, positions: Sequence[int]) -> bool:
+    bounds = file.bounds("position")
+    return any(bounds.least <= position <= bounds.most for position in positions)
+
+
+def split_at(parts: Mapping[str, Parts], covered: Sequence[tuple[Part, str]]) -> list[int]:
+    """The positions of transactions of which a part is new, and a part was there before."""
+    new = {place.position for some in parts.values() for part in some or () for place in part}
+    old = {place.position for part, _ in covered for place in part}
+    return sorted(new & old)
+
+
+def _whole(wanted: Mapping[str, Parts], found: Sequence[Surveyed]) -> bool:
+    """Whether all of each segment is wanted."""
+    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.whole is not None)
+
+
+def _missing(captures: Mapping[str, Capture], found: Sequence[Surveyed]) -> list[str]:
+    """A note for each segment that should stand before one of these and is not there, and for each gap."""
+    there = {segment.name for segment in found}
+    return [
+        f"{segment.path}: a gap stands before it: what was committed {segment.predecessor} is not in the capture"
+        if is_gap(segment.predecessor)
+        else f"{segment.path}: the segment {segment.predecessor}, which should stand before it, is not there"
+        for segment in found
+        if segment.predecessor
+        and segment.predecessor not in there
+        and not any(capture.has(segment.predecessor) for capture in captures.values())
+    ]

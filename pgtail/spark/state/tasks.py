@@ -1,0 +1,332 @@
+"""What tasks do for a state: split files into buckets, then fold the rows and changes of some buckets."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pgtail.spark.files import join, opened
+from pgtail.spark.lake.decoding import packed, unpacked
+from pgtail.spark.lake.parquet import DataFile, write_file
+from pgtail.spark.state.described import as_stored, as_version, described
+from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
+from pgtail.spark.typed.casts import TableColumn
+from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
+from pgtail.spark.typed.texts import texts_of
+from pgtail.spark.typed.versions import Version
+
+PART: Final = "relid long, bucket int, link int, kind string, data binary"
+"""A part of a table's rows or changes, of one bucket; `link` is another bucket that has to be folded with it."""
+_NO_BUCKET: Final = -1
+CLOSED: Final = "closed-"
+"""How the files of a history begin whose rows are no more; those of others with the bucket."""
+_MOST_ROWS: Final = 64 * 1024
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+
+Buckets = npt.NDArray[np.int64]
+Place = tuple[int, int]
+"""Position and seq."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePass:
+    """One version of a table in a batch: how its rows are kept while they are of this version."""
+
+    relid: int
+    place: str
+    """The folder of the state's table."""
+    version: Version
+    stored: Sequence[TableColumn]
+    """The columns of the state's table."""
+    buckets: int
+    history: bool
+    codec: str
+    files: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """The files of each bucket, where they are not split again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows of a file are wanted, by position: half-open ranges, and prepared transactions.
+
+    `moved` says where those are committed that were only prepared, and when (microseconds since 1970). `run` is from
+    and to which place (both inclusive) the table had the version.
+    """
+
+    ranges: Sequence[tuple[int, int]]
+    moved: Mapping[int, tuple[int, int]]
+    run: tuple[Place, Place] | None = None
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The rows that are wanted, committed ones at their places."""
+        position = rows["_position"].combine_chunks()
+        inside = np.zeros(len(rows), bool)
+        for first, behind in self.ranges:
+            inside |= pc.and_(pc.greater_equal(position, first), pc.less(position, behind)).to_numpy(
+                zero_copy_only=False
+            )
+        prepared = pc.is_valid(rows["_state"].combine_chunks()).to_numpy(zero_copy_only=False)
+        there = inside & ~prepared
+        if self.moved:
+            there |= prepared & pc.is_in(position, pa.array(self.moved, pa.int64())).to_numpy(zero_copy_only=False)
+        if not there.all():
+            rows = rows.filter(pa.array(there))
+        if self.moved and prepared.any():
+            rows = self._moved(rows)
+        return rows if self.run is None else rows.filter(_within(rows, *self.run))
+
+    def _moved(self, rows: pa.Table) -> pa.Table:
+        old = pa.array(self.moved, pa.int64())
+        index = pc.index_in(rows["_position"].combine_chunks(), old)
+        for place, name in enumerate(("_position", "_commit_ts")):
+            kind = rows.schema.field(name).type
+            values = pa.array([pair[place] for pair in self.moved.values()], pa.int64()).cast(kind)
+            number = rows.column_names.index(name)
+            rows = rows.set_column(number, name, pc.coalesce(values.take(index), rows[name].combine_chunks()))
+        return rows
+
+
+def _within(rows: pa.Table, first: Place, last: Place) -> pa.Array:
+    position, seq = rows["_position"], rows["_seq"]
+    after = pc.or_(
+        pc.greater(position, first[0]), pc.and_(pc.equal(position, first[0]), pc.greater_equal(seq, first[1]))
+    )
+    before = pc.or_(pc.less(position, last[0]), pc.and_(pc.equal(position, last[0]), pc.less_equal(seq, last[1])))
+    return pc.and_(after, before)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesFile:
+    """A file of `tables/*`, whose rows are all of one version of one table."""
+
+    table: TablePass
+    path: str
+    columns: Sequence[TableColumn]
+    """Those of the table that the file belongs to."""
+    wanted: Wanted
+
+    def split(self) -> Iterator[pa.RecordBatch]:
+        """Its changes by bucket."""
+        rows = self.wanted.of(_read(self.path))
+        table, version = self.table, self.table.version
+        if not len(rows):
+            return
+        yield _part(table.relid, _NO_BUCKET, None, "count", pickle.dumps(len(rows)))
+        rows = as_version(rows, version, self.columns)
+        rows = rows.append_column(HALF, pa.array(np.full(len(rows), WHOLE)))
+        if table.buckets == 1:
+            yield from _parts(table.relid, 0, None, "changes", rows)
+            return
+        yield from self._spread(rows)
+
+    def _spread(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        table, version = self.table, self.table.version
+        columns = columns_of([version])
+        events = Events(rows, version, columns)
+        was, now = _hashed(events, version, columns, table.buckets)
+        op = events.column("_op")
+        deleted, updated, truncated = (
+            pc.equal(op, name).to_numpy(zero_copy_only=False) for name in ("delete", "update", "truncate")
+        )
+        was[~(deleted | updated)] = now[~(deleted | updated)]
+        now[deleted] = was[deleted]
+        carries = np.zeros(len(rows), bool)
+        for unsent in events.unsent.values():
+            carries |= unsent
+        apart = (was != now) & ~carries
+        for bucket in range(table.buckets):
+            gone, come = apart & (was == bucket), apart & (now == bucket)
+            half = np.where(gone, GONE, np.where(come, COME, WHOLE))
+            here = truncated | gone | come | (~apart & ~truncated & (now == bucket))
+            links = np.unique(was[here & (was != now) & carries])
+            if here.any():
+                some = rows.set_column(rows.column_names.index(HALF), HALF, pa.array(half)).filter(pa.array(here))
+                yield from _parts(table.relid, bucket, None, "changes", some)
+            for link in links.tolist():
+                yield _part(table.relid, bucket, link, "link", b"")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFile:
+    """A file of a state whose rows have to be spread again: of another version, or over fewer buckets."""
+
+    table: TablePass
+    path: str
+    columns: Sequence[TableColumn]
+    version: Version
+    """What the rows are of."""
+
+    def split(self) -> Iterator[pa.RecordBatch]:
+        """Its rows by bucket."""
+        table = self.table
+        rows = _as_rows(_read(self.path), self.version, self.columns)
+        if self.version != table.version:
+            rows = described(rows, self.version, table.version)
+        for bucket, some in _by_bucket(rows, table.version, table.buckets):
+            yield from _parts(table.relid, bucket, None, "rows", some)
+
+
+def split(items: Sequence[ChangesFile | RowsFile]) -> Iterator[pa.RecordBatch]:
+    """Parts of items."""
+    for item in items:
+        yield from item.split()
+
+
+class Written(NamedTuple):
+    """A file of a state's table; the bucket is None for rows that are no more."""
+
+    relid: int
+    bucket: int | None
+    file: DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Folds the parts of each group of buckets, which come together: (group, relid, kind, data)."""
+
+    tables: Mapping[int, TablePass]
+    groups: Mapping[int, Sequence[int]]
+    """The buckets of each group."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for (group, relid), parts in _grouped(batches):
+            table = self.tables[relid]
+            buckets = self.groups[group]
+            for written in self._folded(table, buckets, parts):
+                yield pa.RecordBatch.from_pydict(
+                    {"kind": ["file"], "data": pa.array([pickle.dumps(written)], pa.binary())}
+                )
+
+    def _folded(
+        self, table: TablePass, buckets: Sequence[int], parts: Mapping[str, Sequence[bytes]]
+    ) -> Iterator[Written]:
+        columns = columns_of([table.version])
+        rows = [unpacked(data) for data in parts.get("rows", ())]
+        for bucket in buckets:
+            paths = [join(table.place, path) for path in table.files.get(bucket, ())]
+            rows += [_as_rows(_read(path), table.version, table.stored) for path in paths]
+        changes = [unpacked(data) for data in parts.get("changes", ())]
+        before = pa.concat_tables(rows) if rows else schema_of(columns, ROW).empty_table()
+        if changes:
+            found = fold(before, pa.concat_tables(changes), table.version, columns, history=table.history)
+        else:
+            found = Folded(before, before.slice(0, 0))
+        spread = (
+            _by_bucket(found.rows, table.version, table.buckets) if len(buckets) > 1 else [(buckets[0], found.rows)]
+        )
+        for bucket, some in spread:
+            if len(some):
+                yield Written(table.relid, bucket, _write(table, some, f"b{bucket:05d}-"))
+        if len(found.closed):
+            yield Written(table.relid, None, _write(table, found.closed, CLOSED))
+
+
+def _write(table: TablePass, rows: pa.Table, prefix: str) -> DataFile:
+    rows = as_stored(rows, table.version, table.stored)
+    own = VALIDITY if table.history else ROW
+    if table.history:
+        count = len(rows)
+        named = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
+        rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
+        for name, until in (("_valid_to_position", "_until_position"), ("_valid_to", "_until_time")):
+            kind = next(one.type for one in VALIDITY if one.name == name)
+            there = until in rows.column_names
+            rows = rows.append_column(name, rows[until].cast(kind) if there else pa.nulls(count, kind))
+    has = {column.name for column in table.version.columns}
+    schema = schema_of([column for column in table.stored if column.name in has], own)
+    return write_file(table.place, rows.select(schema.names).cast(schema), table.codec, prefix)
+
+
+def _read(path: str) -> pa.Table:
+    with opened(path) as file:
+        return pq.read_table(file)
+
+
+def _as_rows(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
+    """A file of a state or of a history as fold() takes rows."""
+    named = {"_valid_from_position": "_position", "_valid_from_seq": "_seq", "_valid_from": "_commit_ts"}
+    rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
+    own = schema_of(columns_of([version]), ROW)
+    return as_version(rows, version, stored).select(own.names).cast(own)
+
+
+def _part(relid: int, bucket: int, link: int | None, kind: str, data: bytes) -> pa.RecordBatch:
+    columns: dict[str, Any] = {
+        "relid": pa.array([relid], pa.int64()),
+        "bucket": pa.array([bucket], pa.int32()),
+        "link": pa.array([link], pa.int32()),
+        "kind": [kind],
+        "data": pa.array([data], pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _parts(relid: int, bucket: int, link: int | None, kind: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(rows), _MOST_ROWS):
+        yield _part(relid, bucket, link, kind, packed(rows.slice(start, _MOST_ROWS)))
+
+
+def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[tuple[int, int], dict[str, list[bytes]]]]:
+    """The parts of each group, which come together."""
+    current: tuple[int, int] | None = None
+    parts: dict[str, list[bytes]] = {}
+    for batch in batches:
+        for group, relid, kind, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if (group, relid) != current:
+                if current is not None:
+                    yield current, parts
+                current, parts = (group, relid), {}
+            parts.setdefault(kind, []).append(data)
+    if current is not None:
+        yield current, parts
+
+
+# -- buckets -----------------------------------------------------------------------------------------------------------
+
+
+def _by_bucket(rows: pa.Table, version: Version, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of a state in their buckets."""
+    if buckets == 1 or not len(rows):
+        yield 0, rows
+        return
+    columns = columns_of([version])
+    events = rows.append_column("_old", pa.nulls(len(rows), pa.struct([(c.stored, c.kind) for c in columns])))
+    for name in ("_unchanged", "_old_rescued"):
+        events = events.append_column(
+            name, pa.nulls(len(rows), rows["_unknown"].type if name == "_unchanged" else rows["_rescued"].type)
+        )
+    _, now = _hashed(Events(events.drop_columns(["_unknown"]), version, columns), version, columns, buckets)
+    for bucket in np.unique(now).tolist():
+        yield bucket, rows.filter(pa.array(now == bucket))
+
+
+def _hashed(events: Events, version: Version, columns: Sequence[TableColumn], buckets: int) -> tuple[Buckets, Buckets]:
+    """The buckets before and after each event, by a hash of what identifies its row, which is the same everywhere."""
+    was, now = (np.zeros(len(events), np.uint64) for _ in range(2))
+    if mode_of(version) == "append":
+        parts = [(texts_of(events.column(name)),) * 2 for name in ("_position", "_seq")]
+    else:
+        nothing = _Rows(events.table.slice(0, 0))
+        parts = [
+            (texts_of(before), texts_of(after)) for _, before, after in key_parts(nothing, events, version, columns)
+        ]
+    for before, after in parts:
+        was = was * _FACTOR + _hash(before)
+        now = now * _FACTOR + _hash(after)
+    return tuple((one >> np.uint64(16)).astype(np.int64) % buckets for one in (was, now))  # type: ignore[return-value]
+
+
+def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:
+    encoded = texts.dictionary_encode(null_encoding="encode")
+    values = np.array(encoded.dictionary.to_pylist(), object)
+    found: npt.NDArray[np.uint64] = pd.util.hash_array(values, categorize=False)[encoded.indices.to_numpy()]
+    return found

@@ -1,0 +1,92 @@
+"""The columns of typed tables: the table's own, of types that hold all versions, and pgtail's; imports no pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from pgtail.spark.schemas import CHANGES
+from pgtail.spark.typed.arrow_types import STRING, Declared, arrow_type, delimiter, widest
+from pgtail.spark.typed.casts import RESCUED, TableColumn
+from pgtail.spark.typed.versions import Version
+
+TRUE_NAME: Final = "pgtail.name"
+"""The key of a field's metadata that has the column's name in PostgreSQL."""
+
+_TEXTS: Final = pa.list_(STRING)
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_COPIED: Final = (
+    *("op", "xid", "seq", "position", "commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "lsn", "origin", "gid"),
+    *("state", "unchanged", "undecoded", "relid", "relation"),
+)
+"""What a typed row has of its change, each with an underscore before its name."""
+
+META: Final = [*(pa.field(f"_{name}", CHANGES.field(name).type) for name in _COPIED), pa.field("_rescued", RESCUED)]
+"""pgtail's own columns of a table of changes, without those of the old row."""
+
+ROW: Final = [
+    pa.field("_position", pa.int64()),
+    pa.field("_seq", pa.int64()),
+    pa.field("_commit_ts", _TIME),
+    pa.field("_unknown", _TEXTS),
+    pa.field("_rescued", RESCUED),
+    pa.field("_undecoded", _TEXTS),
+    pa.field("_relation", STRING),
+]
+"""pgtail's own columns of a state."""
+
+VALIDITY: Final = [
+    pa.field("_valid_from_position", pa.int64()),
+    pa.field("_valid_from_seq", pa.int64()),
+    pa.field("_valid_from", _TIME),
+    pa.field("_valid_to_position", pa.int64()),
+    pa.field("_valid_to", _TIME),
+    *ROW[3:],
+]
+"""pgtail's own columns of a history."""
+
+OWN: Final = frozenset([*(field.name for field in (*META, *ROW, *VALIDITY)), "_old", "_old_rescued"])
+"""The names of all of pgtail's own columns."""
+
+
+def columns_of(versions: Iterable[Version]) -> list[TableColumn]:
+    """A column for every name that any of the versions has, of a type that holds them all.
+
+    A name that is equal to one before it but for case, or to one of pgtail's own, is stored as NAME~2, NAME~3 ...
+    """
+    named: dict[str, list[Declared]] = {}
+    for version in versions:
+        for column in version.columns:
+            named.setdefault(column.name, []).append(column.declared)
+    taken = set(OWN)
+    found = []
+    for name, types in named.items():
+        stored, number = name, 1
+        while stored.lower() in taken:
+            number += 1
+            stored = f"{name}~{number}"
+        taken.add(stored.lower())
+        delimiters = {delimiter(one) for one in types}
+        if len(delimiters) > 1:
+            found.append(TableColumn(name, stored, STRING))
+        else:
+            found.append(TableColumn(name, stored, widest(map(arrow_type, types)), delimiters.pop()))
+    return found
+
+
+def own_columns(version: Version, columns: Sequence[TableColumn]) -> list[TableColumn]:
+    """Those of the columns that a version has, in its order."""
+    by_name = {column.name: column for column in columns}
+    return [by_name[column.name] for column in version.columns]
+
+
+def schema_of(columns: Sequence[TableColumn], own: Sequence[pa.Field], *, old: bool = False) -> pa.Schema:
+    """The table's schema: its columns, then pgtail's own; with `old` also those of the old row.
+
+    A table without columns has no `_old`: no format stores a struct of nothing.
+    """
+    fields = [pa.field(c.stored, c.kind, metadata={TRUE_NAME: c.name}) for c in columns]
+    sent = [pa.field("_old", pa.struct(fields)), pa.field("_old_rescued", RESCUED)] if old and columns else []
+    return pa.schema([*fields, *own, *sent])
