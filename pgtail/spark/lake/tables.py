@@ -19,7 +19,7 @@ from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, FileWriter
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
-from pgtail.spark.typed.retype import retyped
+from pgtail.spark.typed.described import as_stored, as_version
 from pgtail.spark.typed.versions import Version
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Rewriting:
     folder: str
     path: str
     version: Version
-    names: Mapping[str, str]
-    """Stored names, before and now."""
+    before: Sequence[TableColumn]
+    """The columns that it has, and those that it is to have."""
     columns: Sequence[TableColumn]
     codec: str
     prefix: str = "part-"
@@ -44,28 +44,17 @@ class Rewriting:
         with opened(join(self.folder, self.path)) as file, pq.ParquetFile(file) as parquet:
             writer: FileWriter | None = None
             for group in range(parquet.num_row_groups):
-                rows = retyped(_named(parquet.read_row_group(group), self.names), self.version, self.columns)
+                rows = as_version(parquet.read_row_group(group), self.version, self.before)
+                rows = as_stored(rows, self.version, self.columns)
                 writer = writer or FileWriter(self.folder, rows.schema, self.codec, self.prefix)
                 writer.write(rows)
         if writer is not None:
             yield "file", pickle.dumps(writer.close())
 
 
-def _named(rows: pa.Table, names: Mapping[str, str]) -> pa.Table:
-    """With other names for columns, also in `_old`."""
-    found = rows.rename_columns([names.get(name, name) for name in rows.column_names])
-    if "_old" not in found.column_names:
-        return found
-    before = found["_old"].combine_chunks()
-    fields = [pa.field(names.get(one.name, one.name), one.type) for one in before.type]
-    old = pa.StructArray.from_arrays(before.flatten(), fields=fields, mask=before.is_null())
-    return found.set_column(found.column_names.index("_old"), "_old", old)
-
-
-def stored_names(schema: pa.Schema, columns: Sequence[TableColumn]) -> dict[str, str]:
-    """What the columns of a table with this schema are to be called."""
-    now = {column.name: column.stored for column in columns}
-    return {f.name: now[f.metadata[TRUE_NAME.encode()].decode()] for f in schema if f.metadata}
+def columns_in(schema: pa.Schema) -> list[TableColumn]:
+    """The columns of a table with this schema, without pgtail's own."""
+    return [TableColumn(f.metadata[TRUE_NAME.encode()].decode(), f.name, f.type) for f in schema if f.metadata]
 
 
 def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]:
@@ -99,7 +88,7 @@ def table_commits(
         if overwrite:
             assert table.schema is not None
             by_relation = {version.relation: version for version in versions[names]}
-            before = stored_names(table.schema, columns)
+            before = columns_in(table.schema)
             for file in table.files():
                 version = by_relation[file.bounds("_relation").least]
                 again.append(Rewriting(folder, file.path, version, before, columns, codec))
@@ -109,8 +98,7 @@ def table_commits(
             if written == wanted:
                 adds.append(one.file)
             else:
-                called = {a.stored: b.stored for a, b in zip(written, wanted, strict=True)}
-                again.append(Rewriting(folder, one.file.path, one.version, called, columns, codec))
+                again.append(Rewriting(folder, one.file.path, one.version, written, columns, codec))
         adds += rewritten(spark, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
         entries.append(Entry("tables", *names, None, name, 0))

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.spark.typed.arrays import lists_in, maps_in, one_chunk, replaced
 from pgtail.spark.typed.casts import RESCUED, TableColumn, sparse
 from pgtail.spark.typed.columns import ROW
-from pgtail.spark.typed.retype import one_chunk, replaced
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 
@@ -303,20 +303,3 @@ class _Fold:
         if noted:
             for number in np.flatnonzero(np.isin(own, list(noted))).tolist():
                 yield number, noted[int(own[number])]
-
-
-def maps_in(table: pa.Table, name: str) -> dict[int, dict[str, str]]:
-    """Of a column of maps, most of which are NULL, the others."""
-    return {place: dict(pairs) for place, pairs in _valid_in(table, name) if pairs}
-
-
-def lists_in(table: pa.Table, name: str) -> dict[int, list[str]]:
-    """Of a column of lists, most of which are NULL or empty, the others."""
-    return {place: names for place, names in _valid_in(table, name) if names}
-
-
-def _valid_in(table: pa.Table, name: str) -> Iterator[tuple[int, Any]]:
-    column = one_chunk(table[name])
-    if column.null_count < len(column):
-        places = pc.indices_nonzero(pc.is_valid(column))
-        yield from zip(places.to_pylist(), column.take(places).to_pylist(), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pgtail.capture.format import is_gap
 from pgtail.errors import InputError
 from pgtail.spark.segments.applied import Range
+from pgtail.spark.segments.ranges import Place
 from pgtail.spark.state.notes import Notes
 
 
@@ -49,19 +51,22 @@ class Stretch:
 def stretch(captured: Iterable[Range], notes: Notes, *, allow_gap: bool = False) -> Stretch:
     """What of the applied segments is to be applied to a state. Raises InputError where some comes too late."""
     found = Stretch()
-    behind = notes.behind
+    behind, reach = notes.behind, Place(-1, 0)
+    gone_over = [(one[1], two[0]) for one, two in itertools.pairwise(notes.applied)]
     for one in sorted((one for one in captured if one.first is not None), key=lambda one: (one.first, one.behind)):
         assert one.first is not None
         assert one.behind is not None
         first, end = one.first.position, one.behind.position + (not one.open)
+        leaves_gap = one.first > reach and bool(one.predecessor or reach.position >= 0)
+        reach = max(reach, one.behind)
         if _holds([*notes.applied, *found.ranges], first, end):
             continue
-        if end <= behind:
+        if end <= behind or any(first < until and since < end for since, until in gone_over):
             raise InputError(
                 f"the segment {one.start} belongs into a gap that was gone over: make the state anew, in another "
                 "directory"
             )
-        if first > behind and (one.predecessor or behind >= 0):
+        if leaves_gap:
             missing = MissingSegment(one.predecessor, one.start)
             if not allow_gap:
                 found.missing = missing

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from pgtail.spark.files import join, opened
 from pgtail.spark.lake.decoding import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, write_file
-from pgtail.spark.state.described import as_stored, as_version, described
 from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
+from pgtail.spark.typed.described import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 

@@ -14,7 +14,7 @@ from pgtail.spark.files import join
 from pgtail.spark.lake.catalog import Entry, changed, entries
 from pgtail.spark.lake.delta import Commit, File, Table, holds
 from pgtail.spark.lake.names import folder_name
-from pgtail.spark.lake.tables import Rewriting, rewritten, stored_names
+from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
@@ -214,7 +214,7 @@ class _Batch:
                 done.place,
                 file.path,
                 self._version(done.relid, file.bounds("_relation").least),
-                stored_names(table.schema, done.stored),
+                columns_in(table.schema),
                 done.stored,
                 self._lake.codec,
                 file.path[: file.path.index("-") + 1],

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.state.fold import lists_in, maps_in
+from pgtail.spark.typed.arrays import lists_in, maps_in, one_chunk, replaced
 from pgtail.spark.typed.arrow_types import STRING
 from pgtail.spark.typed.casts import RESCUED, TableColumn, cast, sparse, typed
 from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.retype import one_chunk, replaced
 from pgtail.spark.typed.texts import narrow, texts_of, widen
 from pgtail.spark.typed.versions import Version, kept
 
@@ -131,24 +130,43 @@ def _merged(rows: pa.Table, name: str, others: Sequence[pa.MapArray]) -> pa.Arra
 def as_stored(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
     """The inverse of as_version()."""
     by_name = {column.name: column for column in stored}
-    rescued = {place: dict(texts) for place, texts in maps_in(rows, "_rescued").items()}
+    columns = columns_of([version])
     undecoded = lists_in(rows, "_undecoded")
-    found: dict[str, pa.Array] = {}
-    for column in columns_of([version]):
-        wide = by_name[column.name]
-        array = widen(one_chunk(rows[column.stored]), wide.kind, column.delimiter)
+    own = {column.stored for column in columns}
+    found = {name: one_chunk(rows[name]) for name in rows.column_names if name not in own}
+    values = {column.name: one_chunk(rows[column.stored]) for column in columns}
+    arrays, found["_rescued"] = _widened(values, columns, by_name, maps_in(rows, "_rescued"), undecoded, len(rows))
+    if "_old" in found:
+        whole = found["_old"]
+        values = {column.name: pc.struct_field(whole, column.stored) for column in columns}
+        before, found["_old_rescued"] = _widened(
+            values, columns, by_name, maps_in(rows, "_old_rescued"), undecoded, len(rows)
+        )
+        fields = [pa.field(name, array.type) for name, array in before.items()]
+        found["_old"] = pa.StructArray.from_arrays(list(before.values()), fields=fields, mask=whole.is_null())
+    return pa.table(arrays | found)
+
+
+def _widened(
+    arrays: Mapping[str, pa.Array],
+    columns: Sequence[TableColumn],
+    stored: Mapping[str, TableColumn],
+    rescued: Mapping[int, dict[str, str]],
+    undecoded: Mapping[int, Sequence[str]],
+    rows: int,
+) -> tuple[dict[str, pa.Array], pa.Array]:
+    """Columns as their stored types, with the rescued values that have a place in these; and the other rescued ones."""
+    found = {}
+    for column in columns:
+        wide = stored[column.name]
+        array = widen(arrays[column.name], wide.kind, column.delimiter)
         again: dict[int, pa.Array] = {}
-        if wide.kind != column.kind:
-            for place, texts in rescued.items():
-                if column.name in texts and column.name not in undecoded.get(place, ()):
-                    value = cast(pa.array([texts[column.name]]), wide.kind, wide.delimiter)
-                    if value.null_count == 0:
-                        again[place] = value
-                        del texts[column.name]
+        for place, texts in rescued.items() if wide.kind != column.kind else ():
+            if column.name in texts and column.name not in undecoded.get(place, ()):
+                value = cast(pa.array([texts[column.name]]), wide.kind, wide.delimiter)
+                if value.null_count == 0:
+                    again[place] = value
+                    del texts[column.name]
         found[wide.stored] = replaced(array, again)
-    own = {column.stored for column in columns_of([version])}
-    for name in rows.column_names:
-        if name not in own:
-            found[name] = one_chunk(rows[name])
-    found["_rescued"] = sparse({p: list(t.items()) for p, t in rescued.items() if t}, len(rows), RESCUED)
-    return pa.table(found)
+    left = {place: list(texts.items()) for place, texts in rescued.items() if texts}
+    return found, sparse(left, rows, RESCUED)
