@@ -12,7 +12,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import StartReplication
-from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, padding, sized
+from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
 from pgtail.terminal.values import BARE, UNCHANGED_MARK, Show, ValueStyle, name
 from pgtail.values import UNKNOWN, Codec
 
@@ -139,7 +139,7 @@ class RowFormatter:
         """What a client sent, in a packet capture."""
         message, values = event.message, list[SizedItem]()
         if isinstance(message, StartReplication):
-            values.append(_sized(name(message.command), "plain"))
+            values.append(sized(breakable(name(message.command), "plain")))
         else:
             positions = {"flush": message.flush_lsn, "write": message.write_lsn, "apply": message.apply_lsn}
             for title, lsn in positions.items():
