@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import click
 
+from pgtail.cli.command import heading
 from pgtail.cli.options.shared import F, configured, in_order
 from pgtail.cli.settings import ConfiguredArgument
 
@@ -47,11 +48,13 @@ def server_options(function: F) -> F:
     """The same without the argument `dsn`."""
     return in_order(
         [
+            heading("connection"),
             click.option("-h", "--host", metavar="HOST", help="The server's host, or the directory of its socket."),
             click.option("-p", "--port", metavar="PORT", help="The server's port."),
             click.option("-U", "--username", metavar="NAME", help="The user to connect as."),
             click.option("-d", "--dbname", metavar="DBNAME", help="The database, or a connection string."),
             click.option("-W", "--password", is_flag=True, help="Ask for the password before connecting."),
+            click.option("-w", "--no-password", is_flag=True, help="Never ask for a password."),
         ]
     )(function)
 
@@ -74,13 +77,14 @@ def positive_duration(text: str) -> float:
 
 def slot_option(function: F) -> F:
     """`slot`, never from the configuration, for commands that read dumps without it."""
-    return click.option("-S", "--slot", metavar="NAME", help=_SLOT_HELP)(function)
+    return in_order([heading("slot"), click.option("-S", "--slot", metavar="NAME", help=_SLOT_HELP)])(function)
 
 
 def publication_options(function: F) -> F:
     """The fields of commands.options.PublicationOptions."""
     return in_order(
         [
+            heading("slot"),
             configured(
                 "-P",
                 "--publication",
@@ -102,6 +106,7 @@ def slot_options(function: F) -> F:
     """What is read, and what happens to the slot."""
     return in_order(
         [
+            heading("slot"),
             configured("-S", "--slot", metavar="NAME", help=_SLOT_HELP),
             click.option(
                 "--fork",
@@ -125,20 +130,28 @@ def slot_options(function: F) -> F:
 
 def range_options(function: F) -> F:
     """Where to start, when to end."""
-    start = click.option(
-        "--from",
-        "start",
-        type=place,
-        metavar="LSN|now",
-        help="Start at this log position; now is the server's current one.",
-    )
-    return start(end_options(function))
+    return in_order(
+        [
+            heading("range"),
+            click.option(
+                "-I",
+                "--from",
+                "--startpos",
+                "start",
+                type=place,
+                metavar="LSN|now",
+                help="Start at this log position; now is the server's current one.",
+            ),
+            end_options,
+        ]
+    )(function)
 
 
 def end_options(function: F) -> F:
     """When to end, and what may happen before: the fields of commands.options.EndOptions."""
     return in_order(
         [
+            heading("range"),
             click.option(
                 "-E",
                 "--until-lsn",
@@ -152,7 +165,7 @@ def end_options(function: F) -> F:
                 "--until",
                 type=place,
                 metavar="LSN|now",
-                help="The same; now is the server's position when pgtail starts.",
+                help="Stop at this log position; now is the server's when pgtail starts.",
             ),
             click.option(
                 "--for", "seconds", type=duration, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."
@@ -164,12 +177,14 @@ def end_options(function: F) -> F:
                 metavar="TIME",
                 help="Stop when nothing was received for this time.",
             ),
+            heading("connection"),
             click.option(
                 "--reconnect/--no-reconnect",
                 default=None,
                 help="Connect again when the connection is lost. The default, except for a temporary slot, which would"
                 " miss the changes in between.",
             ),
+            heading("other"),
             click.option(
                 "--spill-limit",
                 type=size,
@@ -186,6 +201,7 @@ def content_options(function: F) -> F:
     """Options of pgoutput that stream and record share."""
     return in_order(
         [
+            heading("protocol"),
             click.option("--binary", is_flag=True, help="Send values in binary form, if their types have one."),
             click.option(
                 "--messages/--no-messages",
@@ -207,6 +223,7 @@ def protocol_options(function: F) -> F:
     """Options of pgoutput; the defaults are the highest that the server supports."""
     return in_order(
         [
+            heading("protocol"),
             click.option(
                 "--proto-version", type=int, metavar="N", help="Protocol version; the default is the server's highest."
             ),
