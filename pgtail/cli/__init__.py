@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -131,3 +132,7 @@ def main() -> None:
     pgtail inspect FILE            the bytes of every message
     pgtail demo                    try it on an embedded server
     """
+
+
+if "_PGTAIL_COMPLETE" in os.environ:
+    import_module("pgtail.cli.shells")  # how click answers a shell

@@ -116,17 +116,29 @@ class Command(click.Command):
                 expose_value=False,
                 is_eager=True,
                 callback=_print_help,
+                shell_complete=lambda ctx, param, incomplete: self.help_values(ctx, incomplete),
                 help="Show the options used most, all of them, or those of one group.",
             )
         return self._help
 
+    def help_values(self, ctx: click.Context, incomplete: str) -> list[str]:
+        """The values of --help that begin so."""
+        values = ["all", *groups(self.options(ctx))] if self.first else []
+        return [value for value in values if value.startswith(incomplete)]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing and args and self._takes_value(ctx, args[-1]):
+            args = args[:-1]  # its value is being completed; with it, click would drop the arguments
         try:
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
             if error.option_name != "-h":
                 raise
             raise click.UsageError("-h is the host, as in psql, and needs a value", ctx) from None
+
+    def _takes_value(self, ctx: click.Context, word: str) -> bool:
+        options = [one for one in self.options(ctx) if word in (*one.opts, *one.secondary_opts)]
+        return any(not (one.is_flag or one.count) for one in options)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if ctx.meta.get(_ASKED) in GROUPS:

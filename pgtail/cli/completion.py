@@ -18,7 +18,7 @@ def command(shell: str) -> None:
     eval "$(pgtail completion zsh)"             in ~/.zshrc
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
-    from pgtail.cli import main
+    from pgtail.cli import main, shells  # noqa: F401 -- it registers the scripts
     from pgtail.commands.sinks import put
     from pgtail.commands.stderr import exit_statuses
 

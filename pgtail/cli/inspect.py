@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pgtail.cli import complete
 from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import color_options, count, dump_options, options_from, own_filter_options
 
@@ -28,6 +29,7 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
     "kinds",
     multiple=True,
     metavar="KIND",
+    shell_complete=complete.kinds,
     help="Only messages of this kind: insert, stream-commit, ..., keepalive, or a first byte such as I. Repeatable.",
 )
 @click.option(

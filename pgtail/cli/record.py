@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from pgtail.cli import complete
 from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import dump_options, options_from, verbose_option
 from pgtail.cli.options.stream import (
@@ -39,14 +40,20 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until"
         "verbose",
     ),
 )
-@click.argument("source", nargs=-1, metavar="[DSN]")
+@click.argument("source", nargs=-1, metavar="[DSN]", shell_complete=complete.dsn_or_file)
 @server_options
 @heading("capture")
 @click.option(
     "-D", "--directory", required=True, type=click.Path(file_okay=False), metavar="DIR", help="The capture's directory."
 )
 @heading("slot")
-@click.option("-S", "--slot", metavar="NAME", help="The slot to record; created if it does not exist.")
+@click.option(
+    "-S",
+    "--slot",
+    metavar="NAME",
+    shell_complete=complete.slots,
+    help="The slot to record; created if it does not exist.",
+)
 @publication_options
 @heading("input")
 @click.option(

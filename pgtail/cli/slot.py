@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import click
 
-from pgtail.cli import Commands
+from pgtail.cli import Commands, complete
 from pgtail.cli.command import heading
 from pgtail.cli.options.shared import color_options
 from pgtail.cli.options.stream import connection_options, duration, place
@@ -90,7 +90,7 @@ def create(name: str, temporary: bool, two_phase: bool, failover: bool, **option
 
 
 @command.command("drop")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.slots)
 @connection_options
 @heading("other")
 @_yes_option
@@ -107,7 +107,7 @@ def drop(name: str, yes: bool, **options: Any) -> None:
 
 
 @command.command("advance")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.slots)
 @click.argument("to", metavar="LSN|now", type=place)
 @connection_options
 @heading("other")
@@ -125,7 +125,7 @@ def advance(name: str, to: int | Literal["now"], yes: bool, **options: Any) -> N
 
 
 @command.command("copy")
-@click.argument("source", metavar="SRC")
+@click.argument("source", metavar="SRC", shell_complete=complete.slots)
 @click.argument("name", metavar="DST")
 @connection_options
 def copy(source: str, name: str, **options: Any) -> None:

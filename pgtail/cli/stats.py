@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pgtail.cli import complete
 from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import (
     color_options,
@@ -23,7 +24,7 @@ from pgtail.cli.options.stream import duration, place, publication_options, serv
     cls=Command,
     first=("slot", "until", "seconds", "tables", "ops", "where", "output", "file", "dbname", "resync"),
 )
-@click.argument("sources", nargs=-1, metavar="[FILE|DSN]...")
+@click.argument("sources", nargs=-1, metavar="[FILE|DSN]...", shell_complete=complete.dsn_or_file)
 @slot_option
 @server_options
 @publication_options

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from pgtail.cli import complete
 from pgtail.cli.command import heading
 from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
 from pgtail.outputs import OUTPUTS
@@ -67,6 +68,7 @@ def color_options(function: F) -> F:
             configured(
                 "--colors",
                 metavar="THING=STYLE:...",
+                shell_complete=complete.colors,
                 help="Styles, such as insert=bold green:old=01;31; see pgtail(1).",
             ),
         ]
@@ -101,6 +103,7 @@ def output_options(function: F) -> F:
                 "--wal2json",
                 multiple=True,
                 metavar="NAME[=on|off]",
+                shell_complete=complete.wal2json,
                 help="wal2json, wal2json-v1: an option of that plugin, such as include-xids. Repeatable.",
             ),
             click.option(
@@ -197,6 +200,7 @@ def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
             "tables",
             multiple=True,
             metavar="GLOB,...",
+            shell_complete=complete.tables,
             callback=items,
             help="Only these tables: a glob on schema.table, or, without a dot, on the table name. Repeatable.",
         ),
@@ -204,6 +208,7 @@ def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
             "--exclude",
             multiple=True,
             metavar="GLOB,...",
+            shell_complete=complete.tables,
             callback=items,
             help="Not these tables, even if --table matches. Repeatable.",
         ),
@@ -212,6 +217,7 @@ def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
             "ops",
             multiple=True,
             metavar="OP,...",
+            shell_complete=complete.ops,
             callback=items,
             help="Only these operations: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
             " Repeatable.",

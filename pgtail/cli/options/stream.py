@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, Literal
 
 import click
 
+from pgtail.cli import complete
 from pgtail.cli.command import heading
 from pgtail.cli.options.shared import F, configured, in_order
 from pgtail.cli.settings import ConfiguredArgument
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SLOT_HELP: Final = "The slot to read; the default is a temporary one."
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -41,7 +42,9 @@ def size(text: str) -> int:
 
 def connection_options(function: F) -> F:
     """Where to connect, as in psql: the fields of commands.options.ConnectionOptions."""
-    return click.argument("dsn", cls=ConfiguredArgument, required=False)(server_options(function))
+    return click.argument("dsn", cls=ConfiguredArgument, required=False, shell_complete=complete.dsn)(
+        server_options(function)
+    )
 
 
 def server_options(function: F) -> F:
@@ -52,7 +55,13 @@ def server_options(function: F) -> F:
             click.option("-h", "--host", metavar="HOST", help="The server's host, or the directory of its socket."),
             click.option("-p", "--port", metavar="PORT", help="The server's port."),
             click.option("-U", "--username", metavar="NAME", help="The user to connect as."),
-            click.option("-d", "--dbname", metavar="DBNAME", help="The database, or a connection string."),
+            click.option(
+                "-d",
+                "--dbname",
+                metavar="DBNAME",
+                shell_complete=complete.dsn,
+                help="The database, or a connection string.",
+            ),
             click.option("-W", "--password", is_flag=True, help="Ask for the password before connecting."),
             click.option("-w", "--no-password", is_flag=True, help="Never ask for a password."),
         ]
@@ -75,9 +84,19 @@ def positive_duration(text: str) -> float:
     return seconds
 
 
+def _slot_option(declare: Callable[..., Callable[[F], F]]) -> Callable[[F], F]:
+    return declare(
+        "-S",
+        "--slot",
+        metavar="NAME",
+        shell_complete=complete.slots,
+        help="The slot to read; the default is a temporary one.",
+    )
+
+
 def slot_option(function: F) -> F:
     """`slot`, never from the configuration, for commands that read dumps without it."""
-    return in_order([heading("slot"), click.option("-S", "--slot", metavar="NAME", help=_SLOT_HELP)])(function)
+    return in_order([heading("slot"), _slot_option(click.option)])(function)
 
 
 def publication_options(function: F) -> F:
@@ -91,6 +110,7 @@ def publication_options(function: F) -> F:
                 "publications",
                 multiple=True,
                 metavar="NAME",
+                shell_complete=complete.publications,
                 help="The publication to read; the default is the only one of the database. Repeatable.",
             ),
             click.option(
@@ -107,10 +127,11 @@ def slot_options(function: F) -> F:
     return in_order(
         [
             heading("slot"),
-            configured("-S", "--slot", metavar="NAME", help=_SLOT_HELP),
+            _slot_option(configured),
             click.option(
                 "--fork",
                 metavar="SLOT",
+                shell_complete=complete.slots,
                 help="Read a temporary copy of SLOT, even if it is in use or has another plugin.",
             ),
             click.option("--create-slot", is_flag=True, help="Create the slot first."),
