@@ -13,6 +13,7 @@ from pgtail.cli.options.shared import (
     limit_option,
     options_from,
     output_options,
+    pager_option,
     verbose_option,
 )
 
@@ -33,6 +34,7 @@ from pgtail.cli.options.shared import (
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
 )
+@pager_option
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.

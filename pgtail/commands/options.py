@@ -130,6 +130,7 @@ class DecodeOptions:
     dump: DumpOptions = DumpOptions()
     limit: int | None = None
     strict: bool = False
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -195,6 +196,7 @@ class StatsOptions:
     until: Position = None
     seconds: float | None = None
     limit: int | None = None
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -213,6 +215,7 @@ class InspectOptions:
     lsns: tuple[str, ...] = ()
     limit: int | None = None
     max_bytes: int | None = 48
+    pager: bool = False
     resync: bool = False
 
 
