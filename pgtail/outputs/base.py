@@ -24,10 +24,10 @@ class OutputOptions:
     """The user's options for outputs; each output reads those that concern it.
 
     All: `tell` shows a message to the user. Table and JSON: `client` (what a client sent is shown). Table: `color`,
-    `colors` (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `max_width`
-    (cells of a value) and `max_rows` (of a transaction), None for no limit. Debezium: `numbers`, `source_name`,
-    `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`, None if all tables go to one sink. Template:
-    `format`.
+    `colors` (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `measure` (gives
+    the width after a resize; None: it is fixed), `max_width` (cells of a value) and `max_rows` (of a transaction), None
+    for no limit. Debezium: `numbers`, `source_name`, `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`, None if
+    all tables go to one sink. Template: `format`.
     """
 
     fill_unchanged: bool = False
@@ -36,6 +36,7 @@ class OutputOptions:
     client: bool = False
     color: bool = False
     width: int = 80
+    measure: Callable[[], int] | None = None
     max_width: int | None = 60
     max_rows: int | None = 20
     numbers: Literal["exact", "string"] = "exact"
