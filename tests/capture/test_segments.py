@@ -58,7 +58,7 @@ def test_a_cut_off_transaction_that_never_comes_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "end", [stream_commit(5, 0x200, 0x208), encode.rollback_prepared(9, end=0x180)], ids=["stream", "outcome"]
 )
-def test_what_follows_a_cut_off_transaction(end: bytes, tmp_path: Path) -> None:
+def test_data_after_a_cut_off_transaction(end: bytes, tmp_path: Path) -> None:
     streamed = [stream_start(5), insert("9", "s", xid=5), STREAM_STOP]
     found, said = recorded(tmp_path, [*streamed, *FIRST[:3]], [end], status=1)
     assert "a transaction without its end" in said
