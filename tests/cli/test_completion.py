@@ -1,4 +1,4 @@
-"""What the shells are told when somebody presses Tab: the commands, their options and what those take."""
+"""Completion in the shells: commands, their options, and the values of options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='p
 
 
 def completed(shell: str, *words: str, **variables: str) -> set[str]:
-    """What may stand in place of the last word."""
+    """The completions of the last word."""
     asked = {
         "_PGTAIL_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": " ".join(["pgtail", *words]),
@@ -30,7 +30,7 @@ def completed(shell: str, *words: str, **variables: str) -> set[str]:
 def test_commands_options_and_their_values(shell: str, tmp_path: Path) -> None:
     assert completed(shell, "con") == {"config"}
     assert completed(shell, "decode", "--red") == {"--redact", "--redact-hash", "--redact-key-file"}
-    # A config file that is wrong is told when a command runs, not here.
+    # A wrong config file is an error when a command runs, not here.
     wrong = tmp_path / "config.toml"
     wrong.write_text("[")
     assert completed(shell, "stream", "--show-", PGTAIL_CONFIG=str(wrong)) == {"--show-aborted", "--show-uncommitted"}

@@ -241,7 +241,7 @@ def test_a_slot_in_use_is_neither_dropped_nor_advanced(newest_database: Database
         running.stop()
 
 
-def test_what_was_done_is_reported_if_its_position_cannot_be_written(newest_database: Database) -> None:
+def test_action_is_reported_if_its_position_cannot_be_written(newest_database: Database) -> None:
     conninfo = newest_database.conninfo()
     for arguments, words in (
         (("slot", "create", "s", conninfo), "slot s was created. It retains WAL"),
