@@ -406,22 +406,22 @@ def test_binary_form_does_not_depend_on_settings() -> None:
 
 # -- text and binary captures of the same changes ----------------------------------------------------------------------
 
-TWINS = {"p1_bin": ("p1", "p1_msg"), "p4_parallel_bin": ("p4_parallel",), "p1_none_bin": ("p4_none",)}
+TEXT_CAPTURES = {"p1_bin": ("p1", "p1_msg"), "p4_parallel_bin": ("p4_parallel",), "p1_none_bin": ("p4_none",)}
 
 
-def twins() -> list[Any]:
+def text_and_binary() -> list[Any]:
     found = []
     for scenario in scenarios():
         if scenario.name == "I_gucs":
             continue  # the text depends on the session's settings; see test_binary_form_does_not_depend_on_settings
         by_name = {one.name: one for one in scenario.captures}
         for name, binary in by_name.items():
-            others = TWINS.get(name, (name.removesuffix("_bin"),)) if binary.binary else ()
+            others = TEXT_CAPTURES.get(name, (name.removesuffix("_bin"),)) if binary.binary else ()
             found += [pytest.param(by_name[other], binary, id=str(binary)) for other in others if other in by_name]
     return found
 
 
-@pytest.mark.parametrize(("text", "binary"), twins())
+@pytest.mark.parametrize(("text", "binary"), text_and_binary())
 def test_text_and_binary_form_differ_only_in_undecoded_columns(text: Capture, binary: Capture) -> None:
     ones, others = rows(text), rows(binary)
     assert len(ones) == len(others) > 0
