@@ -112,7 +112,7 @@ def test_names_are_quoted_twice() -> None:
         ("pgtail2, 1", False),
     ],
 )
-def test_who_counts_as_a_synchronous_standby(names: str, counts: bool) -> None:
+def test_names_that_count_as_a_synchronous_standby(names: str, counts: bool) -> None:
     assert counts_as_standby(names, "pgtail") is counts
 
 
@@ -181,7 +181,7 @@ def test_acknowledging_only_at_the_end() -> None:
     assert feedback.status(last=True).flush_lsn == 90
 
 
-def test_frames_in_words() -> None:
+def test_descriptions_of_frames() -> None:
     assert trace.received(data(0x1_0000_00AB)) == (
         "w  start 1/AB  end 1/AB  clock 2000-01-01T00:00:00.000000Z  ?, 7 bytes"
     )
@@ -254,7 +254,7 @@ def test_a_queue_that_cannot_write_says_where(monkeypatch: pytest.MonkeyPatch, t
     assert frames_of(next_of(queue, 100)) == [b"x" * 11]
 
 
-def test_sizes_in_words() -> None:
+def test_descriptions_of_sizes() -> None:
     assert [size_text(size) for size in (0, 999, 1500, 5 << 20, 3 << 30)] == [
         "0 bytes",
         "999 bytes",
