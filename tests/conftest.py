@@ -16,13 +16,13 @@ from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
 from tests.support.limits import limit_test
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
-from tests.support.signals import heed_signals
+from tests.support.signals import reset_ignored_signals
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The user's settings and the signals that a shell ignores do not affect the tests."""
     worker, nohup = hasattr(config, "workerinput"), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    heed_signals(hangup=worker or not config.getoption("numprocesses", None))
+    reset_ignored_signals(hangup=worker or not config.getoption("numprocesses", None))
     if worker and nohup:  # detach from the terminal: closing it would end the programs under test
         os.setsid()
     kept = unset(os.environ)

@@ -24,7 +24,7 @@ from tests.stopping.targets import TARGETS, Place, Target
 from tests.support.captures import segments
 from tests.support.run import command
 from tests.support.servers import Database, Servers, fresh_database, installations
-from tests.support.signals import heed_signals
+from tests.support.signals import reset_ignored_signals
 
 SHOTS = 300
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("seed", nargs="?", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("targets", nargs="*", help="a part of their names; all of them unless told otherwise")
     given = parser.parse_args()
-    heed_signals()
+    reset_ignored_signals()
     chosen = [one for one in TARGETS.values() if not given.targets or any(part in one.name for part in given.targets)]
     print(f"seed {given.seed}; {no_terminal() or 'half of the shots are on a pseudo-terminal'}", flush=True)
     servers, started, wrong = Servers(), time.monotonic(), []
