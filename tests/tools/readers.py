@@ -1,6 +1,6 @@
-"""Those who read the log while it is written: a walsender session, pg_recvlogical, and psql afterwards.
+"""Readers of the log while it is written: a walsender session, pg_recvlogical, and psql afterwards.
 
-No pgtail code is in here: what a capture holds must not depend on what it is to test.
+Imports no pgtail code: the contents of a capture must not depend on the code that it tests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def wait_for_walsenders(database: Database) -> None:
     deadline = time.monotonic() + _PATIENCE
     query = f"SELECT bool_and(sent_lsn >= '{written}') FROM pg_stat_replication"
     while not database.value(query):
-        assert time.monotonic() < deadline, f"the walsenders did not come to {written}"
+        assert time.monotonic() < deadline, f"the walsenders did not reach {written}"
         time.sleep(0.01)
 
 
@@ -120,12 +120,12 @@ def _wait_until_confirmed(database: Database, slot: str, process: subprocess.Pop
     with contextlib.closing(psycopg.connect(database.conninfo(), autocommit=True)) as session:
         while not session.execute(query.encode()).fetchall()[0][0]:
             assert process.poll() is None, process.stderr.read() if process.stderr else b""
-            assert time.monotonic() < deadline, f"pg_recvlogical did not come to {target}"
+            assert time.monotonic() < deadline, f"pg_recvlogical did not reach {target}"
             time.sleep(0.1)
 
 
 def psql_hex(program: Path, database: Database, slot: str, capture: Capture) -> bytes:
-    """What `psql -A` prints of a peek in hex."""
+    """The output of `psql -A` for a peek in hex."""
     query = f"SELECT lsn, xid, encode(data, 'hex') FROM {peek(slot, capture)}"
     command = [str(program), "-X", "-A", "-d", database.conninfo(), "-c", query]
     return subprocess.run(command, check=True, capture_output=True, timeout=_PATIENCE).stdout

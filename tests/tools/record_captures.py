@@ -1,6 +1,6 @@
 """Records captures like those of PostgreSQL 16 from other servers: python -m tests.tools.record_captures BINDIR ...
 
-For each server (the directory of its `postgres`; with contrib, as test_decoding tells what really happened) it writes
+For each server (the directory of its `postgres`; with contrib, for test_decoding as the truth) it writes
 tests/captures/pgNN/SCENARIO/: CAPTURE.walsender.bin (frames: int32 length and payload), CAPTURE.recv.bin (what
 pg_recvlogical wrote), CAPTURE.peek.hex (psql -A), truth.jsonl, state.json, meta.json and sql.log, compressed. psql and
 pg_recvlogical are those of the embedded server. The captures in the repository came from these servers:
