@@ -335,7 +335,7 @@ def test_transaction_lines() -> None:
     assert '"commit"' in found[3]
 
 
-def test_changes_counts_what_a_filter_hides() -> None:
+def test_number_of_changes_includes_filtered_ones() -> None:
     options: dict[str, Any] = {"transactions": True, "filter_": Filter(where=["id = 2"])}
     found = render(relation(), begin(), insert("1", "a"), insert("2", "b"), insert("3", "c"), commit(), **options)
     assert [(line["op"], line.get("seq"), line.get("changes")) for line in found.objects] == [
@@ -357,7 +357,7 @@ def test_a_transaction_without_a_beginning_has_no_number_of_changes() -> None:
     assert found[-1]["op"] == "commit"
 
 
-def test_tables_as_they_are_described() -> None:
+def test_table_descriptions() -> None:
     columns: list[tuple[str | bytes, int]] = [("id", INT4), ("v", TEXT), ("w", 20000)]
     found = all_ways(
         relation(),

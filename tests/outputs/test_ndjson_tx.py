@@ -159,7 +159,7 @@ def test_a_filter_leaves_out_changes_and_whole_transactions() -> None:
     assert [(line["xid"], [change["seq"] for change in line["changes"]]) for line in found] == [(7, [2])]
 
 
-def test_tables_as_they_are_described() -> None:
+def test_table_descriptions() -> None:
     found = rendered(relation(), begin(), relation(oid=101, name="u"), insert("1", "a"), commit(), schema_changes=True)
     assert [line.get("op", "transaction") for line in found.objects] == ["relation", "relation", "transaction"]
 

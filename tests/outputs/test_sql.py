@@ -232,7 +232,7 @@ def session(server: EmbeddedServer) -> Iterator[psycopg.Connection[tuple[str]]]:
         yield connection
 
 
-def test_the_head_sets_what_pgtail_pins() -> None:
+def test_script_head_sets_the_pinned_settings() -> None:
     set_ = dict(re.findall(r"^SET (\w+) = '?([^';]*)'?;$", HEAD, re.MULTILINE))
     for name, value in PINNED.items():
         assert set_[name].removesuffix(", MDY") == value
@@ -283,7 +283,7 @@ def test_row_of_key_columns_only_can_be_undone() -> None:
     ]
 
 
-def test_unchanged_toast_stays_what_it_was() -> None:
+def test_unchanged_toast_is_not_set() -> None:
     change = update(("1", UNCHANGED), ("2", "old"), "O")
     [_, _, redo, _] = statements(render(FULL, begin(), change, commit(), output="sql"))
     assert "$$SET \"id\" = '1'$$" in redo

@@ -34,14 +34,14 @@ ROWS = (
 
 
 def undone(*messages: bytes, way: Way, broken_off: bool = False) -> tuple[list[str], list[str]]:
-    """The lines after the head, and what was reported."""
+    """The lines after the head, and the reports."""
     notices: list[str] = []
     found = render(*TABLES, *messages, output="sql", undo=True, tell=notices.append, way=way, broken_off=broken_off)
     return found.written.decode().partition("END $$;\n\n")[2].splitlines(), notices
 
 
 def same(*messages: bytes, broken_off: bool = False) -> tuple[list[str], list[str]]:
-    """What all ways write and report."""
+    """The lines and the reports, which must be the same in all ways."""
     if compiled() is None:
         need_compiled()
     long, *others = (undone(*messages, way=way, broken_off=broken_off) for way in WAYS)

@@ -150,7 +150,7 @@ def test_values_of_other_types_need_no_quotes() -> None:
     assert 'at infinity  doc {"k": 1}  ok true  raw \\x00ff\n' in table_of(transaction(types, insert))
 
 
-def test_a_table_without_columns_says_so() -> None:
+def test_table_without_columns_is_marked() -> None:
     assert "INSERT   public.t  no columns\n" in table_of(transaction(relation(), Insert(None, 1, ())))
 
 

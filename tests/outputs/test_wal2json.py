@@ -245,7 +245,7 @@ PREPARED = (relation(), begin_prepare(7), insert("1", "a"), truncate(100), messa
 
 
 @pytest.mark.parametrize("output", ["wal2json", "wal2json-v1", "debezium", "csv"])
-def test_a_prepared_transaction_comes_when_it_is_committed(output: str) -> None:
+def test_prepared_transaction_is_written_at_its_commit(output: str) -> None:
     whole = render(relation(), begin(7, 0x200), insert("1", "a"), truncate(100), message(b"hi"), commit(0x200, 0x208),
                    output=output)  # fmt: skip
     later = (begin(8), insert("2", "b"), commit())
