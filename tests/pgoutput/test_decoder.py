@@ -1,4 +1,4 @@
-"""The decoder on whole captures: the same messages however they are cut, traced, and wherever one starts to read."""
+"""The decoder on whole captures: the same messages in any chunks, with tracing, and from any starting point."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_reading_may_start_at_any_frame(capture: Capture) -> None:
 
 
 @every_capture
-def test_the_file_of_pg_recvlogical_holds_what_the_walsender_sent(capture: Capture) -> None:
+def test_pg_recvlogical_file_has_the_messages_of_the_walsender(capture: Capture) -> None:
     """Except descriptions of tables and types, which differ between sessions, and messages repeated after a restart."""
     data = read(capture.forms["recv.bin"])
     assert data.endswith(b"\n")
@@ -159,7 +159,7 @@ def test_after_a_segment_nothing_is_guessed() -> None:
         made.message(INSERT, 0, len(INSERT))
 
 
-def test_undecodable_first_message_gives_the_error_of_outside() -> None:
+def test_undecodable_message_gives_the_error_outside_a_segment() -> None:
     damaged = INSERT[:5] + b"X" + INSERT[6:]
     cursor = TracedCursor()
     made = Decoder(cursor=cursor)
@@ -177,7 +177,9 @@ def test_undecodable_first_message_gives_the_error_of_outside() -> None:
 @pytest.mark.parametrize("separator", [b"", b"\n"], ids=["none", "newline"])
 @pytest.mark.parametrize("follows", [None, BEGIN, SHORT, COMMIT, START], ids=["end", "B", "A", "C", "S"])
 @pytest.mark.parametrize("abort", [SHORT, LONG], ids=["short", "long"])
-def test_the_length_of_a_stream_abort_by_what_follows(separator: bytes, follows: bytes | None, abort: bytes) -> None:
+def test_following_byte_decides_the_length_of_a_stream_abort(
+    separator: bytes, follows: bytes | None, abort: bytes
+) -> None:
     made = Decoder()
     made.separator = separator
     data = abort + separator + (follows or b"")
@@ -188,7 +190,7 @@ def test_the_length_of_a_stream_abort_by_what_follows(separator: bytes, follows:
 
 
 @pytest.mark.parametrize("separator", [b"", b"\n"], ids=["none", "newline"])
-def test_a_stream_abort_waits_for_what_follows(separator: bytes) -> None:
+def test_stream_abort_waits_for_the_following_byte(separator: bytes) -> None:
     made = Decoder()
     made.separator = separator
     data = SHORT + separator

@@ -1,4 +1,4 @@
-"""Every kind of message and frame, from real captures, against what was read by hand from their bytes."""
+"""Every kind of message and frame, from real captures, compared with values read by hand from their bytes."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_every_prefix_of_a_frame_is_truncated_and_more_is_malformed(case: FrameC
         Decoder().frame(case.data + b"\0", 0, len(case.data) + 1)
 
 
-def test_a_standby_status_update_is_what_the_manual_says() -> None:
+def test_standby_status_update_follows_the_manual() -> None:
     """The client's own frame, which no capture holds: written by hand from the manual's layout."""
     data = bytes.fromhex("72 0000000005ce2d99 0000000005ce2d98 0000000000000000 000303bb3a7e3d22 01")
     status = StandbyStatusUpdate(0x5CE2D99, 0x5CE2D98, 0, 848527605251362, 1)
