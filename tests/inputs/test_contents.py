@@ -80,7 +80,7 @@ def test_almost_empty_sources(writer: str, content: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("form", ["recvlogical", "raw", "hex"])
-def test_a_lone_stream_stop_may_be_anything(form: str, tmp_path: Path) -> None:
+def test_lone_stream_stop_is_ambiguous(form: str, tmp_path: Path) -> None:
     """`E` and a newline, or the number 45: read if --input-format is given, else an error that suggests it."""
     path = tmp_path / "input"
     path.write_bytes(WRITERS[form][1](Content((STREAM_STOP,))))

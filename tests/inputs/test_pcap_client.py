@@ -1,4 +1,4 @@
-"""What the client sent in packet captures: START_REPLICATION and status updates, at their place in the stream."""
+"""Client messages in packet captures: START_REPLICATION and status updates, at their place in the stream."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _confirmed_other_than(database: Database, before: str) -> bool:
 
 
 def test_a_real_consumer(shop: Database) -> None:
-    """What pgtail itself sends: its last status update is what the server confirms."""
+    """The status updates of pgtail itself: the server confirms the position in the last one."""
     shop.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     with recording(shop) as recorder:
         with tailing(through(recorder, shop), "-S", "s", "--ack", "commit", "-v") as running:
