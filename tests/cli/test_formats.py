@@ -73,7 +73,7 @@ def shop(newest_database: Database) -> Database:
     return newest_database
 
 
-def test_a_slot_as_debezium_events_knows_its_database(shop: Database) -> None:
+def test_debezium_events_of_a_slot_name_the_database(shop: Database) -> None:
     with tailing(shop, "-S", "s", "-P", "p", "--until", "now", "-o", "debezium", "--source-name", "x") as started:
         started.end()
         events = [json.loads(line) for line in started.out]

@@ -131,7 +131,7 @@ def test_filters_apply() -> None:
 
 
 @pytest.mark.parametrize("nothing", [("-t", "nothing"), ("--message", "99"), ("--offset", "9999"), ("--lsn", "1/0")])
-def test_a_selection_that_matches_nothing_says_what_was_read(nothing: tuple[str, ...]) -> None:
+def test_empty_selection_reports_what_was_read(nothing: tuple[str, ...]) -> None:
     ran = inspect(RECV, *nothing)
     assert (ran.returncode, ran.stdout) == (0, b"")
     [last] = [one["message"] for one in lines(RECV, "--offset", str(len(read(RECV)) - 1))]
@@ -139,7 +139,7 @@ def test_a_selection_that_matches_nothing_says_what_was_read(nothing: tuple[str,
     assert expected in ran.stderr.decode()
 
 
-def test_a_filter_on_values_that_were_not_sent_says_so() -> None:
+def test_filter_on_values_not_sent_is_noted() -> None:
     ran = inspect(RECV, "--where", "v = one")
     assert ran.returncode == 0
     assert ran.stdout.startswith(b"\xe2\x97\x8f 3  Insert")
