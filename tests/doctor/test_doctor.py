@@ -200,7 +200,7 @@ def test_a_list_of_output_plugins(newest_database: Database) -> None:
 # -- access ----------------------------------------------------------------------------------------------------
 
 
-def test_a_role_without_rights_gets_a_list_of_what_is_hidden(database: Database) -> None:
+def test_role_without_rights_gets_a_list_of_hidden_things(database: Database) -> None:
     publish(database)
     with role(database, "mere") as conninfo:
         findings = examine(conninfo)
