@@ -68,7 +68,7 @@ def test_a_consumer_misses_and_repeats_nothing(database: Database) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_slot_stays_as_it_was_and_the_copy_is_gone(newest_database: Database, ending: signal.Signals) -> None:
+def test_slot_is_unchanged_and_the_copy_is_dropped(newest_database: Database, ending: signal.Signals) -> None:
     database = newest_database
     publish(database)
     create_slot(database, "s")

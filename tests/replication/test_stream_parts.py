@@ -245,7 +245,7 @@ def test_a_queue_without_files() -> None:
     queue.close()
 
 
-def test_a_queue_that_cannot_write_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failed_write_of_the_queue_gives_a_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     queue = FrameQueue(1_000, memory=10)
     assert queue.put(with_lengths(b"x" * 11))
@@ -299,7 +299,7 @@ def test_every_cure_is_found_by_a_message_of_a_server() -> None:
         assert error.exit_status == 3
 
 
-def test_which_errors_are_transient() -> None:
+def test_transient_errors_are_recognised() -> None:
     import psycopg
 
     from pgtail.postgres.errors import Unreachable
