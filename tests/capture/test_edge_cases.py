@@ -127,7 +127,7 @@ def test_an_empty_capture(tmp_path: Path) -> None:
     assert (result.status, result.stdout, result.stderr) == (0, b"", "")
 
 
-def test_a_closed_segment_beside_its_open_one(recorded: Path) -> None:
+def test_closed_segment_next_to_its_open_one(recorded: Path) -> None:
     lines = read(recorded).stdout
     last = segments(recorded)[-1]
     shutil.copy(last, last.with_name(f"{last.stem}{OPEN}"))

@@ -140,7 +140,7 @@ def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
     assert (other.status, "is of slot cap, not other" in other.stderr) == (2, True)
 
 
-def test_a_gap_stays_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
+def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
     """The next segment records it, even if the run that skipped the gap got nothing, or nothing complete."""
     database = newest_database
     database.execute(*SCHEMA)
@@ -209,7 +209,7 @@ def test_a_slot_is_needed(newest_database: Database, tmp_path: Path) -> None:
 
 
 def test_capture_of_another_slot_or_server_is_refused(newest_database: Database, tmp_path: Path) -> None:
-    """Even if only positions came so far: what the slot has before them would be lost silently."""
+    """Even if only positions were recorded so far: changes before them in the slot would be lost silently."""
     database, directory = newest_database, tmp_path / "c"
     database.execute(*SCHEMA, "SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
     database.execute("INSERT INTO t VALUES (1, 'x')")
