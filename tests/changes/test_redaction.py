@@ -199,7 +199,7 @@ def test_columns_that_a_rule_masks(rule: str, masked: set[str]) -> None:
     assert found == masked
 
 
-def test_null_and_unchanged_stay_what_they_are() -> None:
+def test_null_and_unchanged_cells_are_not_masked() -> None:
     plain, masked = decode(input=DUMP).objects, decode("--redact", "v,id", input=DUMP).objects
     assert len(masked) == 6
     for one, other in zip(plain, masked, strict=True):
