@@ -146,7 +146,7 @@ OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def same(*messages: bytes, output: str = "json", **options: Any) -> bytes:
-    """What decoder and scanner write."""
+    """The output of decoder and scanner, which must be the same."""
     if compiled() is None:
         need_compiled()
     decoded, scanned = (outcome(*messages, output=output, way=way, **options) for way in WAYS)
@@ -155,7 +155,7 @@ def same(*messages: bytes, output: str = "json", **options: Any) -> bytes:
 
 
 def outcome(*messages: bytes, **options: Any) -> tuple[bytes, list[str], str]:
-    """What is written, the notes, and the error that ends it."""
+    """The output, the notes, and the error at the end."""
     sink = Sink()
     try:
         rendered = render(*messages, sink=sink, **options)
