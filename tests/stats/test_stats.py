@@ -164,7 +164,7 @@ def test_hot_keys_are_those_of_updates_and_deletes() -> None:
     }
 
 
-def test_filters_say_what_is_counted() -> None:
+def test_filters_decide_what_is_counted() -> None:
     one = capture("A_dml", "p1")
     everything, report = stats(*arguments_of(one)), stats(*arguments_of(one), "-t", "t_d*", "--op", "insert")
     [table] = report["tables"]
