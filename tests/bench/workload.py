@@ -112,7 +112,7 @@ def _free_megabytes() -> int:
 
 
 def make_changes(server: EmbeddedServer, size: Size | None) -> None:
-    """The tables, a slot, and the changes that it is to hold (None: no changes). Raises ServerError."""
+    """The tables, a slot, and the changes that it will hold (None: no changes). Raises ServerError."""
     setup: list[str | Path] = [server.installation.program("psql"), "-X", "-q", "-d", server.conninfo(), "-f", _SETUP]
     psql = subprocess.run(setup, check=False, capture_output=True, text=True)
     if psql.returncode != 0:

@@ -450,7 +450,7 @@ def rows(capture: Capture, form: str = "walsender.bin") -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("capture", [c for c in captures() if "peek.hex" in c.forms], ids=str)
 def test_end_positions_equal_those_of_sql(capture: Capture) -> None:
-    """pg_logical_slot_peek_binary_changes shows the end of the commit beside each Commit."""
+    """pg_logical_slot_peek_binary_changes shows the end of the commit next to each Commit."""
     shown = []
     for line in read(capture.forms["peek.hex"]).decode().split("\n"):
         if line.count("|") == 2:

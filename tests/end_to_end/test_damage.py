@@ -106,7 +106,7 @@ def test_an_end_between_messages_inside_a_transaction_is_a_note() -> None:
     assert "the input ends inside transaction 7" in result.stderr
 
 
-def test_a_cut_says_source_offset_message_and_field() -> None:
+def test_cut_is_reported_with_source_offset_message_and_field() -> None:
     data = encode.recvlogical(encode.begin(), encode.relation(), encode.insert("1", "hello"))
     place = len(data) - len(b"hello\n")
     result = decode(input=data[:-3])

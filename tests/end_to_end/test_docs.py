@@ -75,7 +75,7 @@ OUTPUTS = choices("pgtail decode", "--output")
 INPUTS = choices("pgtail decode", "--input-format")
 
 
-def test_the_command_line_offers_every_format_there_is() -> None:
+def test_command_line_offers_every_format() -> None:
     assert list(outputs.OUTPUTS) == OUTPUTS == choices("pgtail stream", "--output")
     assert set(inputs.INPUTS) == set(INPUTS)
     assert choices("pgtail inspect", "--input-format") == INPUTS

@@ -20,7 +20,7 @@ LIMIT = 1 << 20
 
 
 def read(data: bytes, *, fast: bool, limit: int = LIMIT, piece: int = LIMIT, skip: bool = False) -> list[bytes | str]:
-    """What Gunzip returns, each damage after what precedes it."""
+    """The results of Gunzip: data, and every damage after the data before it."""
     file = io.BytesIO(data)
     gunzip = Gunzip(lambda size: file.read(min(size, piece)), file.seek if fast else None)
     found: list[bytes | str] = []
@@ -73,7 +73,7 @@ WRITERS = [
 
 
 def examples() -> Iterator[tuple[bytes, bytes]]:
-    """Gzip data of one to many members, and what it holds."""
+    """Gzip data of one to many members, and its contents."""
     rng = random.Random(8)
     for writer in WRITERS:
         for size in (0, 1, 300, 20_000):

@@ -72,7 +72,7 @@ def run_trial(
     begun: bytes | None = None,
     limit: float,
 ) -> Trial:
-    """Send the signal so many seconds after the start, or (`begun`) after these bytes came out.
+    """Send the signal this many seconds after the start, or (`begun`) after these bytes came out.
 
     On a terminal the whole process group gets it, as with Ctrl-C; otherwise only the process.
     """

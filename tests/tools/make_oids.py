@@ -27,7 +27,7 @@ ORDER BY t.oid
 
 
 def row(oid: int, builtin: BuiltinType) -> str:
-    """One line of the table; what is usual is left out."""
+    """One line of the table, without fields that have their usual value."""
     usual = BuiltinType("")
     parts = [f'"{builtin.name}"']
     parts += [

@@ -26,7 +26,7 @@ _KEEPALIVE = struct.Struct("!cQ")
 
 
 def wait_for_walsenders(database: Database) -> None:
-    """Wait until every walsender has read all of the log, what open transactions wrote included."""
+    """Wait until every walsender has read all of the log, including the changes of open transactions."""
     database.execute("CHECKPOINT")  # flushes it; walsenders read nothing else
     written = database.value("SELECT pg_current_wal_flush_lsn()")
     deadline = time.monotonic() + _PATIENCE
@@ -54,7 +54,7 @@ def peek(slot: str, capture: Capture) -> str:
 
 
 class Walsender(threading.Thread):
-    """A replication session that keeps every CopyData payload and answers nothing, so that its slot stays put."""
+    """A replication session that keeps every CopyData payload and answers nothing, so that its slot does not advance."""
 
     def __init__(self, database: Database, command: str) -> None:
         super().__init__(daemon=True)
@@ -68,7 +68,7 @@ class Walsender(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read until a keepalive says that the server has sent all up to the target."""
+        """Read until a keepalive says that the server has sent everything up to the target."""
         deadline = None
         while self._target is None or self._reached() < self._target:
             if self._target is not None:

@@ -118,7 +118,7 @@ class Sessions:
         self._open: dict[str, Session] = {}
 
     def run(self, statements: list[tuple[str, str]]) -> Iterator[str]:
-        """Run statements in turn; yields what each answered: its command tag, or ERROR with the message."""
+        """Run statements in turn; yields the answer to each: its command tag, or ERROR with the message."""
         for name, statement in statements:
             if name not in self._open:
                 session = psycopg.connect(self._conninfo, autocommit=True)
