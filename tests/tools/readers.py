@@ -54,7 +54,7 @@ def peek(slot: str, capture: Capture) -> str:
 
 
 class Walsender(threading.Thread):
-    """A replication session that keeps every CopyData payload and answers nothing, so that its slot does not advance."""
+    """A replication session that keeps every CopyData payload and answers nothing: its slot does not advance."""
 
     def __init__(self, database: Database, command: str) -> None:
         super().__init__(daemon=True)
