@@ -16,7 +16,10 @@ Position = int | Literal["now"] | None
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Where to connect, as in psql; None leaves it to libpq. `password`: ask for it before connecting."""
+    """Where to connect, as in psql; None leaves it to libpq.
+
+    `password`: ask for it before connecting; `no_password`: never.
+    """
 
     dsn: str | None = None
     host: str | None = None
@@ -24,6 +27,7 @@ class ConnectionOptions:
     username: str | None = None
     dbname: str | None = None
     password: bool = False
+    no_password: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ _KINDS: Final = {
 }
 """The arguments of --kind, without spaces and hyphens: names in any case, and the first bytes of messages."""
 
+KIND_NAMES: Final = sorted({re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in _KINDS.values()})
+"""The names as they are usually written: insert, stream-commit."""
+
 _POINTER: Final = "Int64 (XLogRecPtr)"
 
 
