@@ -17,7 +17,7 @@ from pgtail.files.gunzip import MAGIC, Gunzip
 from pgtail.pgoutput.frames import MOST
 
 MARK: Final = -1
-"""Marks the end of the messages that are repeated at the beginning of a segment."""
+"""Stands for the place where what was repeated at the beginning ends."""
 
 _SPELLED: Final = {"KOI8R": "koi8-r", "KOI8U": "koi8-u"} | {f"WIN{n}": f"cp{n}" for n in (866, 874, *range(1250, 1259))}
 """PostgreSQL's names of encodings that Python calls otherwise."""
@@ -26,7 +26,7 @@ _PIECE: Final = 1 << 20
 """Bytes to read at a time."""
 
 _HELD: Final = 1 << 20
-"""Bytes to hold at a time: each time they end with a Begin, the messages after it take the slower path."""
+"""Bytes to hold at a time: each time that they end with a Begin, what follows it takes the slower way."""
 
 _LENGTH_SIZE: Final = 4
 _MOST_OTHER: Final = 16 << 20
@@ -70,7 +70,7 @@ class Head:
 
     @property
     def transaction(self) -> tuple[int, int, int] | None:
-        """Row changes, logical messages and the ordinal so far, where the segment starts inside a transaction."""
+        """Row changes, logical messages and the ordinal so far, where the segment starts in mid-transaction."""
         text = self.parameters.get(TRANSACTION)
         if not text:
             return None
@@ -82,9 +82,9 @@ class Head:
 
 
 class SegmentFrames:
-    """Iterates over (start, stop) of each walsender frame in `buf`, (MARK, MARK) once, after the repeated messages.
+    """Iterates over (start, stop) of each walsender frame in `buf`, (MARK, MARK) once, behind what is repeated.
 
-    `buf` changes after each step. The iteration raises InputError if the segment is damaged or not closed:
+    `buf` is another one after each step. The iteration raises InputError where the segment is damaged or not closed:
     its last message counts and hashes all before it.
     """
 
@@ -93,13 +93,13 @@ class SegmentFrames:
         self.head = Head()
         self.buf = b""
         self.next = 0
-        """Position in `buf` of the next message; a caller that has processed some messages sets it after them."""
+        """Where in `buf` the next message starts; whoever took some of them himself sets it behind them."""
         self._raw = SegmentBytes(file)
         self._pieces = iter(self._raw)
         self._base = 0
-        """Position of `buf` in the segment's raw bytes."""
+        """Where `buf` lies in the segment's raw bytes."""
         self._hashed = 0
-        """Position in `buf` up to which the digest has its bytes."""
+        """Up to where `buf` is in the digest."""
         self._digest = hashlib.sha256()
         self._end: str | None = None
 
@@ -149,7 +149,7 @@ class SegmentFrames:
         return error
 
     def _parameter(self, body: bytes, pos: int) -> bool:
-        """Read a parameter; returns whether the segment's own messages start after it."""
+        """Take a parameter; returns whether the segment's own messages start behind it."""
         name, value = read_parameter(body)
         if name == END:
             self._hash(pos)
@@ -162,7 +162,7 @@ class SegmentFrames:
         return len(self.buf) >= size or (self._more(0, size - len(self.buf)) and len(self.buf) >= size)
 
     def _more(self, pos: int, missing: int) -> bool:
-        """Hold at least `missing` more bytes after `pos`; returns whether there were any."""
+        """Hold at least `missing` bytes more behind `pos`; returns whether there were any."""
         self._hash(pos)
         parts = [self.buf[pos:]]
         self._base += pos
@@ -188,7 +188,7 @@ class SegmentFrames:
         if self._end is None:
             raise InputError("its end is missing: it was cut off, or is still being written")
         if self.buf:
-            raise InputError("there is data after its end")
+            raise InputError("something stands behind its end")
 
     @staticmethod
     def _check(kind: int, size: int, pos: int) -> None:

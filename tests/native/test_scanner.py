@@ -146,7 +146,7 @@ OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def same(*messages: bytes, output: str = "json", **options: Any) -> bytes:
-    """The output of decoder and scanner, which must be the same."""
+    """What decoder and scanner write."""
     if compiled() is None:
         need_compiled()
     decoded, scanned = (outcome(*messages, output=output, way=way, **options) for way in WAYS)
