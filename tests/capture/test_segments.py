@@ -41,13 +41,13 @@ def recorded(folder: Path, *dumps: list[bytes], status: int = 0) -> tuple[Result
     return again, result.stderr
 
 
-def test_a_cut_off_transaction_that_comes_again(tmp_path: Path) -> None:
+def test_cut_off_transaction_that_is_repeated(tmp_path: Path) -> None:
     found, said = recorded(tmp_path, [*FIRST, *SECOND[:2]], [encode.relation(), *SECOND])
     assert rows(found) == [(1, 1), (2, 2), (3, 1), (4, 2)]
     assert said == ""
 
 
-def test_a_cut_off_transaction_that_never_comes_again(tmp_path: Path) -> None:
+def test_cut_off_transaction_that_is_never_repeated(tmp_path: Path) -> None:
     third = [begin(3, 0x300), insert("5", "c"), commit(0x300, 0x308)]
     found, said = recorded(tmp_path, [*FIRST, *SECOND[:2]], third, status=1)
     assert rows(found) == [(1, 1), (2, 2), (5, 1)]
@@ -65,7 +65,7 @@ def test_data_after_a_cut_off_transaction(end: bytes, tmp_path: Path) -> None:
     assert (1, 1) not in rows(found)
 
 
-def test_a_streamed_transaction_that_comes_again(tmp_path: Path) -> None:
+def test_streamed_transaction_that_is_repeated(tmp_path: Path) -> None:
     streamed = [stream_start(5), encode.relation(xid=5), insert("1", "x", xid=5), STREAM_STOP]
     rest = [stream_start(5, first=0), insert("2", "x", xid=5), STREAM_STOP, stream_commit(5)]
     found, _ = recorded(tmp_path, streamed, [*streamed, *rest])

@@ -400,7 +400,7 @@ def test_values_of_any_size(size: int, char: str) -> None:
     same(relation(), begin(), insert("1", char * (size // len(char.encode()))), insert("2", "next"), commit())
 
 
-def test_a_table_that_becomes_another_one() -> None:
+def test_table_whose_columns_change() -> None:
     other = relation(columns=[("n", 25), ("w", 23)])
     messages = [
         relation(),

@@ -135,7 +135,7 @@ def test_a_transaction_that_is_cut_off_is_closed() -> None:
     assert rendered(begin(), broken_off=True).lines == [f'{{"xid":7,{AT},"changes":[],"incomplete":true}}']
 
 
-def test_a_reader_that_starts_again_closes_the_line() -> None:
+def test_restarted_reader_closes_the_line() -> None:
     found = rendered(relation(), begin(), insert("1", "a"), begin(), insert("1", "a"), commit()).objects
     assert [(line.get("incomplete"), line.get("end_lsn"), len(line["changes"])) for line in found] == [
         (True, None, 1),

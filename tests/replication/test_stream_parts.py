@@ -280,7 +280,7 @@ def test_flags_win_over_the_dsn() -> None:
     assert parameters() == {}
 
 
-def test_every_cure_is_found_by_a_message_of_a_server() -> None:
+def test_every_cure_matches_a_server_message() -> None:
     messages = {
         ("42501", "must be superuser or replication role to start walsender"): "ALTER ROLE bob REPLICATION;",
         ("42501", "permission denied to start WAL sender"): "ALTER ROLE bob REPLICATION;",

@@ -339,7 +339,7 @@ def test_masking_changes_no_number() -> None:
         assert [one["updates_without_change"] for one in masked["tables"]] == [0, 1]
 
 
-def test_a_key_that_was_sent_and_is_the_same_did_not_move() -> None:
+def test_key_that_was_sent_unchanged_is_no_key_change() -> None:
     """The server sends a TOASTed key even if it did not change."""
     updates = [update((UNCHANGED, "b"), ("1", None)), update(("1", "b"), ("1", None)), update(("2", "b"), ("1", None))]
     for way in WAYS:
