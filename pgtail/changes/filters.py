@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
-from pgtail.changes.condition import And, Bound, Condition, Not, Test, tests_of
-from pgtail.changes.events import Change, Outcome, RowChange, SchemaChange, TableTruncate
+from pgtail.changes.bound_condition import Bound
+from pgtail.changes.condition import And, Condition, Test, tests_of
+from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.changes.where_parser import parse
@@ -16,18 +17,12 @@ OPS: Final = ("insert", "update", "delete", "truncate", "message", "commit_prepa
 
 
 def condition_of(text: str, redaction: Redaction | None = None) -> Condition:
-    """The condition of one --where, `COLUMN OP VALUE`. Raises OptionError if the text is invalid.
+    """The condition of one --where. Raises OptionError if the text is invalid.
 
-    Errors do not quote the value to compare with if `redaction` may mask the column. An invalid text may name any
+    Errors do not quote the values to compare with if `redaction` may mask the column. An invalid text may name any
     column: with `redaction` no part of it is quoted.
     """
-    column, op, value = parse(text, secret=redaction is not None)
-    secret = redaction is not None and redaction.may_hide(column)
-    shown = f"{column} {op} ..." if secret else text
-    negated = op in ("!~", "is not null")
-    positive = {"!~": "~", "is not null": "is null"}.get(op, op)
-    test = Test(column, positive, value, shown=shown, secret=secret)
-    return Not(test) if negated else test
+    return parse(text, None if redaction is None else redaction.may_hide)
 
 
 class Filter:
@@ -52,15 +47,21 @@ class Filter:
         self._ops = frozenset(ops)
         self.xids = frozenset(xids)
         """The transactions that are shown; all, if empty."""
-        self.condition = And(tuple([condition_of(text, redaction) for text in where]))
-        """True for the rows that are shown."""
+        texts = list(where)
+        conditions = [condition_of(text, redaction) for text in texts]
+        self.condition = And(tuple(conditions))
+        """True for the changes that are shown."""
+        self.shown_conditions = [_shown(*pair) for pair in zip(texts, conditions, strict=True)]
+        """The parts of the condition as messages may quote them."""
         self.tests = [*tests_of(self.condition)]
         self.redaction = redaction
         self.not_sent = 0
         self.left_out: dict[str, None] = {}
         """The tables whose names did not match, in the order of their first appearance."""
+        self._seen: set[str] = set()
+        """The columns in conditions that a table had."""
         self._known: dict[int, bool] = {}
-        self._bound: dict[int, Bound] = {}
+        self._bound: dict[tuple[int | None, str], Bound] = {}
 
     @property
     def active(self) -> bool:
@@ -71,6 +72,13 @@ class Filter:
     def needs_events(self) -> bool:
         """Whether every change must go through passes(), and not only those that the scanner leaves."""
         return False
+
+    @property
+    def columns_not_seen(self) -> list[tuple[str, Test]]:
+        """The columns in conditions that no table had, with their tests."""
+        operands = [(one, test) for test in self.tests for one in (test.operand, test.other) if one is not None]
+        columns = {(one.name, test): None for one, test in operands if not one.is_property}
+        return [(name, test) for name, test in columns if name not in self._seen]
 
     @property
     def a_table_came(self) -> bool:
@@ -91,13 +99,13 @@ class Filter:
         if isinstance(change, RowChange | TableTruncate):
             if not self.table_passes(change.relation):  # first, so left_out gets every table
                 return False
-        elif self._tables or self.tests:
+        elif self._tables:
             return False
         if self._ops and change.op not in self._ops:
             return False
         if self.xids and (change.transaction is None or change.transaction.xid not in self.xids):
             return False
-        return not self.tests or (isinstance(change, RowChange) and self._where_passes(change))
+        return not self.tests or self._where_passes(change)
 
     def outcome_passes(self, outcome: Outcome) -> bool:
         """The same for the outcome of a prepared transaction, which names no table."""
@@ -125,22 +133,35 @@ class Filter:
                 self.left_out[f"{relation.schema}.{relation.name}"] = None
         return known
 
-    def bound(self, relation: Relation) -> Bound | None:
-        """The condition for the rows of a table; None if there is none."""
+    def bound(self, relation: Relation | None, op: str) -> Bound | None:
+        """The condition for changes `op` of a table, or of none; None if there is no condition.
+
+        Raises OptionError if a value does not fit the type of its column.
+        """
         if not self.tests:
             return None
-        bound = self._bound.get(relation.version)
+        version = None if relation is None else relation.version
+        bound = self._bound.get((version, op))
         if bound is None or bound.relation is not relation:
-            bound = self._bound[relation.version] = Bound(self.condition, relation)
+            bound = self._bound[version, op] = Bound(self.condition, relation, op)
+            self._seen |= bound.seen
         return bound
 
-    def _where_passes(self, change: RowChange) -> bool:
-        bound = self.bound(change.relation)
+    def _where_passes(self, change: Change) -> bool:
+        bound = self.bound(None if isinstance(change, LogicalMessage) else change.relation, change.op)
         if bound is None:
             return True
         found = bound.holds(change)
         self.not_sent += found is None and bound.untested
         return found is True
+
+
+def _shown(text: str, condition: Condition) -> str:
+    """A condition without secret values."""
+    tests = [*tests_of(condition)]
+    if not any(test.secret for test in tests):
+        return text
+    return tests[0].shown if len(tests) == 1 else "..."
 
 
 def _matches(relation: Relation, pattern: str) -> bool:

@@ -119,9 +119,9 @@ def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], N
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
-    for test in filter_.tests:
-        if filter_.a_table_came and not test.column_seen and not filter_.no_table_passed:
-            tell(escape(f"note: no table had a column {test.column} (--where {test.shown})"))
+    for column, test in filter_.columns_not_seen:
+        if filter_.a_table_came and not filter_.no_table_passed:
+            tell(escape(f"note: no table had a column {column} (--where {test.shown})"))
     if filter_.redaction is not None:
         for text in filter_.redaction.unused:
             if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps

@@ -9,12 +9,13 @@ cdef class Table:
     cdef object relation
     cdef int columns
     cdef bint shown[3]      # by operation: insert, update, delete
-    cdef bint conditional   # whether `condition` was made
-    cdef Condition condition
+    cdef bint bound[3]      # by operation: whether its condition was made
+    cdef list conditions    # by operation: a Condition, or None for no condition
 
     def __cinit__(self, relation, *_):
         self.relation = relation
         self.columns = len(relation.columns)
+        self.conditions = [None, None, None]
         self.shown[0] = self.shown[1] = self.shown[2] = True
 
 
@@ -256,9 +257,7 @@ cdef class Scanner:
             pos = read_tuple(buf, pos, end, table.columns, self.new, &self.unchanged)
         if pos < 0 or not self.ends_well(buf, start, pos, end):
             return DECLINED
-        if self.filter is not None and not table.conditional:
-            self.bind(table)
-        if table.condition is not None and not self.passes(table.condition, op, kind):
+        if self.filter is not None and not self.passes(table, op, kind):
             return self.counted(buf, start, pos, end)
         if self.emit(table, op, kind, lsn, pos - start - xid_size) < 0:
             return DECLINED
@@ -278,16 +277,28 @@ cdef class Scanner:
         self.rows += 1
         return pos
 
-    cdef int bind(self, Table table) except -2:
-        bound = self.filter.bound(table.relation)
-        table.condition = None if bound is None else Condition(bound)
-        table.conditional = True
+    cdef int bind(self, Table table, int op) except -2:
+        bound = self.filter.bound(table.relation, OPERATIONS[op])
+        table.bound[op] = True
+        if bound is not None and bound.root is not True:
+            table.shown[op] = bound.root is not False and bound.root is not None
+            table.conditions[op] = Condition(bound)
         return 0
 
-    cdef int passes(self, Condition condition, int op, uint8_t kind) except -2:
+    cdef int passes(self, Table table, int op, uint8_t kind) except -2:
+        cdef Condition condition
+        cdef Row row
         cdef int found
+        if not table.bound[op]:
+            self.bind(table, op)
+        condition = <Condition>table.conditions[op]
+        if condition is None:
+            return True
+        row.old, row.new, row.kind, row.xid, row.commit_ts = self.old, self.new, kind, self.xid, self.commit_ts
+        row.has_xid = self.transaction is None or self.transaction.xid is not None
+        row.has_commit_ts = self.transaction is None or self.transaction.commit_ts is not None
         condition.untested = False
-        found = condition.holds(0, self.old if op == 2 else self.new, op == 2 and kind == c"K", &self.scratch)
+        found = condition.holds(0, &row)
         self.not_sent += found == UNKNOWN and condition.untested
         return found == TRUE
 
