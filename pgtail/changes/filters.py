@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from pgtail.changes.bound_condition import Bound
+from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.condition import And, Condition, Test, tests_of
-from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate
+from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.changes.where_parser import parse
@@ -40,6 +41,7 @@ class Filter:
         ops: Collection[str] = (),
         xids: Collection[int] = (),
         where: Iterable[str] = (),
+        commits: CommitRange | None = None,
         redaction: Redaction | None = None,
     ) -> None:
         self._tables = list(tables)
@@ -47,6 +49,8 @@ class Filter:
         self._ops = frozenset(ops)
         self.xids = frozenset(xids)
         """The transactions that are shown; all, if empty."""
+        self.commits = commits or CommitRange()
+        """The commits that are shown."""
         texts = list(where)
         conditions = [condition_of(text, redaction) for text in texts]
         self.condition = And(tuple(conditions))
@@ -66,7 +70,7 @@ class Filter:
     @property
     def active(self) -> bool:
         """Whether there are any conditions."""
-        return bool(self._tables or self._exclude or self._ops or self.xids or self.tests)
+        return bool(self._tables or self._exclude or self._ops or self.xids or self.tests or self.commits.active)
 
     @property
     def needs_events(self) -> bool:
@@ -90,6 +94,12 @@ class Filter:
         """Whether there were tables, but no name matched."""
         return bool(self.left_out) and not any(self._known.values())
 
+    def selects(self, transaction: Transaction) -> bool:
+        """Whether changes of a transaction pass by its xid, and by the place and time of its commit."""
+        return (not self.xids or transaction.xid in self.xids) and self.commits.contains(
+            transaction.lsn, transaction.time
+        )
+
     def row_passes(self, relation: Relation, op: str) -> bool:
         """Whether these rows pass by table and operation."""
         return self.table_passes(relation) and (not self._ops or op in self._ops)
@@ -103,7 +113,10 @@ class Filter:
             return False
         if self._ops and change.op not in self._ops:
             return False
-        if self.xids and (change.transaction is None or change.transaction.xid not in self.xids):
+        if change.transaction is not None:
+            if not self.selects(change.transaction):
+                return False
+        elif self.xids or not self.commits.contains(change.lsn, None):
             return False
         return not self.tests or self._where_passes(change)
 
@@ -111,7 +124,7 @@ class Filter:
         """The same for the outcome of a prepared transaction, which names no table."""
         if (self._ops and outcome.op not in self._ops) or (self.xids and outcome.xid not in self.xids):
             return False
-        return not (self._tables or self.tests)
+        return not (self._tables or self.tests) and self.commits.contains(outcome.lsn, outcome.time)
 
     def described(self, event: SchemaChange) -> bool:
         """Whether a schema change is shown.

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from pgtail.changes.commit_range import MARGIN, CommitRange, Point
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
 from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
@@ -19,8 +20,10 @@ from pgtail.terminal.escape import escape
 from pgtail.values import Types
 
 
-def filter_arguments(options: FilterOptions, redaction: Redaction | None) -> dict[str, Any]:
-    """The keyword arguments of a Filter. Raises OptionError."""
+def filter_arguments(
+    options: FilterOptions, redaction: Redaction | None, until: Point | None = None, *, margin: int = MARGIN
+) -> dict[str, Any]:
+    """The keyword arguments of a Filter; `until` and `margin` are those of a CommitRange. Raises OptionError."""
     for op in options.ops:
         if op not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
@@ -30,6 +33,7 @@ def filter_arguments(options: FilterOptions, redaction: Redaction | None) -> dic
         "ops": options.ops,
         "xids": options.xids,
         "where": options.where,
+        "commits": CommitRange(options.since or Point(), until or Point(), margin),
         "redaction": redaction,
     }
 

@@ -38,7 +38,10 @@ cdef class Scanner:
     cdef uint32_t xid
     cdef uint64_t commit_lsn, end_lsn
     cdef int64_t commit_ts
-    cdef bint selected      # whether its xid passes the filter
+    cdef bint selected      # whether it passes the filter
+    cdef bint bounded       # whether the next four lines are a range of commits
+    cdef uint64_t since_lsn, until_lsn
+    cdef int64_t since_ts, until_ts, latest_ts
     cdef int framing
     cdef readonly bint inside, started, began
     cdef readonly Py_ssize_t seq, rows, messages, shown, not_sent
@@ -48,6 +51,9 @@ cdef class Scanner:
     def __cinit__(self, find, filter_, *_):
         self.find, self.filter = find, filter_
         self.tables = {}
+        self.bounded = filter_ is not None and filter_.commits.active
+        if self.bounded:
+            self.since_lsn, self.since_ts, self.until_lsn, self.until_ts, self.latest_ts = filter_.commits.bounds()
         self.old = <Cell *>PyMem_Malloc(MOST_COLUMNS * sizeof(Cell))
         self.new = <Cell *>PyMem_Malloc(MOST_COLUMNS * sizeof(Cell))
         if self.old == NULL or self.new == NULL:
@@ -74,7 +80,7 @@ cdef class Scanner:
         self.transaction = transaction
         self.xid = transaction.xid or 0
         self.commit_lsn, self.commit_ts = transaction.commit_lsn or 0, transaction.commit_ts or 0
-        self.selected = self.filter is None or not self.filter.xids or transaction.xid in self.filter.xids
+        self.selected = self.filter is None or self.filter.selects(transaction)
         self.inside, self.began, self.started, self.seq = True, False, started, transaction.changes
         self.entered()
 
@@ -164,9 +170,13 @@ cdef class Scanner:
                     break
                 self.commit_lsn, self.commit_ts = u64(buf + at + 1), <int64_t>u64(buf + at + 9)
                 self.xid = u32(buf + at + 17)
+                if self.bounded and (self.commit_lsn > self.until_lsn or self.commit_ts > self.latest_ts):
+                    break
                 if self.start() < 0:
                     break
-                self.selected = self.filter is None or not self.filter.xids or self.xid in self.filter.xids
+                self.selected = self.filter is None or (
+                    (not self.bounded or self.is_in_range()) and (not self.filter.xids or self.xid in self.filter.xids)
+                )
                 self.transaction = None
                 self.inside, self.began, self.started, self.seq = True, True, False, 0
                 begin = pos
@@ -196,6 +206,10 @@ cdef class Scanner:
             self.inside = self.began = False
             return begin
         return pos
+
+    cdef inline bint is_in_range(self) noexcept:
+        """Whether the commit of the current transaction is in the range."""
+        return (self.since_lsn <= self.commit_lsn <= self.until_lsn) and (self.since_ts <= self.commit_ts <= self.until_ts)
 
     cdef inline bint shows(self) noexcept:
         """Whether the current transaction is shown; without a filter every one is."""

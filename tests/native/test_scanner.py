@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pgtail.changes.commit_range import CommitRange, Point
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.native import compiled
@@ -308,6 +309,11 @@ FILTERS = st.one_of(
     st.none(),
     st.sampled_from([{"ops": ["insert"]}, {"ops": ["update", "delete"]}, {"xids": [0, 2]}, {"tables": ["t"]}]),
     st.builds(lambda one: {"where": [one]}, CONDITIONS),
+    st.builds(
+        lambda since, until: {"commits": CommitRange(Point(time=since), Point(lsn=until))},
+        st.sampled_from([None, 0, 10**18, 2**63 - 1]),
+        st.sampled_from([None, 0x1_2345_6789, 0x1_2345_678A]),
+    ),
     st.builds(
         lambda left, word, right: {"where": [f"{left} {word} ({right})"]},
         CONDITIONS,
