@@ -9,8 +9,9 @@ from typing import Final
 
 from pgtail.capture.format import COPY_DATA
 from pgtail.capture.reader import SegmentFile, read_messages
-from pgtail.changes.commit_range import MARGIN, Point
+from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
+from pgtail.pgoutput.scalars import Point
 
 _TIMES: Final = {ord("B"): struct.Struct(">34xq"), ord("b"): struct.Struct(">42xq")}
 """The time in a frame with Begin or Begin Prepare."""

@@ -9,7 +9,7 @@ from pgtail.capture.format import gap_in
 from pgtail.capture.reader import SegmentCheck, SegmentFile, check, head, refreshed, segments, with_head
 from pgtail.capture.seek import first_segment
 from pgtail.capture.state import read_state
-from pgtail.changes.commit_range import Point
+from pgtail.pgoutput.scalars import Point
 
 
 class CaptureVerifier:
@@ -32,7 +32,7 @@ class CaptureVerifier:
         """
         known = read_state(Path(directory))  # before listing the segments: a recorder may be writing
         listed = segments(Path(directory))
-        first = first_segment(listed, since or Point())
+        first = 0 if since is None else first_segment(listed, since)
         before = str(listed[first - 1].name) if first else None
         for segment in listed[first:]:
             present = refreshed(segment)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pgtail.humanize import parse_seconds
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, parse_lsn
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, parse_lsn
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Begin, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, RollbackPrepared, StreamPrepare
@@ -20,6 +20,9 @@ MARGIN: Final = 10_000_000
 A backend takes the time before it writes the commit record (src/backend/access/transam/xact.c), and a clock may be set.
 """
 
+ANYWHERE: Final = Point()
+"""No bound."""
+
 PLACES: Final[dict[type, Callable[[Any], tuple[int, int | None]]]] = {
     Begin: lambda message: (message.final_lsn, message.commit_time),
     BeginPrepare: lambda message: (message.prepare_lsn, message.prepare_time),
@@ -30,14 +33,6 @@ PLACES: Final[dict[type, Callable[[Any], tuple[int, int | None]]]] = {
     Message: lambda message: (0 if message.transactional else message.lsn, None),
 }
 """The WAL position and the time that each of these messages is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """An LSN, or a time of commit in microseconds since 2000-01-01 UTC."""
-
-    lsn: int | None = None
-    time: int | None = None
 
 
 def point_of(text: str, now: int | None = None) -> Point:
@@ -73,14 +68,14 @@ class CommitRange:
     `margin`: see MARGIN; 0 for a reader that ends before the first transaction that is not inside.
     """
 
-    since: Point = Point()
-    until: Point = Point()
+    since: Point = ANYWHERE
+    until: Point = ANYWHERE
     margin: int = MARGIN
 
     @property
     def active(self) -> bool:
         """Whether there is a bound."""
-        return (self.since, self.until) != (Point(), Point())
+        return (self.since, self.until) != (ANYWHERE, ANYWHERE)
 
     def contains(self, lsn: int | None, time: int | None) -> bool:
         """Whether what was committed there and then is inside. What is unknown is not, if there is a bound on it."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
-from pgtail.changes.commit_range import Point
 from pgtail.pgoutput.decoder import Assume
+from pgtail.pgoutput.scalars import Point
 
 T = TypeVar("T")
 

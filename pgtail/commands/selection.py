@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from pgtail.changes.commit_range import MARGIN, CommitRange, Point
+from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
 from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
@@ -16,6 +16,7 @@ from pgtail.commands.options import FilterOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.inputs.base import Input
+from pgtail.pgoutput.scalars import Point
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
 
@@ -33,7 +34,7 @@ def filter_arguments(
         "ops": options.ops,
         "xids": options.xids,
         "where": options.where,
-        "commits": CommitRange(options.since or Point(), until or Point(), margin),
+        "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
         "redaction": redaction,
     }
 

@@ -8,7 +8,7 @@ import stat
 import sys
 
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.commit_range import CommitRange, Point
+from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.filters import Filter
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import EndOptions, StreamOptions
@@ -28,7 +28,7 @@ from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector

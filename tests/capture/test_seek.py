@@ -9,8 +9,8 @@ import pytest
 from pgtail.capture import seek
 from pgtail.capture.reader import segments
 from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.changes.commit_range import MARGIN, Point
-from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.changes.commit_range import MARGIN
+from pgtail.pgoutput.scalars import Point, lsn_text, time_text
 from tests.support.captures import read
 from tests.support.encode import begin, commit, frame, insert, relation
 

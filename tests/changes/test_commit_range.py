@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pgtail.changes.commit_range import MARGIN, CommitRange, Point, point_of
+from pgtail.changes.commit_range import MARGIN, CommitRange, point_of
 from pgtail.changes.events import LogicalMessage, Outcome, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.native import compiled
-from pgtail.pgoutput.scalars import parse_lsn, time_text
+from pgtail.pgoutput.scalars import Point, parse_lsn, time_text
 from tests.support.encode import begin, commit, insert, relation
-from tests.support.render import need_compiled, render
+from tests.support.render import WAYS, need_compiled, render
 from tests.support.run import decode
 
 NOW = 848_664_123_456_789
@@ -111,8 +111,8 @@ UNORDERED = [relation(), *[part for pair in enumerate([10, 30, 20, 40, 35], 1) f
 def test_decoder_and_scanner_show_the_same(commits: CommitRange, shown: list[int]) -> None:
     if compiled() is None:
         need_compiled()
-    for way in ("plain", "compiled"):
-        found = render(*UNORDERED, way=way, filter_=Filter(commits=commits))  # type: ignore[arg-type]
+    for way in WAYS:
+        found = render(*UNORDERED, way=way, filter_=Filter(commits=commits))
         assert [line["xid"] for line in found.objects] == shown
 
 

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgtail.changes.commit_range import CommitRange, Point
+from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.native import compiled
 from pgtail.pgoutput.cursor import MAX_COLUMNS
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pgoutput.scalars import Point
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Codec, Types, Undecoded
 from pgtail.values.oids import BUILTIN, OIDS

@@ -15,7 +15,7 @@ from pgtail.cli.settings import ConfiguredArgument
 from pgtail.humanize import parse_seconds
 
 if TYPE_CHECKING:
-    from pgtail.changes.commit_range import Point
+    from pgtail.pgoutput.scalars import Point
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
