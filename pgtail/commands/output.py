@@ -39,6 +39,10 @@ _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
 }
 """Option -> the formats that it belongs to."""
 
+_CHOOSE_COLUMNS: Final = ("table", "line", "json", "json-tx", "csv")
+_WHOLE_ROWS: Final = {"sql": "a statement needs the whole row", TEMPLATE: "%{NAME} selects a column"}
+"""Why a format cannot leave out columns; the others are the formats of other programs."""
+
 
 @contextlib.contextmanager
 def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink | DirectorySink]:
@@ -158,6 +162,10 @@ def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None
         if getattr(options, option) and name not in formats:
             shown = "--schema" if option == "kafka_schema" else "--" + option.replace("_", "-")
             raise OptionError(f"{shown} belongs to -o {' and '.join(formats)}, not to {name}")
+    if name not in _CHOOSE_COLUMNS and (options.columns or options.changed):
+        asked = "--columns" if options.columns else "--changed"
+        why = _WHOLE_ROWS.get(name, "its readers expect whole rows")
+        raise OptionError(f"{asked} belongs to -o {', '.join(_CHOOSE_COLUMNS)}, not to {name}: {why}")
     if isinstance(sink, DirectorySink) and name != "csv":
         raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
 
@@ -167,6 +175,8 @@ def _output_options(
 ) -> OutputOptions:
     source, _, named = (options.source_name or "pgtail").partition("/")
     return OutputOptions(
+        columns=options.columns,
+        changed=options.changed,
         fill_unchanged=options.fill_unchanged,
         transactions=options.transactions,
         schema_changes=options.schema_changes,

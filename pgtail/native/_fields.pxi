@@ -21,6 +21,8 @@ cdef enum Field:
     FIELD_NOW_NS
     FIELD_COMMIT_TIME
     FIELD_STATE
+    FIELD_TIME
+    FIELD_CLOCK
 
 cdef enum:
     FIELD_SIZE = 48         # bytes; the text of no field is longer
@@ -149,6 +151,12 @@ cdef class FieldScanner(Scanner):
         elif field == FIELD_COMMIT_TIME:
             known = self.has_commit_ts
             put_time(out, self.commit_ts, c" ")
+        elif field == FIELD_TIME or field == FIELD_CLOCK:
+            known = self.has_unix_time
+            if field == FIELD_TIME:
+                put_time(out, self.unix_time - EPOCH, c" ")
+            else:
+                put_milliseconds(out, floor_remainder(self.unix_time - EPOCH, DAY))
         elif field == FIELD_STATE:
             known = self.state is not None
             if known:

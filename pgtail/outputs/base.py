@@ -23,12 +23,17 @@ A table may come again; with another header it gets another file."""
 class OutputOptions:
     """The user's options for outputs; each output reads those that concern it.
 
-    All: `tell` shows a message to the user. Table: `color`, `colors` (changed styles), `highlight` (regular
-    expressions), `width` (of the terminal, in cells), `max_width` (cells of a value) and `max_rows` (of a transaction),
-    None for no limit. Debezium: `numbers`, `source_name`, `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`,
-    None if all tables go to one sink. Template: `format`.
+    All: `tell` shows a message to the user. JSON, table, line, CSV: `columns`, `changed`. Table: `max_rows` (of a
+    transaction, None for no limit). Table and line: `color`, `colors` (changed styles), `highlight` (regular
+    expressions), `width` (of the terminal, in cells), `max_width` (cells of a value, None for no limit). Debezium:
+    `numbers`, `source_name`, `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`, None if all tables go to one
+    sink. Template: `format`.
     """
 
+    columns: tuple[str, ...] = ()
+    """The rules of the columns that are shown; all, if empty."""
+    changed: bool = False
+    """Show only the key and what changed of updates."""
     fill_unchanged: bool = False
     transactions: bool = False
     schema_changes: bool = False

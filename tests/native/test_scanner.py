@@ -128,9 +128,13 @@ class Discard:
 OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("json", {}),
     ("json", {"transactions": True, "fill_unchanged": True}),
+    ("json", {"changed": True, "fill_unchanged": True}),
     ("json-tx", {}),
+    ("json-tx", {"changed": True, "columns": ("*.id,t.?1,e*",)}),
     ("csv", {}),
     ("csv", {"fill_unchanged": True}),
+    ("csv", {"changed": True, "columns": ("[!b-z]*",)}),
+    ("csv", {"changed": True}),
     ("sql", {}),
     ("sql", {"undo": True}),
     ("wal2json", {}),

@@ -90,6 +90,19 @@ def output_options(function: F) -> F:
                 " file per table.",
             ),
             click.option(
+                "--columns",
+                multiple=True,
+                metavar="GLOB,...",
+                help="Show only these columns and the key: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs;"
+                " other tables are shown whole. Table, line, JSON, CSV.",
+            ),
+            click.option(
+                "--changed",
+                is_flag=True,
+                help="Of updates show only the key and what changed, or may have: without the old row that is unknown."
+                " Table, line, JSON, CSV.",
+            ),
+            click.option(
                 "--wal2json",
                 multiple=True,
                 metavar="NAME[=on|off]",
