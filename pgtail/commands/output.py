@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pgtail.terminal.style import Palette
 
 TEMPLATE: Final = "--format-string"
-SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
+SHOW_UNSETTLED: Final = ("table", "line", "json", "json-tx")
 """The formats that mark what was not committed."""
 
 _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
@@ -182,6 +182,7 @@ def _output_options(
         schema_changes=options.schema_changes,
         color=wants_color(options.color, terminal=terminal),
         width=shutil.get_terminal_size((100, 24)).columns,
+        fit=terminal,
         max_width=options.max_width,
         max_rows=options.max_rows,
         numbers=options.numbers,

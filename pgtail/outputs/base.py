@@ -39,6 +39,8 @@ class OutputOptions:
     schema_changes: bool = False
     color: bool = False
     width: int = 80
+    fit: bool = False
+    """Whether a line must fit the width: on a terminal."""
     max_width: int | None = 60
     max_rows: int | None = 20
     numbers: Literal["exact", "string"] = "exact"

@@ -286,11 +286,12 @@ class Run:
                 if piece.fill and index < len(other) and before is not None:
                     cell = before
                     filled.append(index)
-            found: Part | None = b""
+            found: Part = b""
             if cell is None or cell is UNCHANGED:
-                found = self._missing(piece.side, plan, cell)
-                if found is None:
+                missing = self._missing(piece.side, plan, cell)
+                if missing is None:
                     continue
+                found = missing
             first = separator + plan.before
             if plan.was is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
                 parts += (first + plan.was.before, self._was(piece.side, plan, before))
@@ -298,7 +299,7 @@ class Run:
             if plan.encoding is not None and cell is not None and cell is not UNCHANGED:
                 found = self._cell(piece.side, plan, plan.encoding, cell)
             if found.__class__ is bytes:
-                parts.append(first + found + plan.after)  # type: ignore[operator]
+                parts.append(first + found + plan.after)
             else:
                 parts += (first, found, plan.after)
             separator = piece.separator

@@ -6,21 +6,21 @@ Text from the server is escaped, so that a change is one line and is safe on a t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, TypeAlias
 
 from pgtail.changes.events import Event, LogicalMessage, Outcome, TableTruncate, Transaction
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
-from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Piece, Plan, Side, Text, Value
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
-from pgtail.pgoutput.cells import Binary
+from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, UNDECODED, ValueStyle, name
-from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
+from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, name
+from pgtail.values import UNKNOWN
 
 _Shown: TypeAlias = Shape | TableTruncate | LogicalMessage | Outcome
 """What is written as a line: the rows of a shape, or one of the other events."""
@@ -28,8 +28,6 @@ _Sequence: TypeAlias = Callable[[_Shown], list[Piece]]
 
 _SEQUENCE: Final = re.compile(r"%(?:\{(?P<column>[^}]+)\}|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\"}
-_SHORT: Final = 64
-"""Bytes; no longer cell has an empty text."""
 _VALUES: Final = ValueStyle(None)
 
 
@@ -73,7 +71,7 @@ _qualified: Final = _of_table(lambda relation: relation.qualified)
 def _content(shown: _Shown) -> list[Piece]:
     if not isinstance(shown, LogicalMessage) or not shown.content:
         return []
-    return [_text(_VALUES.cell(UNKNOWN, shown.content, bare=True, mark=()))]
+    return [text_of_item(_VALUES.cell(UNKNOWN, shown.content, bare=True, mark=()))]
 
 
 def _key(shown: _Shown) -> list[Piece]:
@@ -176,7 +174,7 @@ def _column(wanted: str) -> _Sequence:
         side = _row_of(shown)
         for index, column in enumerate(shown.relation.columns[: _width(shown, side)]):
             if column.name == wanted:
-                return [Cells(side, (Cell(index, b"", encoding_of(column.codec, alone=True), b"", b""),))]
+                return [Cells(side, (Cell(index, b"", shown_encoding(column.codec, _VALUES, alone=True), b"", b""),))]
         return []
 
     return pieces
@@ -198,30 +196,7 @@ def _cells(shape: Shape, side: Side, separator: bytes = b" ", wanted: Collection
     cells = []
     for index, column in enumerate(shape.columns[: _width(shape, side)]):
         if wanted is None or column.name in wanted:
-            encoding = encoding_of(column.codec, bare=column.type_oid in BARE)
+            encoding = shown_encoding(column.codec, _VALUES, bare=column.type_oid in BARE)
             null = NULL[0].encode() if side == "new" or shape.in_old(index) else None
             cells.append(Cell(index, name(column.name).encode() + b"=", encoding, null, UNCHANGED_MARK[0].encode()))
     return [Cells(side, tuple(cells), separator)] if cells else []
-
-
-def encoding_of(codec: Codec, *, bare: bool = False, alone: bool = False) -> Encoding:
-    """A value as tables show it, without quotes if its type is `bare`; if `alone`, without quotes and marks."""
-    bare = bare or alone or codec.kind is not Kind.TEXT
-
-    def shown(cell: bytes) -> bytes:
-        if alone and len(cell) < _SHORT and not codec.text(cell):
-            return b""
-        return _text(_VALUES.value(codec, cell, bare=bare))
-
-    def undecoded(found: Undecoded) -> bytes:
-        return _text(_VALUES.undecoded(found)) + (b"" if alone else _text(UNDECODED))
-
-    if codec.kind is Kind.BOOL:
-        form = Form("boolean")
-    else:
-        form = Form("bare", alone) if bare else Form("sql")
-    return Encoding(codec, shown, lambda cell: shown(Binary(cell)), undecoded, form)
-
-
-def _text(item: Iterable[tuple[str, Any]]) -> bytes:
-    return b"".join([text.encode() for text, _ in item])

@@ -35,6 +35,7 @@ class Palette:
     plain: Style = _NONE
     value: Style = _NONE
     dot: Style = _NONE
+    time: Style = _NONE
     xid: Style = _NONE
     lsn: Style = _NONE
     origin: Style = _NONE
@@ -45,6 +46,7 @@ class Palette:
     truncate: Style = _NONE
     message: Style = _NONE
     table: Style = _NONE
+    key: Style = _NONE
     name: Style = _NONE
     null: Style = _NONE
     old: Style = _NONE
@@ -73,6 +75,7 @@ COLORED: Final = Palette(
     truncate=Style.parse("bold magenta"),
     message=Style.parse("cyan"),
     table=Style.parse("bold"),
+    key=Style.parse("bold underline"),
     name=Style.parse("dim"),
     null=Style.parse("dim italic"),
     old=Style.parse("red"),

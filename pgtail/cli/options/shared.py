@@ -148,12 +148,12 @@ def output_options(function: F) -> F:
             click.option(
                 "--show-aborted",
                 is_flag=True,
-                help="Also show rolled-back parts of streamed transactions. Tables and JSON.",
+                help="Also show rolled-back parts of streamed transactions. Table, line, JSON.",
             ),
             click.option(
                 "--show-uncommitted",
                 is_flag=True,
-                help="Show streamed transactions as they arrive, before they commit. Tables and JSON.",
+                help="Show streamed transactions as they arrive, before they commit. Table, line, JSON.",
             ),
             configured(
                 "--max-width",
@@ -161,7 +161,7 @@ def output_options(function: F) -> F:
                 callback=count,
                 default="60",
                 show_default=True,
-                help="table: width of a value before it is cut; 0 for no limit.",
+                help="table, line on a terminal: width of a value before it is cut; 0 for no limit.",
             ),
             configured(
                 "--max-rows",
