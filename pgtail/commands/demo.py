@@ -98,7 +98,7 @@ def _pgtail(arguments: list[str], environment: Mapping[str, str]) -> None:
 
 
 def _tell(text: str) -> None:
-    """A line of the demo itself on standard error, in cyan on a terminal."""
+    """A line of the demo itself on standard error, in bold on a terminal."""
     color = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    sys.stderr.write(f"\x1b[36m{text}\x1b[m\n" if color else f"{text}\n")
+    sys.stderr.write(f"\x1b[1m{text}\x1b[m\n" if color else f"{text}\n")
     sys.stderr.flush()

@@ -59,6 +59,7 @@ class FormatOptions(ReportOptions):
     wal2json: tuple[str, ...] = ()
     source_name: str | None = None
     kafka_schema: bool = False
+    keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
     "wal2json": ("wal2json", "wal2json-v1"),
     "source_name": ("debezium",),
     "kafka_schema": ("debezium",),
+    "keys": ("debezium",),
 }
 """Option -> the formats that it belongs to."""
 
@@ -191,6 +192,7 @@ def _output_options(
         source_name=source,
         database=named or database,
         kafka_schema=options.kafka_schema,
+        keys=options.keys,
         tell=tell,
         open_file=sink.open if isinstance(sink, DirectorySink) else None,
         colors=options.colors or "",

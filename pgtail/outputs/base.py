@@ -26,8 +26,8 @@ class OutputOptions:
     All: `tell` shows a message to the user. JSON, table, line, CSV: `columns`, `changed`. Table: `max_rows` (of a
     transaction, None for no limit). Table and line: `color`, `colors` (changed styles), `highlight` (regular
     expressions), `width` (of the terminal, in cells), `max_width` (cells of a value, None for no limit). Debezium:
-    `numbers`, `source_name`, `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`, None if all tables go to one
-    sink. Template: `format`.
+    `numbers`, `source_name`, `database`, `kafka_schema`, `keys`. SQL: `undo`. CSV: `open_file`, None if all tables go
+    to one sink. Template: `format`.
     """
 
     columns: tuple[str, ...] = ()
@@ -50,6 +50,7 @@ class OutputOptions:
     source_name: str = "pgtail"
     database: str = ""
     kafka_schema: bool = False
+    keys: bool = False
     tell: Callable[[str], None] = lambda _: None
     open_file: OpenFile | None = None
     colors: str = ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import Event, LogicalMessage, Outcome, TableTruncate, Transaction
-from pgtail.changes.relations import Relation
+from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value
@@ -26,7 +26,9 @@ _Shown: TypeAlias = Shape | TableTruncate | LogicalMessage | Outcome
 """What is written as a line: the rows of a shape, or one of the other events."""
 _Sequence: TypeAlias = Callable[[_Shown], list[Piece]]
 
-_SEQUENCE: Final = re.compile(r"%(?:\{(?P<column>[^}]+)\}|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL)
+_SEQUENCE: Final = re.compile(
+    r"%(?:\{(?P<column>[^}]+)\}|\[(?P<shown>[^]]+)\]|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL
+)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\"}
 _VALUES: Final = ValueStyle(None)
 
@@ -149,13 +151,17 @@ def _sequences(format_: str) -> Iterator[_Sequence]:
         letter, escape = match["letter"], match["escape"]
         if match["column"] is not None:
             yield _column(match["column"])
+        elif match["shown"] is not None:
+            yield _column(match["shown"], as_shown=True)
         elif letter in SEQUENCES:
             yield SEQUENCES[letter]
         elif escape in _ESCAPES:
             yield _literal(_ESCAPES[escape])
         else:
             known = ", %".join(SEQUENCES)
-            raise OptionError(f"--format-string: {match[0]} is none of %{known}, %{{COLUMN}}, \\n, \\t and \\\\")
+            raise OptionError(
+                f"--format-string: {match[0]} is none of %{known}, %{{COLUMN}}, %[COLUMN], \\n, \\t and \\\\"
+            )
     yield _literal(format_[end:])
 
 
@@ -165,8 +171,8 @@ def _literal(text: str) -> _Sequence:
     return lambda shown: [encoded]
 
 
-def _column(wanted: str) -> _Sequence:
-    """A column's value without quotes; empty if it is NULL or was not sent."""
+def _column(wanted: str, *, as_shown: bool = False) -> _Sequence:
+    """A column's value without quotes, empty if it is NULL or was not sent; or `as_shown` in tables."""
 
     def pieces(shown: _Shown) -> list[Piece]:
         if not isinstance(shown, Shape):
@@ -174,6 +180,8 @@ def _column(wanted: str) -> _Sequence:
         side = _row_of(shown)
         for index, column in enumerate(shown.relation.columns[: _width(shown, side)]):
             if column.name == wanted:
+                if as_shown:
+                    return [Cells(side, (_shown_cell(shown, side, index, column, b""),))]
                 return [Cells(side, (Cell(index, b"", shown_encoding(column.codec, _VALUES, alone=True), b"", b""),))]
         return []
 
@@ -193,10 +201,16 @@ def _cells(shape: Shape, side: Side, separator: bytes = b" ", wanted: Collection
 
     Without the columns outside of a key tuple.
     """
-    cells = []
-    for index, column in enumerate(shape.columns[: _width(shape, side)]):
-        if wanted is None or column.name in wanted:
-            encoding = shown_encoding(column.codec, _VALUES, bare=column.type_oid in BARE)
-            null = NULL[0].encode() if side == "new" or shape.in_old(index) else None
-            cells.append(Cell(index, name(column.name).encode() + b"=", encoding, null, UNCHANGED_MARK[0].encode()))
+    cells = [
+        _shown_cell(shape, side, index, column, name(column.name).encode() + b"=")
+        for index, column in enumerate(shape.columns[: _width(shape, side)])
+        if wanted is None or column.name in wanted
+    ]
     return [Cells(side, tuple(cells), separator)] if cells else []
+
+
+def _shown_cell(shape: Shape, side: Side, index: int, column: Column, before: bytes) -> Cell:
+    """A value as tables show it; nothing for a column outside of a key tuple."""
+    encoding = shown_encoding(column.codec, _VALUES, bare=column.type_oid in BARE)
+    null = NULL[0].encode() if side == "new" or shape.in_old(index) else None
+    return Cell(index, before, encoding, null, UNCHANGED_MARK[0].encode())

@@ -1,7 +1,8 @@
 """Palettes, and the painter that writes text in their colours.
 
-pgtail's palette has only ANSI's named colours and attributes, without black and white, so that the terminal's theme
-makes them readable on dark and on light. It does not have blue: xterm's has a contrast of 2:1 on black.
+pgtail does not know the background of the terminal, so coloured text has one of its own. Both are fixed colours of the
+256-colour palette, which themes do not change. All other text is in the colours of the terminal: bold, italic,
+underlined, reversed or struck through, but never faint.
 """
 
 from __future__ import annotations
@@ -63,30 +64,30 @@ class Palette:
 
 _THINGS: Final = [field.name for field in fields(Palette)]
 PLAIN: Final = Palette()
+_GREEN, _CYAN, _RED = "color(16) on color(77)", "color(16) on color(81)", "color(231) on color(124)"
+_MAGENTA, _GREY = "color(231) on color(90)", "color(16) on color(250)"
 COLORED: Final = Palette(
-    dot=Style.parse("bold bright_blue"),
+    dot=Style.parse("bold"),
     xid=Style.parse("bold"),
-    lsn=Style.parse("bright_blue"),
-    origin=Style.parse("magenta"),
-    prepared=Style.parse("cyan"),
-    insert=Style.parse("green"),
-    update=Style.parse("yellow"),
-    delete=Style.parse("red"),
-    truncate=Style.parse("bold magenta"),
-    message=Style.parse("cyan"),
+    origin=Style.parse(_GREY),
+    prepared=Style.parse(_GREY),
+    insert=Style.parse(_GREEN),
+    update=Style.parse(_CYAN),
+    delete=Style.parse(_RED),
+    truncate=Style.parse(_MAGENTA),
+    message=Style.parse(_GREY),
     table=Style.parse("bold"),
     key=Style.parse("bold underline"),
-    name=Style.parse("dim"),
-    null=Style.parse("dim italic"),
-    old=Style.parse("red"),
-    new=Style.parse("green"),
-    note=Style.parse("dim italic"),
-    dim=Style.parse("dim"),
-    good=Style.parse("green"),
-    warning=Style.parse("yellow"),
-    bad=Style.parse("bold red"),
+    name=Style.parse("italic"),
+    null=Style.parse("italic"),
+    old=Style.parse("color(16) on color(217)"),
+    new=Style.parse("color(16) on color(157)"),
+    note=Style.parse("italic"),
+    good=Style.parse(_GREEN),
+    warning=Style.parse("color(16) on color(229)"),
+    bad=Style.parse(_RED),
     cure=Style.parse("bold"),
-    aborted=Style.parse("dim strike"),
+    aborted=Style.parse("strike"),
     match=Style.parse("bold reverse"),
 )
 _NUMBERS: Final = re.compile(r"[0-9;]+")

@@ -33,6 +33,7 @@ _DECODE: dict[str, list[str]] = {
     "--format-string": ["--format-string", "%o %t %k %v"],
     "-o debezium": ["-o", "debezium"],
     "-o debezium --schema": ["-o", "debezium", "--schema"],
+    "-o debezium --keys": ["-o", "debezium", "--keys"],
     "-o table": ["-o", "table"],
 }
 """The options of `pgtail decode`, by the name that they have in the table."""

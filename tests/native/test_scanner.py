@@ -144,11 +144,13 @@ OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("debezium", {}),
     ("debezium", {"kafka_schema": True, "numbers": "string"}),
     ("debezium", {"transactions": True}),
+    ("debezium", {"keys": True}),
+    ("debezium", {"keys": True, "kafka_schema": True}),
     ("line", {}),
     ("line", {"color": True, "columns": ("*.id,t.*",)}),
     ("line", {"fit": True, "width": 60, "max_width": 10, "color": True}),
     ("line", {"fit": True, "width": 130}),
-    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v}"}),
+    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v} %[v]"}),
 )
 """The outputs that are plans, with their options."""
 

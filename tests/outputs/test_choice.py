@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -123,3 +124,30 @@ def test_a_rule_that_names_nothing() -> None:
     ]
     assert decode("--columns", "a.b.c.d", input=lengths(*STREAM)).status == 2
     assert decode("--columns", "", input=lengths(*STREAM)).status == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tables(way: Way) -> None:
+    text = render(*STREAM, way=way, output="table", changed=True, columns=("t.a,t.doc,full.*",), width=120).written
+    rows = [line.split(maxsplit=2)[2] for line in text.decode().splitlines() if re.match("  (INS|UPD|DEL)", line)]
+    assert rows == [
+        "id=1      a 'x'  \"Doc\" ''",
+        "id=1      a 'x'",
+        "id=1 → 2  a 'x'",
+        "id=2      only the key was sent",
+        "id 1  b NULL → 'y'",
+        "id 1",
+        "id 1 → 2  b 'y' → NULL",
+        "id 2  a 'x'  b NULL  \"Doc\" 'd'",
+    ]
+
+
+def test_a_wide_row_of_which_little_changed_fits_a_line() -> None:
+    columns = [(f"column_{number}", 23) for number in range(40)]
+    before = [str(number) for number in range(40)]
+    after = ["0", "7", *before[2:39], "8"]
+    stream = [relation(columns=columns, identity="f", key=range(40)), begin(), update(after, before, "O"), commit()]
+    assert len(render(*stream, output="line", fit=True, width=130).lines[0]) < 130
+    assert render(*stream, output="line").lines[0].endswith(" column_0=0 column_1=1→7 column_39=39→8")
+    table = [line for line in render(*stream, output="table", changed=True, width=120).lines if "UPDATE" in line]
+    assert table[0].endswith("column_0 0  column_1 1 → 7  column_39 39 → 8")

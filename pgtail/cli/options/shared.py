@@ -120,6 +120,11 @@ def output_options(function: F) -> F:
                 help="debezium: include the schema in each event.",
             ),
             click.option(
+                "--keys",
+                is_flag=True,
+                help="debezium: the key and a tab before each event, and an empty event (a tombstone) after a delete.",
+            ),
+            click.option(
                 "--undo", is_flag=True, help="sql: statements that undo the changes, newest first, written at the end."
             ),
             configured(
