@@ -49,9 +49,10 @@ class Line(PlannedOutput):
         self._codes = Painter(palette(color=options.color, colors=options.colors)).codes
         limit = options.max_width and min(options.max_width, self._most // 3)
         self._values = ValueStyle(limit if options.fit else None)
+        self._contents = ValueStyle(options.max_width if options.fit else None)
         short = options.fit and options.width < _WITH_DATE
         self._time = Field.CLOCK if short else Field.TIME
-        self._more = self._codes["dim"][1].encode() + "…".encode()
+        self._more = "\x1b[0m…".encode() if options.color else "…".encode()
         self._fit = fitted(0, self._most, self._more)
 
     # -- rows --------------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ class Line(PlannedOutput):
 
     def _content(self, message: LogicalMessage) -> list[Piece]:
         size: Item = ((f" ({len(message.content)} bytes)", "note"),)
-        content = text_of_item(self._values.cell(UNKNOWN, message.content, mark=size))
+        content = text_of_item(self._contents.cell(UNKNOWN, message.content, mark=size))
         transactional = [] if message.transactional else [b" ", self._paint("not transactional", "note")]
         return [self._named(name(message.prefix)), content, *_MARKS, *transactional]
 

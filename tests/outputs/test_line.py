@@ -153,6 +153,15 @@ def test_fitting_counts_cells(text: str, found: str) -> None:
     assert fitted(4, 6, "…".encode())(text.encode()).decode() == found
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cut_line_ends_its_colours(way: Way) -> None:
+    row = update(("1", "y" * 50, ""), ("1", "x" * 50, ""), "O", oid=200)
+    options = {"fit": True, "width": 80, "max_width": None, "color": True}
+    (line,) = render(FULL, begin(), row, commit(), output="line", way=way, **options).lines
+    assert line.endswith("xxx\x1b[0m…")
+    assert width_of(SGR.sub("", line)) == 80
+
+
 def test_a_long_name_is_cut_in_the_middle_on_a_terminal() -> None:
     table = relation(name="a_table_with_a_very_long_name_2026_01")
     (line,) = lines(table, begin(xid=9), insert("1", "x"), commit(), fit=True, width=80)
