@@ -16,7 +16,10 @@ Position = int | Literal["now"] | None
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Where to connect, as in psql; None leaves it to libpq. `password`: ask for it before connecting."""
+    """Where to connect, as in psql; None leaves it to libpq.
+
+    `password`: ask for it before connecting; `no_password`: never.
+    """
 
     dsn: str | None = None
     host: str | None = None
@@ -24,6 +27,7 @@ class ConnectionOptions:
     username: str | None = None
     dbname: str | None = None
     password: bool = False
+    no_password: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class ReportOptions:
 class FormatOptions(ReportOptions):
     """The output of changes, where it goes, and what belongs to a single format.
 
-    `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit.
+    `client`: what a client sent is shown; None: in tables. `max_width` (cells of a value) and `max_rows` (changes of a
+    transaction) are None for no limit.
     """
 
     format_string: str | None = None
@@ -50,6 +55,7 @@ class FormatOptions(ReportOptions):
     fill_unchanged: bool = False
     transactions: bool = False
     schema_changes: bool = False
+    client: bool | None = None
     show_aborted: bool = False
     show_uncommitted: bool = False
     max_width: int | None = 60

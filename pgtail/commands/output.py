@@ -31,6 +31,9 @@ TEMPLATE: Final = "--format-string"
 SHOW_UNSETTLED: Final = ("table", "line", "json", "json-tx")
 """The formats that mark what was not committed."""
 
+SHOW_CLIENT: Final = ("table", "line", "json", "json-tx")
+"""The formats that show what a client sent."""
+
 _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
     "undo": ("sql",),
     "wal2json": ("wal2json", "wal2json-v1"),
@@ -92,7 +95,7 @@ def build_output(
     name = _format(options, terminal) if options.format_string is None else TEMPLATE
     _check_shows(options, name)
     _check_format_options(options, name, sink)
-    made = _output_options(options, terminal, sink, lambda text: tell(escape(text)), database)
+    made = _output_options(options, name, terminal, sink, lambda text: tell(escape(text)), database)
     output: ScannedOutput
     if name == TEMPLATE:
         from pgtail.outputs.template import Template  # imports rich
@@ -167,12 +170,14 @@ def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None
         asked = "--columns" if options.columns else "--changed"
         why = _WHOLE_ROWS.get(name, "its readers expect whole rows")
         raise OptionError(f"{asked} belongs to -o {', '.join(_CHOOSE_COLUMNS)}, not to {name}: {why}")
+    if options.client and name not in SHOW_CLIENT:
+        raise OptionError(f"--client: only with -o {', '.join(SHOW_CLIENT)}; this is {name}")
     if isinstance(sink, DirectorySink) and name != "csv":
         raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
 
 
 def _output_options(
-    options: FormatOptions, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
+    options: FormatOptions, name: str, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
 ) -> OutputOptions:
     source, _, named = (options.source_name or "pgtail").partition("/")
     return OutputOptions(
@@ -181,6 +186,7 @@ def _output_options(
         fill_unchanged=options.fill_unchanged,
         transactions=options.transactions,
         schema_changes=options.schema_changes,
+        client=name in ("table", "line") if options.client is None else options.client,
         color=wants_color(options.color, terminal=terminal),
         width=shutil.get_terminal_size((100, 24)).columns,
         fit=terminal,

@@ -135,7 +135,7 @@ def _summarize(tail: Tail, recorders: list[Recorder], directory: Path, stderr: S
         return
     recorder = recorders[0]
     transactions = counted(recorder.transactions, "transaction")
-    stderr.tell(
+    stderr.inform(
         f"{transactions} ({size_text(recorder.bytes)}) recorded; {directory} has everything up to"
         f" {lsn_text(tail.resume)}"
     )

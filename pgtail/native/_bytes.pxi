@@ -25,6 +25,7 @@ cdef extern from *:
 # Typed constants: Cython turns a literal above 32 bits into a Python object, which makes the expression slow.
 cdef int64_t DAY = 86400000000              # microseconds
 cdef int64_t EPOCH = 946684800000000        # microseconds between the Unix epoch and PostgreSQL's
+cdef int64_t LATEST_UNIX = 0x7FFFFFFFFFFFFFFF - 946684800000000    # the last time that has a Unix time
 cdef int64_t EARLIEST_TIMESTAMP = -211813488000000000
 cdef int64_t TIMESTAMPS_END = 9223371331200000000
 

@@ -39,6 +39,7 @@ cdef class FieldScanner(Scanner):
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
     cdef int64_t unix_time          # microseconds; of the commit or the prepare
     cdef bint has_unix_time
+    cdef bint late                  # whether that time is out of range: no row is written
     cdef bytes state                # of a transaction that did not start here
     cdef dict groups                # by their pieces
     cdef uint64_t generation        # counts the transactions
@@ -69,13 +70,15 @@ cdef class FieldScanner(Scanner):
         self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, False
         self.state = None if transaction.state is None else transaction.state.encode()
         self.has_unix_time = transaction.time is not None
-        self.unix_time = <int64_t>(transaction.time or 0) + EPOCH if self.has_unix_time else 0
+        self.late = self.has_unix_time and transaction.time > LATEST_UNIX
+        self.unix_time = <int64_t>transaction.time + EPOCH if self.has_unix_time and not self.late else 0
         self.generation += 1
         return 0
 
     cdef int start(self) except -2:
-        if self.commit_ts > 0x7FFFFFFFFFFFFFFF - EPOCH:
+        if self.commit_ts > LATEST_UNIX:
             return DECLINED
+        self.late = False
         self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_unix_time = True
         self.has_end_lsn = False
         self.state = None

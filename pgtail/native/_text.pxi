@@ -107,7 +107,7 @@ cdef class TextScanner(FieldScanner):
         cdef Out *out = &self.out
         cdef Py_ssize_t mark
         cdef RowPlan plan = self.plan(<TextTable>table, op, kind)
-        if plan is None:
+        if plan is None or self.late:
             return DECLINED
         if plan.write is not self.target:
             self.flush()

@@ -18,6 +18,9 @@ from pgtail.outputs.choice import ColumnChoice, Shown
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
 from pgtail.outputs.values import shown_encoding, text_of_item
+from pgtail.pgoutput.decoder import FromClient
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.walsender import StartReplication
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import Painter, palette
@@ -129,6 +132,9 @@ class Line(PlannedOutput):
             plan = joined([*self._head("schema", event.now), *self._description(event)])
             inside = self.open is not None
             self._write((b"" if inside else b"-") + self.rows.boundary(plan, self.open or Transaction(None)))
+        elif isinstance(event, FromClient) and self.options.client:
+            plan = joined([*self._head("client", None), self._named(name(event.client)), _from_client(event)])
+            self._write(self.rows.boundary(plan, Transaction(None, commit_ts=event.time)))
 
     def ended(self, event: Ended) -> None:
         if not event.complete:
@@ -187,6 +193,16 @@ def _marks(transaction: Transaction) -> bytes:
     origin = "" if transaction.origin is None else f" from {name(transaction.origin)}"
     begun = "" if transaction.begun else " (its beginning was not seen)"
     return f"{gid}{origin}{begun}".encode()
+
+
+def _from_client(event: FromClient) -> bytes:
+    """What a client sent, in a packet capture."""
+    message = event.message
+    if isinstance(message, StartReplication):
+        return name(message.command).encode()
+    positions = {"flush": message.flush_lsn, "write": message.write_lsn, "apply": message.apply_lsn}
+    texts = [f"{title}={lsn_text(lsn)}" for title, lsn in positions.items()]
+    return " ".join([*texts, *(["reply requested"] if message.reply_requested else [])]).encode()
 
 
 _MARKS: Final[list[Piece]] = [Value(Field.STATE, b" (", b")"), Text(_marks)]

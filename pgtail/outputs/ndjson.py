@@ -39,7 +39,9 @@ from pgtail.outputs.choice import ColumnChoice, Shown, changed_columns
 from pgtail.outputs.executor import Part
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined, write_parts
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.pgoutput.walsender import StartReplication
 from pgtail.values import Codec, Undecoded
 from pgtail.values.render import hex_pieces, string_pieces
 
@@ -206,6 +208,8 @@ class Json(PlannedOutput):
             self.write(outcome_object(event) + b"\n")
         elif isinstance(event, SchemaChange) and self.options.schema_changes:
             self.write(relation_object(event) + b"\n")
+        elif isinstance(event, FromClient) and self.options.client:
+            self.write(client_object(event) + b"\n")
 
     def _message_head(self, message: LogicalMessage) -> list[Part]:
         if message.transaction is None:
@@ -269,6 +273,23 @@ def relation_object(event: SchemaChange) -> bytes:
         ("identity", now.identity),
         ("columns", columns),
         ("differences", changed),
+    )
+
+
+def client_object(event: FromClient) -> bytes:
+    """The object of what a client sent."""
+    message = event.message
+    peers = (("packet_ts", _time(event.time)), ("client", event.client), ("server", event.server))
+    if isinstance(message, StartReplication):
+        found = (("slot", message.slot), ("lsn", message.lsn), ("options", message.options))
+        return json_object(("op", "start_replication"), *peers, *found, ("command", message.command))
+    positions = (("write", message.write_lsn), ("flush", message.flush_lsn), ("apply", message.apply_lsn))
+    return json_object(
+        ("op", "standby_status"),
+        *peers,
+        *[(f"{name}_lsn", lsn_text(lsn)) for name, lsn in positions],
+        ("client_ts", _time(message.clock)),
+        ("reply_requested", bool(message.reply_requested)),
     )
 
 

@@ -62,7 +62,7 @@ class Palette:
     match: Style = _NONE
 
 
-_THINGS: Final = [field.name for field in fields(Palette)]
+THINGS: Final = [field.name for field in fields(Palette)]
 PLAIN: Final = Palette()
 _GREEN, _CYAN, _RED = "color(16) on color(77)", "color(16) on color(81)", "color(231) on color(124)"
 _MAGENTA, _GREY = "color(231) on color(90)", "color(16) on color(250)"
@@ -102,8 +102,8 @@ def palette(*, color: bool, colors: str = "") -> Palette:
     changes = {}
     for item in filter(None, colors.split(":")):
         thing, equals, style = item.partition("=")
-        if not equals or thing not in _THINGS:
-            raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(_THINGS)}")
+        if not equals or thing not in THINGS:
+            raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(THINGS)}")
         changes[thing] = _style(thing, style)
     return replace(COLORED, **changes) if color else PLAIN
 

@@ -113,7 +113,7 @@ def test_times_are_seconds_or_have_a_unit(text: str, seconds: float) -> None:
 )
 def test_invalid_times(option: str, text: str, words: str) -> None:
     result = here("record", "-D", "c", option, text)
-    assert (result.status, f"Invalid value for '{option}': {words}" in result.stderr) == (2, True), result.stderr
+    assert (result.status, f"invalid value for '{option}': {words}" in result.stderr) == (2, True), result.stderr
 
 
 def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pgtail.changes.events import (
 )
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.errors import AssemblyError
-from pgtail.pgoutput.decoder import AnyFrame, Decoder, Unknown
+from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.schema import Relation, RelationColumn, Type
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
@@ -89,6 +89,8 @@ def shown(event: Event) -> tuple[Any, ...]:
             return "described", event.now.oid, len(event.now.columns)
         case Note():
             return "note", event.text
+        case FromClient():
+            return "client", type(event.message).__name__
 
 
 class Told:

@@ -86,9 +86,10 @@ def test_help_takes_at_most_half_as_long_again_as_click() -> None:
 def test_a_command_that_there_is_not(typed: str, meant: str | None) -> None:
     ran = subprocess.run([*PROGRAM, *typed.split()], capture_output=True, check=False, text=True)
     assert ran.returncode == 2
-    last = ran.stderr.splitlines()[-1]
-    assert last.startswith(f"Error: No such command {typed.rpartition(' ')[2]!r}.")
-    assert last.partition("Did you mean ")[2] == (f"{meant}?" if meant else "")
+    first, cure = ran.stderr.splitlines()
+    assert first.startswith(f"pgtail: error: no such command {typed.rpartition(' ')[2]!r}.")
+    assert first.partition("Did you mean ")[2] == (f"{meant}?" if meant else "")
+    assert cure == f"        for help: {' '.join(['pgtail', *typed.split()[:-1]])} --help"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

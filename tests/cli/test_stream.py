@@ -78,8 +78,9 @@ def test_lines_with_keys_and_what_changed(shop: Database) -> None:
 def test_from(shop: Database) -> None:
     lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
     ends = [line["end_lsn"] for line in lines if line["op"] == "commit"]
-    found, words = stream(shop, "-S", "s", "--from", ends[6], "--until", "now")
-    assert ids(found) == [7, 8, 9]
+    for option in ("--from", "-I", "--startpos"):
+        found, words = stream(shop, "-S", "s", option, ends[6], "--until", "now")
+        assert ids(found) == [7, 8, 9]
     found, words = stream(shop, "-S", "s", "--from", "0/1", "--until", "now")
     assert ids(found) == list(range(10))
     assert "--from 0/1 is before the slot's confirmed_flush_lsn: starting there, at" in words

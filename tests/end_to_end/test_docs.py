@@ -235,7 +235,7 @@ def test_examples_are_command_lines_that_pgtail_takes(line: str) -> None:
 def test_a_page_renders_without_warnings(name: str) -> None:
     if shutil.which("groff") is None:
         pytest.skip("groff is not installed")
-    command = ["groff", "-man", "-Tutf8", "-ww", "-k", "-rLL=80n", str(make_man.MAN / name)]
+    command = ["groff", "-t", "-man", "-Tutf8", "-ww", "-k", "-rLL=80n", str(make_man.MAN / name)]
     ran = subprocess.run(command, capture_output=True, check=True, text=True)
     assert ran.stderr == ""
     wide = [line for line in re.sub(r"\x1b\[[0-9;]*m|.\x08", "", ran.stdout).splitlines() if len(line) > 80]

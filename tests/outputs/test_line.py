@@ -156,7 +156,7 @@ def test_fitting_counts_cells(text: str, found: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_cut_line_ends_its_colours(way: Way) -> None:
     row = update(("1", "y" * 50, ""), ("1", "x" * 50, ""), "O", oid=200)
-    options = {"fit": True, "width": 80, "max_width": None, "color": True}
+    options: dict[str, Any] = {"fit": True, "width": 80, "max_width": None, "color": True}
     (line,) = render(FULL, begin(), row, commit(), output="line", way=way, **options).lines
     assert line.endswith("xxx\x1b[0m…")
     assert width_of(SGR.sub("", line)) == 80

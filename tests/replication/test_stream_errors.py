@@ -221,6 +221,10 @@ def test_a_missing_password_is_asked_for(newest_database: Database, tmp_path: Pa
         status, shown = on_terminal([*command, "-W"], until="Password", answer="no\n", env=environment)
         assert status == 3
         assert "password authentication failed" in shown
+        status, shown = on_terminal([*command, "-w"], env=environment)
+        assert status == 3
+        assert "no password supplied" in shown
+        assert "Password for" not in shown
 
 
 def test_the_right_to_replicate_is_missing(database: Database) -> None:
