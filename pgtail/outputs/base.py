@@ -24,8 +24,8 @@ class OutputOptions:
     """The user's options for outputs; each output reads those that concern it.
 
     All: `tell` shows a message to the user. JSON, table, line: `client` (what a client sent is shown). These and CSV:
-    `columns`, `changed`. Table: `max_rows` (of a transaction, None for no limit), `highlight` (regular expressions).
-    Table and line: `color`, `colors` (changed styles), `width` (of the terminal, in cells), `max_width` (cells of a
+    `columns`, `changed`. Table: `max_rows` (of a transaction, None for no limit). Table and line: `color`, `colors`
+    (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `max_width` (cells of a
     value, None for no limit). Debezium: `numbers`, `source_name`, `database`, `kafka_schema`, `keys`. SQL: `undo`. CSV:
     `open_file`, None if all tables go to one sink. Template: `format`.
     """

@@ -5,7 +5,6 @@ On a terminal values are cut at --max-width or a third of its width, and lines a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
@@ -23,7 +22,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
-from pgtail.terminal.style import Painter, palette
+from pgtail.terminal.style import RESET, SGR, Painter, palette
 from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
 from pgtail.values import UNKNOWN
 
@@ -39,24 +38,31 @@ _WITH_DATE: Final = 120
 """The smallest width of a terminal where times have their date."""
 _NARROWEST: Final = 40
 _OP: Final = {"truncate": "TRUNC", "commit_prepared": "COMMIT", "rollback_prepared": "ROLLBACK"}
-_SGR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 class Line(PlannedOutput):
-    """`-o line`. Of an update it shows what --changed shows, and the old value before a value that changed."""
+    """`-o line`. Of an update it shows what --changed shows, and the old value before a value that changed.
+
+    Lines with --highlight are not for the scanner.
+    """
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self.choice = ColumnChoice(options.columns, changed=True)
         self._most = max(options.width, _NARROWEST) if options.fit else 0
-        self._codes = Painter(palette(color=options.color, colors=options.colors)).codes
+        painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
+        self._codes = painter.codes
         limit = options.max_width and min(options.max_width, self._most // 3)
         self._values = ValueStyle(limit if options.fit else None)
         self._contents = ValueStyle(options.max_width if options.fit else None)
         short = options.fit and options.width < _WITH_DATE
         self._time = Field.CLOCK if short else Field.TIME
-        self._more = "\x1b[0m…".encode() if options.color else "…".encode()
+        self._more = f"{RESET}…".encode() if options.color else "…".encode()
         self._fit = fitted(0, self._most, self._more)
+        self.events_only = options.color and bool(options.highlight)
+        if self.events_only:
+            fit = self._fit
+            self._fit = lambda text: painter.marked_line(fit(text).decode()).encode()
 
     # -- rows --------------------------------------------------------------------------------------------------
 
@@ -72,7 +78,7 @@ class Line(PlannedOutput):
         pieces = [*self._head(shape.op, shape.relation), *self._keyed(shape, shown, side, keys, pad=bool(cells))]
         if cells:
             pieces.append(Cells(side, cells, b" "))
-        if self._most:
+        if self._most or self.events_only:
             pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more)]
         return joined([*pieces, b"\n"]), self.write
 
@@ -212,7 +218,7 @@ def fitted(least: int, most: int, more: bytes) -> Callable[[bytes], bytes]:
     """A function that pads a text with blanks to `least` terminal cells, and cuts it to `most`, if that is not 0."""
 
     def fit(text: bytes) -> bytes:
-        parts = _SGR.split(text.decode())
+        parts = SGR.split(text.decode())
         width = sum([width_of(part) for part in parts[::2]])
         if most and width > most:
             return _cut(parts, most - 1).encode() + more

@@ -90,6 +90,9 @@ COLORED: Final = Palette(
     aborted=Style.parse("strike"),
     match=Style.parse("bold reverse"),
 )
+SGR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
+"""Select Graphic Rendition: a change of style."""
+RESET: Final = "\x1b[0m"
 _NUMBERS: Final = re.compile(r"[0-9;]+")
 
 
@@ -150,6 +153,20 @@ class Painter:
             texts += painted(fragments)
             texts.append("\n")
         return "".join(texts)
+
+    def marked_line(self, painted: str) -> str:
+        """The same line, already in colours, with its matches marked."""
+        fragments, active = list[Fragment](), ""
+        for number, part in enumerate(SGR.split(painted)):
+            if number % 2 == 0:
+                fragments.append((part, active))
+            else:
+                active = "" if part == RESET else active + part
+        found = []
+        for text, style in self._marked(fragments):
+            before, after = self.codes["match"] if style == "match" else (style, RESET if style else "")
+            found.append(f"{before}{text}{after}" if text else "")
+        return "".join(found)
 
     def _colored(self, fragments: Sequence[Fragment]) -> Iterable[str]:
         codes = self.codes

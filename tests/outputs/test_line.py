@@ -162,6 +162,18 @@ def test_a_cut_line_ends_its_colours(way: Way) -> None:
     assert width_of(SGR.sub("", line)) == 80
 
 
+def test_matches_are_marked_and_nothing_else_changes() -> None:
+    row = update(("1", "paid", ""), ("1", "new", ""), "O", oid=200)
+    colored: dict[str, Any] = {"output": "line", "color": True}
+    (plain,) = render(FULL, begin(), row, commit(), **colored).lines
+    (marked,) = render(FULL, begin(), row, commit(), highlight=("id=1|'paid'", "UPD"), **colored).lines
+    assert SGR.sub("", marked) == SGR.sub("", plain)
+    match = "\x1b[1;7m"
+    assert f"{match}UPD\x1b[0m\x1b[38;5;16;48;5;81mATE\x1b[0m" in marked
+    assert f"{match}id=\x1b[0m{match}1\x1b[0m " in marked
+    assert f"{match}'paid'\x1b[0m" in marked
+
+
 def test_a_long_name_is_cut_in_the_middle_on_a_terminal() -> None:
     table = relation(name="a_table_with_a_very_long_name_2026_01")
     (line,) = lines(table, begin(xid=9), insert("1", "x"), commit(), fit=True, width=80)

@@ -192,7 +192,7 @@ def output_options(function: F) -> F:
                 "--highlight",
                 multiple=True,
                 metavar="PATTERN",
-                help="table: mark matches of this regular expression in colour. Repeatable.",
+                help="table, line: mark matches of this regular expression in colour. Repeatable.",
             ),
         ]
     )(function)
