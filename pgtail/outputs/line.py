@@ -6,6 +6,7 @@ On a terminal values are cut at --max-width or a third of its width, and lines a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
@@ -72,11 +73,13 @@ class Line(PlannedOutput):
         key = set(shape.relation.key)
         keys = [index for index in shown.indexes if shape.columns[index].name in key]
         others = [index for index in shown.indexes if index not in keys]
-        if side == "old":
-            others = [index for index in others if shape.in_old(index)]
+        partial = side == "old" and not all(map(shape.in_old, others))
         cells = self._cells(shape, shown, side, others)
-        pieces = [*self._head(shape.op, shape.relation), *self._keyed(shape, shown, side, keys, pad=bool(cells))]
-        if cells:
+        padded = bool(cells) and not partial
+        pieces = [*self._head(shape.op, shape.relation), *self._keyed(shape, shown, side, keys, pad=padded)]
+        if partial:  # usually none of them is written, and the line ends with the key
+            pieces.append(Cells(side, tuple([replace(cell, before=b" " + cell.before) for cell in cells]), b""))
+        elif cells:
             pieces.append(Cells(side, cells, b" "))
         if self._most or self.events_only:
             pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more)]
@@ -107,7 +110,7 @@ class Line(PlannedOutput):
                     index,
                     self._paint(f"{column_name(column.name)}=", "key" if key else "name") + bold[0].encode(),
                     shown_encoding(column.codec, self._values, bare=column.type_oid in BARE),
-                    self._paint(*NULL),
+                    self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
                     self._paint(*UNCHANGED_MARK),
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
                     skip=shown.skip(index, side),

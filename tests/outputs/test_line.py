@@ -72,6 +72,17 @@ def test_of_a_whole_old_row_only_what_changed(way: Way) -> None:
     ]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_table_that_was_never_described_all_is_shown(way: Way) -> None:
+    rows = [insert("1", None, oid=300), update(("2", UNCHANGED), ("1", "x"), "O", oid=300), delete("2", None, oid=300)]
+    assert lines(begin(xid=9), *rows, delete("3", "y", kind="O", oid=300), commit(), way=way) == [
+        "9 INSERT  relation 300       ?1='1' ?2=NULL",
+        "9 UPDATE  relation 300       ?1='2'",
+        "9 DELETE  relation 300      ?1='2'",
+        "9 DELETE  relation 300      ?1='3' ?2='y'",
+    ]
+
+
 def test_what_is_no_row() -> None:
     messages = [
         *[relation(), begin(xid=9), origin("node_b"), truncate(100, options=3), message(b"hi\tthere", "pre\x07fix")],
