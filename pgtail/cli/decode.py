@@ -13,6 +13,7 @@ from pgtail.cli.options.shared import (
     limit_option,
     options_from,
     output_options,
+    pager_option,
     verbose_option,
 )
 
@@ -39,6 +40,7 @@ from pgtail.cli.options.shared import (
     help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables and"
     " lines without a filter.",
 )
+@pager_option
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.

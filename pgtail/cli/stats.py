@@ -14,6 +14,7 @@ from pgtail.cli.options.shared import (
     filter_options,
     limit_option,
     options_from,
+    pager_option,
     verbose_option,
 )
 from pgtail.cli.options.stream import duration, place, publication_options, server_options, slot_option
@@ -44,6 +45,7 @@ from pgtail.cli.options.stream import duration, place, publication_options, serv
 )
 @click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
 @color_options
+@pager_option
 @verbose_option
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Count what is written: by table, transaction, time and key.

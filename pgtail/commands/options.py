@@ -135,6 +135,7 @@ class DecodeOptions:
     dump: DumpOptions = DumpOptions()
     limit: int | None = None
     strict: bool = False
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -200,6 +201,7 @@ class StatsOptions:
     until: Position = None
     seconds: float | None = None
     limit: int | None = None
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -218,6 +220,7 @@ class InspectOptions:
     lsns: tuple[str, ...] = ()
     limit: int | None = None
     max_bytes: int | None = 48
+    pager: bool = False
     resync: bool = False
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.streaming import Show
 from pgtail.commands.options import FormatOptions, ReportOptions
+from pgtail.commands.pager import terminal_output
 from pgtail.commands.sinks import DirectorySink, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
@@ -60,7 +60,7 @@ def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink 
 
 def to_terminal(file: str | None = None) -> bool:
     """Whether output goes to a terminal; `file` is the one of -f."""
-    return file is None and sys.stdout is not None and sys.stdout.isatty()
+    return file is None and terminal_output()
 
 
 def wants_color(choice: str, *, terminal: bool) -> bool:
@@ -136,6 +136,11 @@ def check_acknowledged(options: FormatOptions, plan: Plan) -> None:
         )
 
 
+def _columns() -> int:
+    """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
 def _format(options: ReportOptions, terminal: bool) -> str:
     return options.output or ("table" if terminal else "json")
 
@@ -143,7 +148,7 @@ def _format(options: ReportOptions, terminal: bool) -> str:
 def _escaping(sink: Sink, name: str, tell: Callable[[str], None]) -> Sink:
     """The sink of a format; on a terminal, values cannot control it."""
     hidden = OUTPUTS[name].hidden
-    if hidden == "spelled out" or not (isinstance(sink, FileSink) and os.isatty(sink.fd)):
+    if hidden == "spelled out" or not (isinstance(sink, FileSink) and sink.on_terminal):
         return sink
     return EscapingSink(sink, tell, json=hidden == "as they are in JSON")
 
@@ -188,8 +193,8 @@ def _output_options(
         schema_changes=options.schema_changes,
         client=name in ("table", "line") if options.client is None else options.client,
         color=wants_color(options.color, terminal=terminal),
-        width=shutil.get_terminal_size((100, 24)).columns,
-        fit=terminal,
+        measure=_columns if terminal else None,
+        width=_columns(),
         max_width=options.max_width,
         max_rows=options.max_rows,
         numbers=options.numbers,

@@ -53,6 +53,11 @@ cdef class TextScanner(FieldScanner):
             table.plans = [False] * 9
         return table
 
+    def forget_plans(self):
+        """Ask for new plans: those of the output have changed."""
+        self.described = {}
+        self.forget()
+
     cdef int start(self) except -2:
         self.elements = 0
         return FieldScanner.start(self)

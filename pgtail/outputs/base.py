@@ -25,9 +25,10 @@ class OutputOptions:
 
     All: `tell` shows a message to the user. JSON, table, line: `client` (what a client sent is shown). These and CSV:
     `columns`, `changed`. Table: `max_rows` (of a transaction, None for no limit). Table and line: `color`, `colors`
-    (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `max_width` (cells of a
-    value, None for no limit). Debezium: `numbers`, `source_name`, `database`, `kafka_schema`, `keys`. SQL: `undo`. CSV:
-    `open_file`, None if all tables go to one sink. Template: `format`.
+    (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `measure` (gives the width
+    after a resize; None: there is no terminal), `max_width` (cells of a value, None for no limit). Debezium: `numbers`,
+    `source_name`, `database`, `kafka_schema`, `keys`. SQL: `undo`. CSV: `open_file`, None if all tables go to one sink.
+    Template: `format`.
     """
 
     columns: tuple[str, ...] = ()
@@ -40,8 +41,7 @@ class OutputOptions:
     client: bool = False
     color: bool = False
     width: int = 80
-    fit: bool = False
-    """Whether a line must fit the width: on a terminal."""
+    measure: Callable[[], int] | None = None
     max_width: int | None = 60
     max_rows: int | None = 20
     numbers: Literal["exact", "string"] = "exact"

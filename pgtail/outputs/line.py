@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Relation, differences
@@ -50,20 +50,45 @@ class Line(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self.choice = ColumnChoice(options.columns, changed=True)
-        self._most = max(options.width, _NARROWEST) if options.fit else 0
-        painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
-        self._codes = painter.codes
-        limit = options.max_width and min(options.max_width, self._most // 3)
-        self._values = ValueStyle(limit if options.fit else None)
-        self._contents = ValueStyle(options.max_width if options.fit else None)
-        short = options.fit and options.width < _WITH_DATE
-        self._time = Field.CLOCK if short else Field.TIME
+        self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
+        self._codes = self._painter.codes
         self._more = f"{RESET}…".encode() if options.color else "…".encode()
-        self._fit = fitted(0, self._most, self._more)
         self.events_only = options.color and bool(options.highlight)
+        self._replan = False
+        self._set_width(options.width if options.measure is None else options.measure())
+
+    # -- the terminal's width ----------------------------------------------------------------------------------
+
+    def _set_width(self, width: int) -> None:
+        """Lay out the following lines for a terminal of this width; elsewhere they are as long as they are."""
+        options, on_terminal = self.options, self.options.measure is not None
+        self._width = width
+        self._most = max(width, _NARROWEST) if on_terminal else 0
+        limit = options.max_width and min(options.max_width, self._most // 3)
+        self._values = ValueStyle(limit if on_terminal else None)
+        self._contents = ValueStyle(options.max_width if on_terminal else None)
+        self._time = Field.CLOCK if on_terminal and width < _WITH_DATE else Field.TIME
+        self._fit = fit = fitted(0, self._most, self._more)
         if self.events_only:
-            fit = self._fit
-            self._fit = lambda text: painter.marked_line(fit(text).decode()).encode()
+            self._fit = lambda text: self._painter.marked_line(fit(text).decode()).encode()
+
+    def _follow_width(self) -> None:
+        """Make new plans after a resize."""
+        width = self._width if self.options.measure is None else self.options.measure()
+        if width != self._width:
+            self._set_width(width)
+            self.rows.forget_plans()
+            self._replan = True
+
+    def started(self, transaction: Transaction) -> None:
+        self._follow_width()
+
+    def before_run(self, scanner: Any) -> None:
+        self._follow_width()
+        if self._replan:
+            scanner.forget_plans()
+            self._replan = False
+        super().before_run(scanner)
 
     # -- rows --------------------------------------------------------------------------------------------------
 

@@ -283,11 +283,12 @@ def client_object(event: FromClient) -> bytes:
     if isinstance(message, StartReplication):
         found = (("slot", message.slot), ("lsn", message.lsn), ("options", message.options))
         return json_object(("op", "start_replication"), *peers, *found, ("command", message.command))
-    positions = (("write", message.write_lsn), ("flush", message.flush_lsn), ("apply", message.apply_lsn))
     return json_object(
         ("op", "standby_status"),
         *peers,
-        *[(f"{name}_lsn", lsn_text(lsn)) for name, lsn in positions],
+        ("write_lsn", lsn_text(message.write_lsn)),
+        ("flush_lsn", lsn_text(message.flush_lsn)),
+        ("apply_lsn", lsn_text(message.apply_lsn)),
         ("client_ts", _time(message.clock)),
         ("reply_requested", bool(message.reply_requested)),
     )

@@ -147,7 +147,7 @@ def test_a_wide_row_of_which_little_changed_fits_a_line() -> None:
     before = [str(number) for number in range(40)]
     after = ["0", "7", *before[2:39], "8"]
     stream = [relation(columns=columns, identity="f", key=range(40)), begin(), update(after, before, "O"), commit()]
-    assert len(render(*stream, output="line", fit=True, width=130).lines[0]) < 130
+    assert len(render(*stream, output="line", measure=lambda: 130).lines[0]) < 130
     assert render(*stream, output="line").lines[0].endswith(" column_0=0 column_1=1→7 column_39=39→8")
     table = [line for line in render(*stream, output="table", changed=True, width=120).lines if "UPDATE" in line]
     assert table[0].endswith("column_0 0  column_1 1 → 7  column_39 39 → 8")

@@ -136,7 +136,7 @@ def test_every_change_of_a_capture_is_one_line_that_drives_nothing(one: Capture)
 def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(width: str) -> None:
     path = str(capture("A_dml", "p1").forms["walsender.bin"])
     pgtail = str(Path(sys.executable).with_name("pgtail"))
-    status, shown = on_terminal([pgtail, "decode", "-o", "line", path], env={"COLUMNS": width})
+    status, shown = on_terminal([pgtail, "decode", "--no-pager", "-o", "line", path], env={"COLUMNS": width})
     found = [SGR.sub("", line) for line in shown.splitlines()]
     assert status == 0
     assert max(map(width_of, found)) == int(width)
@@ -167,10 +167,21 @@ def test_fitting_counts_cells(text: str, found: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_cut_line_ends_its_colours(way: Way) -> None:
     row = update(("1", "y" * 50, ""), ("1", "x" * 50, ""), "O", oid=200)
-    options: dict[str, Any] = {"fit": True, "width": 80, "max_width": None, "color": True}
+    options: dict[str, Any] = {"measure": lambda: 80, "max_width": None, "color": True}
     (line,) = render(FULL, begin(), row, commit(), output="line", way=way, **options).lines
     assert line.endswith("xxx\x1b[0m…")
     assert width_of(SGR.sub("", line)) == 80
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lines_follow_a_terminal_that_is_resized(way: Way) -> None:
+    widths = [80, 80, 60, 60, 130]
+    rows = [part for _ in range(6) for part in (begin(), insert("1", "x" * 200), commit())]
+    found = render(
+        relation(), *rows, output="line", way=way, measure=lambda: widths.pop(0) if widths[1:] else 130
+    ).lines
+    assert width_of(found[0]) == 80
+    assert [line[:5] for line in (found[0], found[-1])] == ["00:00", "2000-"]
 
 
 def test_matches_are_marked_and_nothing_else_changes() -> None:
@@ -187,5 +198,5 @@ def test_matches_are_marked_and_nothing_else_changes() -> None:
 
 def test_a_long_name_is_cut_in_the_middle_on_a_terminal() -> None:
     table = relation(name="a_table_with_a_very_long_name_2026_01")
-    (line,) = lines(table, begin(xid=9), insert("1", "x"), commit(), fit=True, width=80)
+    (line,) = lines(table, begin(xid=9), insert("1", "x"), commit(), measure=lambda: 80)
     assert line == "00:00:00.000Z 9 INSERT  public.a_tab…ame_2026_01 [id=1]      v='x'"

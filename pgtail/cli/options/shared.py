@@ -322,6 +322,20 @@ def dump_options(function: F) -> F:
     )(function)
 
 
+def pager_option(function: F) -> F:
+    """`pager`."""
+    return in_order(
+        [
+            heading("output"),
+            click.option(
+                "--pager/--no-pager",
+                default=True,
+                help="On a terminal, show long output with $PAGER, or less; the default.",
+            ),
+        ]
+    )(function)
+
+
 def verbose_option(function: F) -> F:
     """`verbose`, a count, and -q."""
     return in_order(

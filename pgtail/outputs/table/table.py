@@ -61,11 +61,15 @@ def clock() -> int:
 
 
 class Table:
-    """`-o table`. Lines are at most `options.width` cells wide; `now` is the clock for ages."""
+    """`-o table`. Lines are at most `options.width` cells wide, or what `options.measure` gives for a block.
+
+    `now` is the clock for ages.
+    """
 
     def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
         self._sink = sink
-        self._width = max(options.width, MIN_WIDTH)
+        self._measure = options.measure or (lambda: options.width)
+        self._width = max(self._measure(), MIN_WIDTH)
         self._most = sys.maxsize if options.max_rows is None else options.max_rows
         self._long_values = options.max_width is None
         self._schema_changes = options.schema_changes
@@ -281,7 +285,8 @@ class Table:
         self._lines(wrap_sized(map(sized, items), self._width - MARGIN, (_DOT,), _INDENT))
 
     def _blank(self) -> None:
-        """Write an empty line between two blocks."""
+        """Write an empty line between two blocks; the next block has the width that the terminal has now."""
+        self._width = max(self._measure(), MIN_WIDTH)
         if self._any:
             self._sink.write(b"\n")
         self._any = True
