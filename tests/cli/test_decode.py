@@ -172,7 +172,7 @@ def on_a_terminal(*arguments: str | Path) -> str:
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "TERM": "xterm"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
         )
         assert process.wait(within(60)) == 0
         os.write(theirs, b"|")
