@@ -52,6 +52,8 @@ class FormatOptions(ReportOptions):
     """
 
     format_string: str | None = None
+    columns: tuple[str, ...] = ()
+    changed: bool = False
     numbers: Literal["exact", "string"] = "exact"
     fill_unchanged: bool = False
     transactions: bool = False
@@ -66,6 +68,7 @@ class FormatOptions(ReportOptions):
     wal2json: tuple[str, ...] = ()
     source_name: str | None = None
     kafka_schema: bool = False
+    keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
