@@ -17,6 +17,7 @@ from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
+from pgtail.storage.local import LocalLocation
 
 _FRAME: Final = struct.Struct(">IB24xBQ")
 """A frame with a message: the length before it, its tag, the message's tag, and of Begin the commit LSN."""
@@ -251,7 +252,7 @@ class Recorder:
 
     def _gap_after(self, last: str, now: tuple[int, int] | None) -> Gap | None:
         """The gap before the next segment: `now`, joined with one of an earlier run that wrote no segment."""
-        known = read_state(self._directory)
+        known = read_state(LocalLocation(self._directory))
         before = None if known is None or known.gap is None or known.gap.after != last else known.gap
         if now is None:
             return before

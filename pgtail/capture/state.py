@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import replace_file
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from pgtail.storage import Location
 
 FILE: Final = "capture.json"
 
@@ -54,11 +55,19 @@ def write_state(directory: Path, now: CaptureState) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
-def read_state(directory: Path) -> CaptureState | None:
+def read_state(directory: Location) -> CaptureState | None:
     """The state; None if there is no file. Raises InputError if it is damaged."""
-    path = directory / FILE
+    location = directory / FILE
+    if location.head() is None:
+        return None
+    with location.open() as file:
+        return parse_state(file.read(), str(location))
+
+
+def parse_state(data: bytes, source: str) -> CaptureState:
+    """The state in a file's content. Raises InputError if it is damaged."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(data)
         head = {str(name): str(value) for name, value in found["head"].items()}
         gap = found.get("gap")
         return CaptureState(
@@ -68,11 +77,7 @@ def read_state(directory: Path) -> CaptureState | None:
             head,
             None if gap is None else Gap(str(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
         )
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(
-            "is damaged; remove it if the capture's slot still has everything since its last segment", source=str(path)
+            "is damaged; remove it if the capture's slot still has everything since its last segment", source=source
         ) from None

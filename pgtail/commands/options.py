@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pgtail.pgoutput.decoder import Assume
+from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 T = TypeVar("T")
 
@@ -79,12 +80,13 @@ class FilterOptions:
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """How dumps are read. `types` declares enums, as NAME=enum."""
+    """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
     input_format: str | None = None
     encoding: str = "utf-8"
     assume: Assume = None
     types: tuple[str, ...] = ()
+    storage: StorageOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)

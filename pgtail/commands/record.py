@@ -27,6 +27,7 @@ from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
 from pgtail.replication.record_thread import RecordThread
 from pgtail.replication.tail import Tail
+from pgtail.storage.local import LocalLocation
 from pgtail.terminal.escape import escape
 
 
@@ -41,6 +42,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
                 format=dump.input_format,
                 assume=dump.assume,
                 encoding=dump.encoding,
+                storage=dump.storage,
                 rotation=_rotation(options),
                 compress=options.compress,
                 tell=lambda text: say(escape(text)),
@@ -76,7 +78,7 @@ class Record:
         options = self._options
         connector, request = connector_of(options.connection), self._request()
         position = recover(directory, compress=options.compress).position
-        known = RecordedCapture(str(directory), position, last_head(directory))
+        known = RecordedCapture(str(directory), position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
             with interrupt.raising(), connector.ordinary() as connection:
                 plan = prepare_recording(request, known, connection, allow_gap=options.allow_gap)
