@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from pgtail.capture.format import CLOSED, OPEN, SegmentName
 from pgtail.capture.segment import read_head
-from pgtail.capture.state import read_state
+from pgtail.capture.state import CaptureState, read_state
 from pgtail.errors import InputError
 from pgtail.storage import Location
-
-_ENDINGS: Final = (CLOSED, OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +26,18 @@ def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:
 
     Reads the folder from `after` on, and no segment. Raises InputError if it contains no capture or cannot be read.
     """
+    return listed(capture, read_state(capture), after)
+
+
+def listed(capture: Location, known: CaptureState | None, after: str = "") -> list[SegmentFile]:
+    """As segments(), with the capture's state, which must be read before: a recorder may be writing."""
     named: dict[SegmentName, SegmentFile] = {}
     for entry in capture.list(f"{after}{OPEN}" if after else ""):  # NAME.pgcap sorts before a leftover NAME.pgcap.part
-        stem, ending = next(
-            ((entry.name.removesuffix(one), one) for one in _ENDINGS if entry.name.endswith(one)), ("", "")
-        )
-        name = SegmentName.parse(stem)
-        if name is not None:
+        ending = OPEN if entry.name.endswith(OPEN) else CLOSED
+        name = SegmentName.parse(entry.name.removesuffix(ending)) if entry.name.endswith(ending) else None
+        if name is not None and (known is None or known.uploaded is None or str(name) <= known.uploaded):
             named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN))
-    if not named and not after and read_state(capture) is None:
+    if not named and not after and known is None:
         raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(capture))
     return [found for _, found in sorted(named.items())]
 

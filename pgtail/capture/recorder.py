@@ -76,6 +76,8 @@ class Recorder:
         self._stream.whole = self._idle = self.safe = found.position
         self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
+        self.closed = 0
+        """Changes whenever segments were closed."""
         self._write_state()
 
     @property
@@ -188,6 +190,7 @@ class Recorder:
         if not self._stream.inside:
             for segment in self._finished:
                 segment.close()
+                self.closed += 1
             self._finished.clear()
 
     @property
@@ -216,6 +219,7 @@ class Recorder:
             self._segment = None
             self._finished.clear()
             self._predecessor = recover(self._directory, compress=self._compress).last
+            self.closed += 1
         self._apply_next_head()
         if self.whole > self.safe:
             self._write_state()

@@ -7,14 +7,13 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgtail.capture.format import CLOSED, DRAFT, END, OPEN, POSITION, TRANSACTION, SegmentName
-from pgtail.capture.segment import MARK, SegmentBytes, SegmentFrames
+from pgtail.capture.format import CLOSED, DRAFT, OPEN, TRANSACTION, SegmentName
+from pgtail.capture.segment import MARK, SegmentBytes, SegmentFrames, position_of
 from pgtail.capture.state import read_state
 from pgtail.capture.tracker import StreamTracker
 from pgtail.capture.writer import SegmentWriter, rename
 from pgtail.errors import DecodeError, InputError, OutputError
-from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from pgtail.storage import Location
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage.local import LocalLocation, LocalReader
 
 
@@ -103,7 +102,7 @@ def _examine(part: _OpenSegment) -> None:
                     messages += 1
                     if stream.take(frames.buf[start:stop]):
                         part.whole, part.messages, part.size = stream.whole, messages, frames.offset_of(stop)
-    part.ended = END in frames.end
+    part.ended = frames.ended
     part.at_end = part.messages == messages and not stream.inside
 
 
@@ -144,21 +143,6 @@ def _state(directory: Path) -> Recovered:
         position = max(position, position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")))
     # A last segment that is gone remains the predecessor of the next one, so that readers notice the gap.
     return Recovered(max(last, *names, ""), position)
-
-
-def position_of(segment: Location) -> int:
-    """The LSN up to which a capture that ends with this closed segment has everything. Raises InputError."""
-    with segment.open() as file:
-        frames = SegmentFrames(file, str(segment))
-        with contextlib.suppress(DecodeError):
-            for _ in frames:
-                pass
-    try:
-        return parse_lsn(frames.end[POSITION])
-    except (KeyError, ValueError):
-        raise InputError(
-            "is damaged: it is closed, but its end is missing; move it away to continue without it", source=str(segment)
-        ) from None
 
 
 def _remove(path: Path) -> None:

@@ -26,6 +26,7 @@ from pgtail.capture.format import (
 from pgtail.errors import DecodeError, InputError, Malformed, Truncated
 from pgtail.files.gunzip import MAGIC, Gunzip
 from pgtail.pgoutput.frames import MOST
+from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.storage import Location
 
 MARK: Final = -1
@@ -140,6 +141,16 @@ class SegmentCheck:
             return "something follows its end"
         return None
 
+    def position(self) -> int | None:
+        """The LSN up to which a capture that ends with this segment has everything; None if its end is missing."""
+        start = self._tail.rfind(POSITION.encode() + b"\0")
+        if start < 0 or self._tail.find(END.encode() + b"\0", start) < 0:
+            return None
+        try:
+            return parse_lsn(read_parameter(self._tail[start:])[1])
+        except ValueError:
+            return None
+
 
 class SegmentFrames:
     """Iterates over (start, stop) of each walsender frame in `buf`, (MARK, MARK) once, after what is repeated.
@@ -151,8 +162,8 @@ class SegmentFrames:
     def __init__(self, file: ByteFile, name: str) -> None:
         self.name = name
         self.head = Head()
-        self.end: dict[str, str] = {}
-        """The parameters at the end, as far as it was read."""
+        self.ended = False
+        """Whether the end was read."""
         self.buf = b""
         self.next = 0
         """Where in `buf` the next message starts; a caller that takes some of them itself sets it after them."""
@@ -213,9 +224,8 @@ class SegmentFrames:
 
     def _parameter(self, body: bytes) -> bool:
         """Take a parameter; returns whether the segment's own messages start after it."""
-        name, value = read_parameter(body)
-        if name in (POSITION, END):
-            self.end[name] = value
+        name, _ = read_parameter(body)
+        self.ended = self.ended or name == END
         return name == START
 
     def _hold(self, size: int) -> bool:
@@ -241,7 +251,7 @@ class SegmentFrames:
             raise Malformed(self._raw.damage, offset=end)
         problem = self._check.problem()
         if problem is not None:
-            raise (Malformed if END in self.end else Truncated)(problem, offset=end)
+            raise (Malformed if self.ended else Truncated)(problem, offset=end)
 
 
 def _check_size(kind: int, size: int, pos: int) -> None:
@@ -260,8 +270,23 @@ def read_head(segment: Location) -> Head:
 
 def check(segment: Location) -> str | None:
     """What is wrong with a closed segment; None if every byte is as it was written. Raises InputError."""
+    raw, found = _checked(segment)
+    return raw.damage or found.problem()
+
+
+def position_of(segment: Location) -> int:
+    """The LSN up to which a capture that ends with this closed segment has everything. Raises InputError."""
+    position = _checked(segment)[1].position()
+    if position is None:
+        raise InputError(
+            "is damaged: it is closed, but its end is missing; move it away to continue without it", source=str(segment)
+        )
+    return position
+
+
+def _checked(segment: Location) -> tuple[SegmentBytes, SegmentCheck]:
     with segment.open() as file:
         raw, found = SegmentBytes(file), SegmentCheck()
         for piece in raw:
             found.feed(piece, found.size)
-    return raw.damage or found.problem()
+    return raw, found

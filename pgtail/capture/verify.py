@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
-from pgtail.capture.reader import refreshed, segments
+from pgtail.capture.reader import listed, refreshed
 from pgtail.capture.segment import SegmentCheck, check, read_head
 from pgtail.capture.state import read_state
 from pgtail.storage import Location
@@ -28,14 +28,14 @@ class CaptureVerifier:
         """Yield each segment of a capture, to be read before the next one. Raises InputError."""
         known = read_state(capture)  # before listing the segments: a recorder may be writing
         before: str | None = None
-        listed = segments(capture)
-        for segment in listed:
+        found_segments = listed(capture, known)
+        for segment in found_segments:
             found = refreshed(capture, segment)
             if found is None:
                 continue
             self._check_order(found.location, str(found.name), before)
             before = str(found.name)
-            may_lack_end = found.open and segment is listed[-1]
+            may_lack_end = found.open and segment is found_segments[-1]
             yield self._next(found.location, None if may_lack_end else found.location)
         if known is not None and known.last > (before or ""):
             self._say(f"segment {known.last} is missing at the end", capture)

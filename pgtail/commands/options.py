@@ -161,10 +161,12 @@ class StreamOptions:
 class RecordOptions:
     """Options of `pgtail record`. `segment_size` is in bytes, `segment_age` and `sync_interval` in seconds.
 
+    `directory` may be a URI: then segments are written to `spool`, and uploaded.
     `server_encoding` is what text is read in as the server stores it; None: the server converts to UTF-8.
     """
 
     directory: str
+    spool: str | None = None
     connection: ConnectionOptions = ConnectionOptions()
     publication: PublicationOptions = PublicationOptions()
     content: ContentOptions = ContentOptions()

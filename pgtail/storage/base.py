@@ -98,6 +98,10 @@ class Location(ABC):
         """Open this file for reading."""
 
     @abstractmethod
+    def read(self) -> tuple[bytes, str] | None:
+        """Content and version of this file, at once; None if there is no such file. For small files."""
+
+    @abstractmethod
     def create(self, data: bytes) -> str:
         """Write this file, atomically, and return its version. Raises Conflict if it exists already."""
 

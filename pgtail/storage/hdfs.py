@@ -75,6 +75,12 @@ class HdfsLocation(Location):
             file = _file_system(self.server).open_input_file(self.key)
             return HdfsReader(file, file.size(), str(self))
 
+    def read(self) -> tuple[bytes, str] | None:
+        if self.head() is None:
+            return None
+        with self.open() as file:
+            return file.read(), ""
+
     def create(self, data: bytes) -> str:
         raise OutputError(f"cannot write {self}: HDFS has no conditional put; use a local directory or an object store")
 

@@ -70,6 +70,13 @@ class LocalLocation(Location):
     def open(self) -> Reader:
         return LocalReader(self.local)
 
+    def read(self) -> tuple[bytes, str] | None:
+        with _reading(self.local):
+            try:
+                return self.local.read_bytes(), ""
+            except FileNotFoundError:
+                return None
+
     def create(self, data: bytes) -> str:
         draft = self.local.with_name(f".{self.local.name}.{secrets.token_hex(4)}")
         try:

@@ -218,6 +218,20 @@ class ObjectLocation(Location):
         self.store()
         return ObjectReader(self)
 
+    def read(self) -> tuple[bytes, str] | None:
+        store = self.store()
+
+        def content() -> tuple[bytes, str]:
+            found = obstore.get(store, self.key)
+            return found.bytes().to_bytes(), self.version_of(found.meta)
+
+        try:
+            return _call(content)
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise self.cannot_read(error) from None
+
     def create(self, data: bytes) -> str:
         return self._put(data, "create")
 
