@@ -98,7 +98,9 @@ class Head:
         if not text:
             return None
         try:
-            changes, messages, ordinal = map(int, text.split())
+            if not text.replace(" ", "").isdecimal():
+                raise ValueError
+            changes, messages, ordinal = map(int, text.split(" "))
         except ValueError:
             raise InputError(f"{TRANSACTION} is {text!r}, not three numbers") from None
         return changes, messages, ordinal
