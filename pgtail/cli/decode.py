@@ -6,17 +6,23 @@ from typing import Any
 
 import click
 
+from pgtail.cli.command import Command
 from pgtail.cli.options.shared import (
     dump_options,
     filter_options,
     limit_option,
     options_from,
     output_options,
+    pager_option,
     verbose_option,
 )
 
 
-@click.command("decode")
+@click.command(
+    "decode",
+    cls=Command,
+    first=("output", "format_string", "file", "tables", "ops", "where", "redact", "limit", "resync", "verbose"),
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @output_options
 @filter_options
@@ -28,6 +34,13 @@ from pgtail.cli.options.shared import (
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
 )
+@click.option(
+    "--client/--no-client",
+    default=None,
+    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables"
+    " without a filter.",
+)
+@pager_option
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import click
 
+from pgtail.cli import complete
+from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import dump_options, options_from, verbose_option
 from pgtail.cli.options.stream import (
     content_options,
@@ -22,9 +24,25 @@ from pgtail.errors import OptionError
 _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn", "until", "two_phase", "binary")
 
 
-@click.command("record", context_settings={"help_option_names": ["--help"]})
-@click.argument("source", nargs=-1, metavar="[DSN]")
+@click.command(
+    "record",
+    cls=Command,
+    first=(
+        "directory",
+        "slot",
+        "publications",
+        "dumps",
+        "until",
+        "seconds",
+        "segment_size",
+        "segment_age",
+        "compress",
+        "verbose",
+    ),
+)
+@click.argument("source", nargs=-1, metavar="[DSN]", shell_complete=complete.dsn_or_file)
 @server_options
+@heading("capture")
 @click.option(
     "-D",
     "--directory",
@@ -39,8 +57,16 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn"
     metavar="DIR",
     help="With a URI: the local directory for segments that are not uploaded yet.",
 )
-@click.option("-S", "--slot", metavar="NAME", help="The slot to record; created if it does not exist.")
+@heading("slot")
+@click.option(
+    "-S",
+    "--slot",
+    metavar="NAME",
+    shell_complete=complete.slots,
+    help="The slot to record; created if it does not exist.",
+)
 @publication_options
+@heading("input")
 @click.option(
     "--from",
     "dumps",
@@ -49,6 +75,7 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn"
     metavar="FILE...",
     help="Make a capture of dumps, in any form that decode reads, instead of a slot.",
 )
+@heading("capture")
 @click.option(
     "--segment-size",
     type=size,
@@ -77,6 +104,7 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn"
 @click.option("--allow-gap", is_flag=True, help="Continue a capture even if the slot has skipped changes.")
 @end_options
 @content_options
+@heading("protocol")
 @click.option("--two-phase", is_flag=True, help="If the slot is created: decode PREPARE TRANSACTION.")
 @dump_options
 @verbose_option

@@ -60,7 +60,7 @@ class Expect(Stream):
     ) -> None:
         expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
         if expectation.met:
-            stderr.tell(f"as expected, {after}: {counted(expectation.came, 'change')}")
+            stderr.inform(f"as expected, {after}: {counted(expectation.came, 'change')}")
             return
         tell_filter(filter_, self._options.filter, stderr.tell)
         came = f"{expectation.came} came" if expectation.came else "none came"

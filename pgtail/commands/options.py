@@ -17,7 +17,10 @@ Position = int | Literal["now"] | None
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Where to connect, as in psql; None leaves it to libpq. `password`: ask for it before connecting."""
+    """Where to connect, as in psql; None leaves it to libpq.
+
+    `password`: ask for it before connecting; `no_password`: never.
+    """
 
     dsn: str | None = None
     host: str | None = None
@@ -25,6 +28,7 @@ class ConnectionOptions:
     username: str | None = None
     dbname: str | None = None
     password: bool = False
+    no_password: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,8 @@ class ReportOptions:
 class FormatOptions(ReportOptions):
     """The output of changes, where it goes, and what belongs to a single format.
 
-    `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit.
+    `client`: what a client sent is shown; None: in tables. `max_width` (cells of a value) and `max_rows` (changes of a
+    transaction) are None for no limit.
     """
 
     format_string: str | None = None
@@ -49,6 +54,7 @@ class FormatOptions(ReportOptions):
     fill_unchanged: bool = False
     transactions: bool = False
     schema_changes: bool = False
+    client: bool | None = None
     show_aborted: bool = False
     show_uncommitted: bool = False
     max_width: int | None = 60
@@ -128,6 +134,7 @@ class DecodeOptions:
     dump: DumpOptions = DumpOptions()
     limit: int | None = None
     strict: bool = False
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -195,6 +202,7 @@ class StatsOptions:
     until: Position = None
     seconds: float | None = None
     limit: int | None = None
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -213,6 +221,7 @@ class InspectOptions:
     lsns: tuple[str, ...] = ()
     limit: int | None = None
     max_bytes: int | None = 48
+    pager: bool = False
     resync: bool = False
 
 

@@ -118,7 +118,7 @@ class Record:
                 tail.run()
             finally:
                 if tail.resume is not None and recorders and directory.is_dir():
-                    stderr.tell(_summary(tail.resume, recorders[0], options.directory))
+                    stderr.inform(_summary(tail.resume, recorders[0], options.directory))
                     if uploader is not None and uploader.waiting:
                         stderr.tell(
                             f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged:"

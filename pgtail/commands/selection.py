@@ -36,14 +36,13 @@ def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Lo
 
 def filter_arguments(options: FilterOptions, redaction: Redaction | None) -> dict[str, Any]:
     """The keyword arguments of a Filter. Raises OptionError."""
-    ops = [op.strip() for text in options.ops for op in text.split(",") if op.strip()]
-    for op in ops:
+    for op in options.ops:
         if op not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
     return {
         "tables": options.tables,
         "exclude": options.exclude,
-        "ops": ops,
+        "ops": options.ops,
         "xids": options.xids,
         "where": options.where,
         "redaction": redaction,

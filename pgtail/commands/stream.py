@@ -165,7 +165,7 @@ class Stream:
             return
         tell_filter(filter_, self._options.filter, stderr.tell)
         shown = f"{counted(pipeline.shown, 'transaction')} shown; " if written else ""
-        stderr.tell(f"{shown}resume at {lsn_text(tail.resume)}")
+        stderr.inform(f"{shown}resume at {lsn_text(tail.resume)}")
 
     def _request(self) -> Request:
         options, content = self._options, self._options.content

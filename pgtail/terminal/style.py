@@ -59,7 +59,7 @@ class Palette:
     match: Style = _NONE
 
 
-_THINGS: Final = [field.name for field in fields(Palette)]
+THINGS: Final = [field.name for field in fields(Palette)]
 PLAIN: Final = Palette()
 COLORED: Final = Palette(
     dot=Style.parse("bold bright_blue"),
@@ -98,8 +98,8 @@ def palette(*, color: bool, colors: str = "") -> Palette:
     changes = {}
     for item in filter(None, colors.split(":")):
         thing, equals, style = item.partition("=")
-        if not equals or thing not in _THINGS:
-            raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(_THINGS)}")
+        if not equals or thing not in THINGS:
+            raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(THINGS)}")
         changes[thing] = _style(thing, style)
     return replace(COLORED, **changes) if color else PLAIN
 

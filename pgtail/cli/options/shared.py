@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from pgtail.cli import complete
+from pgtail.cli.command import heading
 from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
 from pgtail.errors import OptionError
 from pgtail.outputs import OUTPUTS
@@ -60,10 +62,16 @@ def storage_options(ctx: click.Context, param: click.Parameter, values: Sequence
         raise click.BadParameter(str(error), ctx, param) from None
 
 
+def items(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """The items of values that commas separate."""
+    return tuple([item.strip() for value in values for item in value.split(",") if item.strip()])
+
+
 def color_options(function: F) -> F:
     """`color` (auto, always or never) and `colors` (the styles)."""
     return in_order(
         [
+            heading("output"),
             configured(
                 "--color",
                 type=click.Choice(["auto", "always", "never"]),
@@ -74,6 +82,7 @@ def color_options(function: F) -> F:
             configured(
                 "--colors",
                 metavar="THING=STYLE:...",
+                shell_complete=complete.colors,
                 help="Styles, such as insert=bold green:old=01;31; see pgtail(1).",
             ),
         ]
@@ -84,6 +93,7 @@ def output_options(function: F) -> F:
     """What is written and where: the fields of commands.options.FormatOptions."""
     return in_order(
         [
+            heading("output"),
             configured(
                 "-o",
                 "--output",
@@ -107,6 +117,7 @@ def output_options(function: F) -> F:
                 "--wal2json",
                 multiple=True,
                 metavar="NAME[=on|off]",
+                shell_complete=complete.wal2json,
                 help="wal2json, wal2json-v1: an option of that plugin, such as include-xids. Repeatable.",
             ),
             click.option(
@@ -196,24 +207,34 @@ def own_filter_options(function: F) -> F:
 def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
     option = partial(click.option, cls=cls)
     return [
+        heading("filter"),
         option(
             "-t",
             "--table",
             "tables",
             multiple=True,
-            metavar="GLOB",
+            metavar="GLOB,...",
+            shell_complete=complete.tables,
+            callback=items,
             help="Only these tables: a glob on schema.table, or, without a dot, on the table name. Repeatable.",
         ),
         option(
-            "--exclude", multiple=True, metavar="GLOB", help="Not these tables, even if --table matches. Repeatable."
+            "--exclude",
+            multiple=True,
+            metavar="GLOB,...",
+            shell_complete=complete.tables,
+            callback=items,
+            help="Not these tables, even if --table matches. Repeatable.",
         ),
         option(
             "--op",
             "ops",
             multiple=True,
-            metavar="OP",
+            metavar="OP,...",
+            shell_complete=complete.ops,
+            callback=items,
             help="Only these operations: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
-            " Repeatable, or separated by commas.",
+            " Repeatable.",
         ),
         click.option("--xid", "xids", type=int, multiple=True, help="Only this transaction. Repeatable."),
         option(
@@ -228,6 +249,7 @@ def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
 
 def _redaction() -> list[Callable[[F], F]]:
     return [
+        heading("masking"),
         configured(
             "--redact",
             multiple=True,
@@ -251,15 +273,21 @@ def _redaction() -> list[Callable[[F], F]]:
 
 def limit_option(function: F) -> F:
     """`limit`, a number of transactions."""
-    return click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after N transactions were shown.")(
-        function
-    )
+    return in_order(
+        [
+            heading("range"),
+            click.option(
+                "-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N transactions were shown."
+            ),
+        ]
+    )(function)
 
 
 def dump_options(function: F) -> F:
     """How dumps are read: the fields of commands.options.DumpOptions."""
     return in_order(
         [
+            heading("input"),
             click.option(
                 "--input-format",
                 type=click.Choice(
@@ -298,6 +326,40 @@ def dump_options(function: F) -> F:
     )(function)
 
 
+def pager_option(function: F) -> F:
+    """`pager`."""
+    return in_order(
+        [
+            heading("output"),
+            click.option(
+                "--pager/--no-pager",
+                default=True,
+                help="On a terminal, show long output with $PAGER, or less; the default.",
+            ),
+        ]
+    )(function)
+
+
 def verbose_option(function: F) -> F:
-    """`verbose`, a count."""
-    return click.option("-v", "--verbose", count=True, help="Print details on standard error; -vv: a trace.")(function)
+    """`verbose`, a count, and -q."""
+    return in_order(
+        [
+            heading("other"),
+            click.option("-v", "--verbose", count=True, help="Print details on standard error; -vv: a trace."),
+            click.option(
+                "-q",
+                "--quiet",
+                is_flag=True,
+                expose_value=False,
+                callback=_be_quiet,
+                help="Print no notes and no progress on standard error, only errors and warnings.",
+            ),
+        ]
+    )(function)
+
+
+def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not ctx.resilient_parsing:
+        from pgtail.commands import stderr
+
+        stderr.quiet_mode = value
