@@ -98,7 +98,7 @@ class Uploader:
                     self._claim()
                     self._upload(work.segments)
                     if work.idle is not None and work.idle > self.position:
-                        self._advance(work.idle)
+                        self._write_state(work.idle, self._uploaded)
                 self._told = ""
                 return
             except UNAVAILABLE as error:
@@ -185,9 +185,10 @@ class Uploader:
                 (self._target / entry.name).delete()
 
     def _upload(self, segments: list[Path]) -> None:
+        if segments:
+            self._check_owner()
         left = [path for path in segments if path.name.removesuffix(CLOSED) > self._uploaded]
         if left:
-            self._check_owner()
             position = max([self._put(path) for path in left])
             self._delete_left_over([path.name for path in left])
             self._write_state(max(position, self.position), left[-1].name.removesuffix(CLOSED))
@@ -211,14 +212,16 @@ class Uploader:
             raise OutputError(f"{target} is not what was uploaded: another recorder may have written it")
         return position
 
-    def _advance(self, position: int) -> None:
-        """Nothing was committed up to this position since the last segment."""
-        self._write_state(position, self._uploaded)
-
     def _check_owner(self) -> None:
+        """Check that the state is one that this recorder wrote: perhaps in an attempt whose answer was lost."""
         found = (self._target / FILE).read()
-        if found is None or found[1] != self._version:
-            raise self._taken_over()
+        state = None if found is None else parse_state(found[0], str(self._target / FILE))
+        if found is None or state is None or state.writer != self._writer:
+            raise OutputError(
+                f"another process records into {self._target}: this one stops. What it has not uploaded was not"
+                " acknowledged"
+            )
+        self._version, self._uploaded, self.position = found[1], state.uploaded or "", state.position
 
     def _write_state(self, position: int, uploaded: str) -> None:
         """Replace the state in the store, unless another recorder has. Raises OutputError."""
@@ -232,17 +235,10 @@ class Uploader:
         try:
             version = place.create(data) if self._version is None else place.replace(data, self._version)
         except Conflict:
-            found = place.read()
-            if found is None or found[0] != data:
-                raise self._taken_over() from None
-            version = found[1]  # an earlier attempt wrote it, and its answer was lost
+            self._check_owner()
+            assert self._version is not None
+            version = place.replace(data, self._version)
         self._version, self._uploaded, self.position = version, uploaded, position
-
-    def _taken_over(self) -> OutputError:
-        return OutputError(
-            f"another process records into {self._target}: this one stops. What it has not uploaded was not"
-            " acknowledged"
-        )
 
     def _pending(self) -> list[Path]:
         return sorted(self._spool.glob(f"*{CLOSED}"))

@@ -31,7 +31,7 @@ _SYSTEM: Final = re.compile(r'message: "([^"\n]{1,120})"')
 _QUERY: Final = re.compile(r"(https?://[^\s?]*)\?\S*")
 _USER: Final = re.compile(r"//[^/\s@]*@")
 _NO_CREDENTIALS: Final = re.compile(r"169\.254\.\d|metadata\.google\.internal|MetadataServer|Metadata token")
-_TRIED_AGAIN: Final = ("408", "429")
+_TRIED_AGAIN: Final = ("408", "409", "429")
 _SECRET: Final = re.compile("key|secret|token|password|sas|credential", re.IGNORECASE)
 _SHORTEST: Final = 6
 """Characters that a secret in the environment has at least: shorter ones are ordinary words."""

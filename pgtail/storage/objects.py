@@ -29,6 +29,7 @@ T = TypeVar("T")
 _CLIENT: Final = frozenset(
     (
         *("allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only"),
+        *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle"),
         *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes"),
         *("randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent"),
     )

@@ -18,6 +18,7 @@ from pgtail.capture.state import FILE, read_state
 from pgtail.capture.upload import Uploader
 from pgtail.errors import OptionError, OutputError
 from pgtail.storage import Entry, Location, Reader
+from pgtail.storage.errors import UnavailableOutput
 from tests.capture.test_recovery import STREAMS, crash, end_of, transactions
 from tests.support import encode
 from tests.support.captures import SMALL, lengths, read
@@ -31,19 +32,20 @@ class Killed(Exception):
 
 
 class Fuse:
-    """Ends the process before or after the operation with this number."""
+    """Raises an error before or after the operation with this number; by default, as if the process was killed."""
 
-    def __init__(self, number: int, *, before: bool) -> None:
+    def __init__(self, number: int, *, before: bool, error: type[Exception] = Killed) -> None:
         self.left = number
         self._before = before
+        self._error = error
 
     def operation(self) -> Iterator[None]:
         self.left -= 1
         if self.left == 0 and self._before:
-            raise Killed
+            raise self._error("no connection")
         yield
         if self.left == 0:
-            raise Killed
+            raise self._error("no answer")
 
 
 class Fused(Location):
@@ -182,6 +184,36 @@ def parts(count: int) -> list[list[bytes]]:
     groups = transactions(STREAMS[0])
     size = len(groups) // count
     return [[frame for group in groups[n * size : (n + 1) * size] for frame in group] for n in range(count)]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_operation_without_an_answer_is_repeated(
+    s3: ObjectStore, target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Whether it was done or not: that cannot be known."""
+    monkeypatch.setattr("pgtail.capture.upload._BACKOFF", (0.0,))
+    [frames] = parts(1)
+    record_some(tmp_path / "whole", target / "whole", frames)
+    expected = here("decode", "-o", "json", *s3.arguments, str(target / "whole"))
+    number, used = 0, 0
+    while number == used:
+        number += 1
+        place, spool = target / str(number), tmp_path / str(number)
+        fuse = Fuse(number, before=before, error=UnavailableOutput)
+        uploading = uploader(spool, place)
+        uploading._target = Fused(place, fuse)
+        recorder = Recorder(spool, {}, rotation=Rotation(size=30_000))
+        for taken, frame in enumerate(frames):
+            recorder.take(frame)
+            if taken % 100 == 0:
+                publish(uploading, recorder)
+        recorder.close()
+        publish(uploading, recorder)
+        assert uploading.waiting == 0
+        found = here("decode", "-o", "json", *s3.arguments, str(place))
+        assert (found.status, found.stderr, found.stdout) == (0, "", expected.stdout)
+        used += fuse.left <= 0
+    assert used > 5
 
 
 @pytest.mark.parametrize("every", [1, 10, 13, 26, 31])
