@@ -65,6 +65,7 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
         ("input-format", options.dump.input_format),
         ("assume", options.dump.assume),
         ("type", options.dump.types),
+        ("storage", options.dump.storage.pairs),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")

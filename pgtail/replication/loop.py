@@ -164,7 +164,7 @@ class SessionLoop:
 
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
         """Send a status if one is due."""
-        feedback.delivered = self._consumer.delivered
+        feedback.delivered = self._consumer.acknowledged
         ask = (self._limits.idle is not None or self._limits.until_passes is not None) and now - max(
             self._asked, feedback.last_frame
         ) > _TICK
