@@ -97,13 +97,9 @@ def _update(
 
 def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
     """How a state or history is to be kept. Raises OptionError."""
-    try:
-        until = None if options.until is None else until_of(options.until)
-    except OptionError as error:
-        raise OptionError(f"--until {error}") from None
     return Settings(
         history=dataset == "history",
-        until=until,
+        until=None if options.until is None else until_of(options.until),
         allow_gap=options.allow_gap,
         wait=options.watch,
         retain=options.retain,

@@ -61,9 +61,7 @@ def timetz_text(cell: bytes) -> str:
     return _time_of_day(micros) + zone
 
 
-def timestamp_text(zone: str) -> BinaryText:
-    """The function for a timestamp, with what stands behind its time of day."""
-
+def _timestamp(zone: str) -> BinaryText:
     def text(cell: bytes) -> str:
         """Microseconds since 2000-01-01 00:00:00 (UTC)."""
         (micros,) = _micros(cell)
@@ -115,9 +113,12 @@ def _infinity(value: int) -> str:
     return "infinity" if value > 0 else "-infinity"
 
 
+timestamp_text: Final = _timestamp("")
+timestamptz_text: Final = _timestamp("+00")
+
 DATE: Final = Loader(Kind.TEXT, strings, plain(date_text))
 TIME: Final = Loader(Kind.TEXT, strings, plain(time_text))
 TIMETZ: Final = Loader(Kind.TEXT, strings, plain(timetz_text))
-TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(timestamp_text("")))
-TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(timestamp_text("+00")))
+TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(timestamp_text))
+TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(timestamptz_text))
 INTERVAL: Final = Loader(Kind.TEXT, strings, plain(interval_text))

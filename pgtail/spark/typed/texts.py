@@ -53,7 +53,7 @@ def _text_of(kind: pa.DataType) -> Callable[[Any], str]:
         return floats.float8
     if pa.types.is_date(kind):
         return lambda value: datetime.date_text(struct.pack(">i", value - _DAYS))
-    text = datetime.timestamp_text(zone="" if kind.tz is None else "+00")
+    text = datetime.timestamp_text if kind.tz is None else datetime.timestamptz_text
     return lambda value: text(struct.pack(">q", value - UNIX_EPOCH_OFFSET))
 
 
