@@ -41,9 +41,10 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 	@$(RUN) mypy
 	@.venv/bin/lint-imports
 
-torture: $(SPARK) ## kill pgtail record 200 times, nothing may be lost or repeated; signal every command
+torture: $(SPARK) ## kill pgtail record and pgtail spark, nothing may be lost or repeated; signal every command
 	@$(RUN) tests.capture.torture
 	@$(RUN) tests.stopping.torture
+	@$(RUN) tests.spark.torture
 
 bench: $(INSTALLED) ## speed, compared with other programs
 	@$(RUN) tests.bench

@@ -9,7 +9,7 @@ list; the import-linter contract in pyproject.toml enforces it.
 
     cli           click declarations
     commands      what each command does; no click
-    spark         captures to tables on Spark; the only importer of pyspark and pyarrow
+    spark         captures to Delta tables on Spark; the only importer of pyspark and deltalake
     demo          the embedded server and its workload
     doctor        one module for each family of checks
     replication   following a slot: plan, loop, threads, feedback, reconnecting

@@ -8,18 +8,9 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from pgtail.errors import InputError, OptionError, OutputError
-
-
-class Found(NamedTuple):
-    """A file: its path below the folder that was looked through, bytes, and when it was written (Unix time)."""
-
-    path: str
-    size: int
-    written: float
 
 
 def place_of(text: str) -> str:
@@ -76,16 +67,6 @@ def created(path: str) -> BinaryIO:
     with writing():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return open(path, "xb")
-
-
-def walked(folder: str) -> Iterator[Found]:
-    """All files below a folder."""
-    for directory, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                file = Path(directory, name)
-                status = file.stat()
-                yield Found(file.relative_to(folder).as_posix(), status.st_size, status.st_mtime)
 
 
 def removed(path: str) -> None:

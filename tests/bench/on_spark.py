@@ -84,6 +84,8 @@ def on_spark(backlog: Backlog, console: Console) -> None:
 def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None]]:
     from pgtail.spark import changes
     from pgtail.spark.lake.update import Lake
+    from pgtail.spark.state.settings import Settings
+    from pgtail.spark.state.update import update_state
 
     out = WORK / "on_spark"
 
@@ -99,13 +101,21 @@ def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None
             spark.conf.set(name, value)
 
     def whole() -> None:
-        shutil.rmtree(out / "datasets", ignore_errors=True)
-        Lake(spark, str(out / "datasets")).update([str(capture)])
+        shutil.rmtree(out / "changes only", ignore_errors=True)
+        Lake(spark, str(out / "changes only")).update([str(capture)])
+
+    def everything() -> None:
+        shutil.rmtree(out / "all", ignore_errors=True)
+        lake = Lake(spark, str(out / "all"))
+        lake.update([str(capture)], typed=True)
+        for history in (False, True):
+            update_state(lake, Settings(history=history))
 
     return {
         "read.json of wal2json, written by Spark": usual,
         "changes(), written by Spark": dataframe,
-        "pgtail spark changes: sorted, 3 datasets": whole,
+        "pgtail spark changes: sorted, 3 tables": whole,
+        "pgtail spark all: typed tables, state, history": everything,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import json
 import zoneinfo
 from collections import Counter
 from pathlib import Path
@@ -17,11 +18,11 @@ from click.testing import CliRunner
 from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError
-from pgtail.spark.lake.batches import Batches
+from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.segments.applied import Capture, Range
+from pgtail.spark.segments.applied import Capture, Range, new_ones
 from pgtail.spark.segments.listing import Surveyed
 from pgtail.spark.segments.ranges import Part, Place
 from pgtail.spark.segments.survey import survey
@@ -135,6 +136,21 @@ def test_segments_that_follow_each_other_are_one_range_in_whatever_order_they_co
         capture.add(segments[number])
     assert [one.open for one in capture.ranges] == [False, True]
     assert not capture.has(names[1])
+
+
+def test_a_year_of_segments_is_planned_as_a_day() -> None:
+    """What is kept of 200,000 segments, and what one more costs, is what it is of a few."""
+    capture, before = Capture(), ""
+    for number in range(200_000):
+        name = f"{number:016X}-0000000001"
+        part = Part(Place(10 * number + 10, 1), Place(10 * number + 15, 1))
+        capture.add(Surveyed(f"/c/{name}.pgcap", part, "s", "server", before))
+        before = name
+    plan = Plan(captures={"/c": capture})
+    assert len(json.dumps(plan.to_json())) < 500
+    paths = [f"/c/{number:016X}-0000000001.pgcap" for number in range(200_001)]
+    assert new_ones(paths, plan.captures) == paths[-1:]
+    assert stretch(capture.ranges, Notes(applied=[(10, 1_999_990)])).ranges == [(1_999_990, 2_000_006)]
 
 
 def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:

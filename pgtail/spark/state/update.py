@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.files import join
@@ -25,9 +25,6 @@ from pgtail.spark.state.tasks import Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.versions import Version
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_BUCKETS: Final = 1024
 
@@ -76,14 +73,6 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     result.rewritten = sum(file.size for commit in commits for file in commit.adds)
     lake.commit(plan, commits)
     return result
-
-
-@dataclass(slots=True)
-class _Source:
-    """A table of OUT/tables: its columns, and the files that may have rows for the batch, by OID."""
-
-    columns: Sequence[TableColumn]
-    files: dict[int, list[tuple[str, File]]] = field(default_factory=dict)
 
 
 class _Batch:

@@ -88,12 +88,6 @@ def kept(before: Version, now: Version) -> dict[str, str]:
     return found
 
 
-def same_key(before: Version, now: Version) -> bool:
-    """Whether rows are identified by the same columns in both, under whatever names, and these stay known."""
-    columns = kept(before, now)
-    return tuple(columns.get(name) for name in before.key) == now.key
-
-
 _INTEGERS: Final = frozenset({"int2", "int4", "int8"})
 _EXACT: Final = _INTEGERS | {"numeric"}
 _TEXTS: Final = frozenset({"text", "varchar"})

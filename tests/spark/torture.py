@@ -1,0 +1,110 @@
+"""Kills `pgtail spark all --watch`, its JVM or a worker 50 times, while segments arrive and readers read.
+
+Then it runs undisturbed: changes, state and history are those of an undisturbed run. `make torture` runs it; the number
+of kills is an argument.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import polars as pl
+
+from pgtail.spark.lake.catalog import entries
+from pgtail.spark.lake.delta import Table
+from tests.support.corpus import capture
+from tests.support.spark import model
+from tests.support.spark.captures import record, rows_of
+from tests.support.spark.quick import QUICK
+from tests.support.spark.world import same_as_model, same_lives, stored
+
+KILLS = 50
+
+
+def main(kills: int) -> None:
+    """Raises AssertionError where something was lost, repeated, or seen by half."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed, flush=True)
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = record(capture("D_twophase", "p3_2pc"), folder / "whole", size=8_000)
+        growing, out = folder / "growing", folder / "out"
+        growing.mkdir()
+        waiting = list(paths)
+        for kill in range(kills):
+            for _ in range(chance.randint(0, 2 * len(paths) // kills)):
+                if waiting:
+                    shutil.copy(waiting.pop(0), growing)
+            process = start(growing, out)
+            end = time.monotonic() + chance.uniform(2, 25)
+            while time.monotonic() < end:
+                look(out)
+                time.sleep(0.5)
+            victims = [process.pid, *below(process.pid)]
+            os.kill(chance.choice(victims), signal.SIGKILL)
+            time.sleep(chance.random())
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            print(f"{kill + 1} of {kills}", flush=True)
+        for path in waiting:
+            shutil.copy(path, growing)
+        subprocess.run(command(growing, out), check=True)
+        same(folder / "whole", paths, out)
+
+
+def command(growing: Path, out: Path, *more: str) -> list[str]:
+    conf = [f"--conf={name}={value}" for name, value in QUICK.items()]
+    program = "from pgtail.cli import main; main(prog_name='pgtail')"
+    arguments = ["spark", "all", *more, "--master=local[2]", *conf, str(growing), str(out)]
+    return [sys.executable, "-c", program, *arguments]
+
+
+def start(growing: Path, out: Path) -> subprocess.Popen[bytes]:
+    watching = command(growing, out, "--watch", "--every=1s")
+    return subprocess.Popen(watching, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def below(pid: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [one for child in map(int, found) for one in (child, *below(child))]
+
+
+def look(out: Path) -> None:
+    """A reader opens changes first, then what they need; it sees whole commits."""
+    if Table(f"{out}/changes").schema is None:
+        return
+    changes = pl.scan_delta(f"{out}/changes").select("relation", "position", "xid", "op").collect()
+    known = set(pl.scan_delta(f"{out}/relations").collect()["relation"])
+    assert set(changes["relation"].drop_nulls()) <= known
+    own = changes.filter(pl.col("xid").is_not_null() & ~pl.col("op").str.ends_with("_prepared"))
+    assert set(own["position"]) <= set(pl.scan_delta(f"{out}/transactions").collect()["position"])
+    for entry in entries(str(out)):
+        if Table(f"{out}/{entry.folder}").schema is not None:
+            pl.scan_delta(f"{out}/{entry.folder}").select(pl.len()).collect()
+
+
+def same(whole: Path, paths: list[Path], out: Path) -> None:
+    """Everything is that of an undisturbed run."""
+    found = Table(f"{out}/changes").delta.to_pyarrow_table(columns=["position", "ordinal", "op", "lsn"]).to_pylist()
+    expected = [{name: row[name] for name in ("position", "ordinal", "op", "lsn")} for row in rows_of(paths)]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    rows, versions = model.committed(model.changes(whole)), model.relations(whole)
+    same_as_model(model.folds(rows, versions), stored(out, "state"))
+    same_lives(model.folds(rows, versions, history=True), stored(out, "history"))
+    print("the same as undisturbed", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else KILLS)
