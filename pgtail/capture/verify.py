@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
 from pgtail.capture.reader import listed, refreshed
+from pgtail.capture.seek import first_segment
 from pgtail.capture.segment import SegmentCheck, check, read_head
 from pgtail.capture.state import read_state
+from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location
 
 
@@ -24,12 +26,16 @@ class CaptureVerifier:
         """The segment to check; None if it may lack its end."""
         self._check = SegmentCheck()
 
-    def capture(self, capture: Location) -> Iterator[Location]:
-        """Yield each segment of a capture, to be read before the next one. Raises InputError."""
+    def capture(self, capture: Location, since: Point | None = None) -> Iterator[Location]:
+        """Yield each segment of a capture, to be read before the next one. Raises InputError.
+
+        With `since`, segments before the first one with such transactions are left out.
+        """
         known = read_state(capture)  # before listing the segments: a recorder may be writing
-        before: str | None = None
         found_segments = listed(capture, known)
-        for segment in found_segments:
+        first = 0 if since is None else first_segment(found_segments, since)
+        before = str(found_segments[first - 1].name) if first else None
+        for segment in found_segments[first:]:
             found = refreshed(capture, segment)
             if found is None:
                 continue

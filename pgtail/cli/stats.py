@@ -17,7 +17,14 @@ from pgtail.cli.options.shared import (
     pager_option,
     verbose_option,
 )
-from pgtail.cli.options.stream import duration, place, publication_options, server_options, slot_option
+from pgtail.cli.options.stream import (
+    duration,
+    end,
+    publication_options,
+    server_options,
+    since_option,
+    slot_option,
+)
 
 
 @click.command(
@@ -29,8 +36,15 @@ from pgtail.cli.options.stream import duration, place, publication_options, serv
 @slot_option
 @server_options
 @publication_options
+@since_option
 @heading("range")
-@click.option("--until", type=place, metavar="LSN|now", help="Read a slot up to this position; the default is now.")
+@click.option(
+    "--until",
+    type=end,
+    shell_complete=complete.points,
+    metavar="TIME|LSN|now",
+    help="Only what was committed up to this time (as --since) or log position; a slot is read up to now by default.",
+)
 @click.option("--for", "seconds", type=duration, metavar="TIME", help="Read a slot for this time instead.")
 @filter_options
 @limit_option

@@ -7,12 +7,15 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pgtail.pgoutput.decoder import Assume
+from pgtail.pgoutput.scalars import Point
 from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 T = TypeVar("T")
 
 Position = int | Literal["now"] | None
 """A log position, or the server's current one; None where the option was not given."""
+End = Point | Literal["now"] | None
+"""A log position or a time of commit, or the server's current position; None where the option was not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class FormatOptions(ReportOptions):
     """
 
     format_string: str | None = None
+    columns: tuple[str, ...] = ()
+    changed: bool = False
     numbers: Literal["exact", "string"] = "exact"
     fill_unchanged: bool = False
     transactions: bool = False
@@ -64,6 +69,7 @@ class FormatOptions(ReportOptions):
     wal2json: tuple[str, ...] = ()
     source_name: str | None = None
     kafka_schema: bool = False
+    keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ class FilterOptions:
     ops: tuple[str, ...] = ()
     xids: tuple[int, ...] = ()
     where: tuple[str, ...] = ()
+    since: Point | None = None
     redact: tuple[str, ...] = ()
     redact_hash: bool = False
     redact_key_file: str | None = None
@@ -100,7 +107,7 @@ class EndOptions:
     """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
 
     until_lsn: int | None = None
-    until: Position = None
+    until: End = None
     seconds: float | None = None
     idle: float | None = None
     reconnect: bool | None = None
@@ -132,6 +139,7 @@ class DecodeOptions:
     format: FormatOptions = FormatOptions()
     filter: FilterOptions = FilterOptions()
     dump: DumpOptions = DumpOptions()
+    until: Point | None = None
     limit: int | None = None
     strict: bool = False
     pager: bool = False
@@ -199,7 +207,7 @@ class StatsOptions:
     filter: FilterOptions = FilterOptions()
     dump: DumpOptions = DumpOptions()
     slot: str | None = None
-    until: Position = None
+    until: End = None
     seconds: float | None = None
     limit: int | None = None
     pager: bool = False

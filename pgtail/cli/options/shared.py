@@ -114,6 +114,19 @@ def output_options(function: F) -> F:
                 " file per table.",
             ),
             click.option(
+                "--columns",
+                multiple=True,
+                metavar="GLOB,...",
+                help="Show only these columns and the key: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs;"
+                " other tables are shown whole. Table, line, JSON, CSV.",
+            ),
+            click.option(
+                "--changed",
+                is_flag=True,
+                help="Of updates show only the key and what changed, or may have: without the old row that is unknown."
+                " Table, line, JSON, CSV.",
+            ),
+            click.option(
                 "--wal2json",
                 multiple=True,
                 metavar="NAME[=on|off]",
@@ -130,6 +143,11 @@ def output_options(function: F) -> F:
                 "kafka_schema",
                 default=False,
                 help="debezium: include the schema in each event.",
+            ),
+            click.option(
+                "--keys",
+                is_flag=True,
+                help="debezium: the key and a tab before each event, and an empty event (a tombstone) after a delete.",
             ),
             click.option(
                 "--undo", is_flag=True, help="sql: statements that undo the changes, newest first, written at the end."
@@ -160,12 +178,12 @@ def output_options(function: F) -> F:
             click.option(
                 "--show-aborted",
                 is_flag=True,
-                help="Also show rolled-back parts of streamed transactions. Tables and JSON.",
+                help="Also show rolled-back parts of streamed transactions. Table, line, JSON.",
             ),
             click.option(
                 "--show-uncommitted",
                 is_flag=True,
-                help="Show streamed transactions as they arrive, before they commit. Tables and JSON.",
+                help="Show streamed transactions as they arrive, before they commit. Table, line, JSON.",
             ),
             configured(
                 "--max-width",
@@ -173,7 +191,7 @@ def output_options(function: F) -> F:
                 callback=count,
                 default="60",
                 show_default=True,
-                help="table: width of a value before it is cut; 0 for no limit.",
+                help="table, line on a terminal: width of a value before it is cut; 0 for no limit.",
             ),
             configured(
                 "--max-rows",
@@ -188,7 +206,7 @@ def output_options(function: F) -> F:
                 "--highlight",
                 multiple=True,
                 metavar="PATTERN",
-                help="table: mark matches of this regular expression in colour. Repeatable.",
+                help="table, line: mark matches of this regular expression in colour. Repeatable.",
             ),
         ]
     )(function)
@@ -240,9 +258,9 @@ def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
         option(
             "--where",
             multiple=True,
-            metavar="'COLUMN OP VALUE'",
-            help="Only rows for which it is true, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on"
-            " the new row, for a delete on the old one. Repeatable: all must be true.",
+            metavar="CONDITION",
+            help="Only changes for which it is true: \"total > 100 and (status in ('new', 'paid') or not note like"
+            " 'a%')\", \"changed(status) and old.status = 'new'\"; see pgtail-filter(7). Repeatable: all must be true.",
         ),
     ]
 
