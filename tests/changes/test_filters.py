@@ -383,3 +383,12 @@ def test_a_number_that_is_none_in_the_condition_is_the_user_s_mistake() -> None:
 def test_what_is_no_condition(where: str) -> None:
     with pytest.raises(OptionError, match="--where"):
         condition_of(where)
+
+
+def test_a_property_that_has_the_name_of_a_column() -> None:
+    columns = (RelationColumn(1, "op", INT4, -1), RelationColumn(0, "xid", TEXT, -1))
+    relation = _relations.see(RelationMessage(None, 77, "public", "t", "d", columns))[1]
+    filter_ = Filter(where=["op = insert", '"op" = 1', "old.xid is null"])
+    assert filter_.passes(insert(relation, b"1", b"x"))
+    assert filter_.shadowed == {"op": "public.t"}
+    assert filter_.columns_not_seen == []
