@@ -62,8 +62,10 @@ def _number(text: str) -> tuple[bool, Decimal]:
 
 
 def _number_literal(text: str) -> str:
-    _number(text)
-    return text.strip()
+    """A number without an exponent, which the scanner compares, unless it is very long."""
+    special, value = _number(text)
+    ordinary = not special and value.is_finite() and -40 < value.adjusted() < 40
+    return f"{value:f}" if ordinary else text.strip()
 
 
 def _bool(text: str) -> str:
