@@ -13,6 +13,7 @@ from pgtail.cli.options.shared import (
     limit_option,
     options_from,
     output_options,
+    pager_option,
     verbose_option,
 )
 from pgtail.cli.options.stream import dump_range_options
@@ -38,9 +39,10 @@ from pgtail.cli.options.stream import dump_range_options
 @click.option(
     "--client/--no-client",
     default=None,
-    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables"
-    " without a filter.",
+    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables and"
+    " lines without a filter.",
 )
+@pager_option
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.

@@ -8,7 +8,7 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import Command, heading
-from pgtail.cli.options.shared import color_options, count, dump_options, options_from, own_filter_options
+from pgtail.cli.options.shared import color_options, count, dump_options, options_from, own_filter_options, pager_option
 
 
 @click.command(
@@ -61,6 +61,7 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
     help="table: bytes of a field to show, the rest is counted; 0 for no limit.",
 )
 @color_options
+@pager_option
 @dump_options
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."

@@ -14,6 +14,7 @@ from pgtail.cli.options.shared import (
     filter_options,
     limit_option,
     options_from,
+    pager_option,
     verbose_option,
 )
 from pgtail.cli.options.stream import (
@@ -58,6 +59,7 @@ from pgtail.cli.options.stream import (
 )
 @click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
 @color_options
+@pager_option
 @verbose_option
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Count what is written: by table, transaction, time and key.

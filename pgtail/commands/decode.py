@@ -15,6 +15,7 @@ from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
+from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress, wants_progress
 from pgtail.commands.selection import (
     build_redaction,
@@ -69,7 +70,7 @@ class Decode:
         format_ = options.format
         if filter_.active and format_.client is None:
             format_ = replace(format_, client=False)
-        with open_target(format_.file) as sink:
+        with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
             output = self._given_output or build_output(format_, sink, self._redaction)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
             pipeline.attach_fast_path(decoder)

@@ -10,6 +10,7 @@ from typing import Final
 from pgtail.changes.filters import Filter
 from pgtail.commands.options import InspectOptions
 from pgtail.commands.output import to_terminal, wants_color
+from pgtail.commands.pager import paged
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -86,7 +87,8 @@ class Inspect:
     def run(self, files: tuple[str, ...]) -> bool:
         """Show the files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
         check_not_read(self._options.report.file, files)
-        with open_sink(self._options.report.file) as sink:
+        file = self._options.report.file
+        with paged(self._options.pager and file is None, files), open_sink(file) as sink:
             self._view = self._open_view(sink)
             self._rows = Rows(sink, self._view, self._fields, self._scope)
             try:

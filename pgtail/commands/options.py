@@ -52,6 +52,8 @@ class FormatOptions(ReportOptions):
     """
 
     format_string: str | None = None
+    columns: tuple[str, ...] = ()
+    changed: bool = False
     numbers: Literal["exact", "string"] = "exact"
     fill_unchanged: bool = False
     transactions: bool = False
@@ -66,6 +68,7 @@ class FormatOptions(ReportOptions):
     wal2json: tuple[str, ...] = ()
     source_name: str | None = None
     kafka_schema: bool = False
+    keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class DecodeOptions:
     until: Point | None = None
     limit: int | None = None
     strict: bool = False
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -202,6 +206,7 @@ class StatsOptions:
     until: End = None
     seconds: float | None = None
     limit: int | None = None
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -220,6 +225,7 @@ class InspectOptions:
     lsns: tuple[str, ...] = ()
     limit: int | None = None
     max_bytes: int | None = 48
+    pager: bool = False
     resync: bool = False
 
 

@@ -59,10 +59,6 @@ class StderrThread:
         self.wants_status = terminal and not quiet_mode
         self.wants_trace = verbosity >= 2
         self._wants_detail = (terminal and not quiet_mode) or verbosity >= 1
-        self._width = 80
-        if terminal:
-            with contextlib.suppress(OSError):
-                self._width = os.get_terminal_size(self._fd).columns or 80
         self._lines: deque[str] = deque()
         self._status: str | None = None
         self._dropped = 0
@@ -149,9 +145,15 @@ class StderrThread:
         self._drawn = False
         text += "".join([f"{line}\n" for line in lines])
         if status is not None:
-            text += status[: self._width - 1]
+            text += status[: self._columns() - 1]
             self._drawn = True
         self._write(text)
+
+    def _columns(self) -> int:
+        """The width of the terminal now."""
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(self._fd).columns or 80
+        return 80
 
     def _write(self, text: str) -> None:
         view = memoryview(text.encode("utf-8", "backslashreplace"))

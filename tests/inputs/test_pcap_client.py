@@ -1,8 +1,9 @@
-"""What the client sent in packet captures: START_REPLICATION and status updates, at their place in the stream."""
+"""Client messages in packet captures: START_REPLICATION and status updates, at their place in the stream."""
 
 from __future__ import annotations
 
 import random
+import re
 import struct
 from functools import partial
 from typing import Any
@@ -83,7 +84,7 @@ def test_json_shows_the_client_only_if_asked() -> None:
     assert (first["reply_requested"], second["reply_requested"]) == (False, True)
 
 
-def test_in_json_tx_they_do_not_break_a_transaction() -> None:
+def test_client_messages_do_not_break_a_json_tx_transaction() -> None:
     data = pcap(conversation({place: status(place) for place in range(30)}, 200))
     lines = decode("-o", "json-tx", input=data).lines
     found = decode("-o", "json-tx", "--client", input=data).lines
@@ -93,7 +94,7 @@ def test_in_json_tx_they_do_not_break_a_transaction() -> None:
 
 @pytest.mark.parametrize("pure", ["", "1"], ids=["compiled", "plain"])
 @pytest.mark.parametrize("seed", range(3))
-def test_they_come_at_their_place(seed: int, pure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_messages_are_shown_in_order_of_arrival(seed: int, pure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A status update is shown after all that arrived before it and before all that arrived after it."""
     chance = random.Random(seed)
     size = chance.choice([150, 700, 1448])
@@ -107,7 +108,7 @@ def test_they_come_at_their_place(seed: int, pure: str, monkeypatch: pytest.Monk
     assert found[:at] == [orjson.loads(line) for line in before.lines]
 
 
-def test_their_times_are_those_of_the_packets() -> None:
+def test_client_messages_have_the_times_of_their_packets() -> None:
     packets = conversation({4: status(7)})
     number = next(number for number, packet in enumerate(packets) if packet.data == status(7))
     wanted = time_text((UNIX_2023 - 946_684_800) * 1_000_000 + number * 1000)
@@ -120,14 +121,22 @@ def _micros(text: str) -> int:
     return int(text.removesuffix("Z").partition(".")[2].ljust(6, "0"))
 
 
-def test_what_was_missed_is_skipped() -> None:
+def test_client_messages_in_lost_packets_are_skipped() -> None:
     packets = conversation({place: status(place) for place in range(2, 8)}, 300)
     gone = next(number for number, packet in enumerate(packets) if packet.data == status(4))
     found = [one for one in objects(pcap(packets[:gone] + packets[gone + 1 :])) if one["op"] == "standby_status"]
     assert [one["flush_lsn"] for one in found] == [lsn_text(place) for place in (2, 3, 5, 6, 7)]
 
 
-def test_table_shows_it_unless_a_filter_is_given() -> None:
+def test_lines_show_client_messages_at_the_time_of_their_packets() -> None:
+    lines = decode("-o", "line", input=pcap(conversation({3: status(0x1234)}))).stdout.decode().splitlines()
+    shown = [line for line in lines if "CLIENT" in line]
+    assert all(re.match(r"\S+ \S+Z - CLIENT  127\.0\.0\.1:45678 +", line) for line in shown)
+    assert 'START_REPLICATION SLOT "s" LOGICAL 0/0' in shown[0]
+    assert shown[1].partition("45678")[2].strip().startswith("flush=0/1234 write=")
+
+
+def test_table_shows_client_messages_unless_filtered() -> None:
     data = pcap(conversation({3: status(0x1234)}))
     shown = decode("-o", "table", input=data).stdout.decode()
     assert "CLIENT   127.0.0.1:45678" in shown
@@ -141,7 +150,7 @@ def test_table_shows_it_unless_a_filter_is_given() -> None:
 def test_other_formats_refuse() -> None:
     result = decode("-o", "csv", "--client", input=pcap(conversation({})))
     assert result.status == 2
-    assert "--client: only with -o table, json, json-tx; this is csv" in result.stderr
+    assert "--client: only with -o table, line, json, json-tx; this is csv" in result.stderr
 
 
 def test_inspect_shows_bytes_peers_and_times() -> None:
@@ -162,9 +171,9 @@ def test_inspect_shows_bytes_peers_and_times() -> None:
     assert bytes.fromhex(flushed["hex"]) == (0x1234).to_bytes(8)
 
 
-def test_stats_tells_how_far_the_confirmed_position_lags() -> None:
-    behind = {place: status(0x100) for place in range(3, 20)}
-    report = orjson.loads(command("stats", "-o", "json", "-", input=pcap(conversation(behind, 300))).lines[0])
+def test_stats_reports_the_lag_of_the_confirmed_position() -> None:
+    lagging = {place: status(0x100) for place in range(3, 20)}
+    report = orjson.loads(command("stats", "-o", "json", "-", input=pcap(conversation(lagging, 300))).lines[0])
     (client,) = report["clients"]
     assert (client["slot"], client["status_updates"], client["confirmed_lsn"]) == ("s", 17, "0/100")
     assert client["behind_bytes"] == client["most_behind_bytes"] > 0
@@ -174,7 +183,7 @@ def test_stats_tells_how_far_the_confirmed_position_lags() -> None:
     )
     assert caught_up["clients"][0]["behind_bytes"] == 0
     assert caught_up["clients"][0]["stuck_seconds"] is None
-    shown = command("stats", "-o", "table", "-", input=pcap(conversation(behind, 300))).stdout.decode()
+    shown = command("stats", "-o", "table", "-", input=pcap(conversation(lagging, 300))).stdout.decode()
     assert "127.0.0.1:45678  slot 's'  17 status updates  confirmed 0/100" in shown
     assert "not advanced for" in shown
 
@@ -203,7 +212,7 @@ def _confirmed_other_than(database: Database, before: str) -> bool:
 
 
 def test_a_real_consumer(shop: Database) -> None:
-    """What pgtail itself sends: its last status update is what the server confirms."""
+    """The status updates of pgtail itself: the server confirms the position in the last one."""
     shop.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     with recording(shop) as recorder:
         with tailing(through(recorder, shop), "-S", "s", "--ack", "commit", "-v") as running:

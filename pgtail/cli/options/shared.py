@@ -100,6 +100,19 @@ def output_options(function: F) -> F:
                 " file per table.",
             ),
             click.option(
+                "--columns",
+                multiple=True,
+                metavar="GLOB,...",
+                help="Show only these columns and the key: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs;"
+                " other tables are shown whole. Table, line, JSON, CSV.",
+            ),
+            click.option(
+                "--changed",
+                is_flag=True,
+                help="Of updates show only the key and what changed, or may have: without the old row that is unknown."
+                " Table, line, JSON, CSV.",
+            ),
+            click.option(
                 "--wal2json",
                 multiple=True,
                 metavar="NAME[=on|off]",
@@ -116,6 +129,11 @@ def output_options(function: F) -> F:
                 "kafka_schema",
                 default=False,
                 help="debezium: include the schema in each event.",
+            ),
+            click.option(
+                "--keys",
+                is_flag=True,
+                help="debezium: the key and a tab before each event, and an empty event (a tombstone) after a delete.",
             ),
             click.option(
                 "--undo", is_flag=True, help="sql: statements that undo the changes, newest first, written at the end."
@@ -146,12 +164,12 @@ def output_options(function: F) -> F:
             click.option(
                 "--show-aborted",
                 is_flag=True,
-                help="Also show rolled-back parts of streamed transactions. Tables and JSON.",
+                help="Also show rolled-back parts of streamed transactions. Table, line, JSON.",
             ),
             click.option(
                 "--show-uncommitted",
                 is_flag=True,
-                help="Show streamed transactions as they arrive, before they commit. Tables and JSON.",
+                help="Show streamed transactions as they arrive, before they commit. Table, line, JSON.",
             ),
             configured(
                 "--max-width",
@@ -159,7 +177,7 @@ def output_options(function: F) -> F:
                 callback=count,
                 default="60",
                 show_default=True,
-                help="table: width of a value before it is cut; 0 for no limit.",
+                help="table, line on a terminal: width of a value before it is cut; 0 for no limit.",
             ),
             configured(
                 "--max-rows",
@@ -174,7 +192,7 @@ def output_options(function: F) -> F:
                 "--highlight",
                 multiple=True,
                 metavar="PATTERN",
-                help="table: mark matches of this regular expression in colour. Repeatable.",
+                help="table, line: mark matches of this regular expression in colour. Repeatable.",
             ),
         ]
     )(function)
@@ -299,6 +317,20 @@ def dump_options(function: F) -> F:
                 multiple=True,
                 metavar="NAME=enum",
                 help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
+            ),
+        ]
+    )(function)
+
+
+def pager_option(function: F) -> F:
+    """`pager`."""
+    return in_order(
+        [
+            heading("output"),
+            click.option(
+                "--pager/--no-pager",
+                default=True,
+                help="On a terminal, show long output with $PAGER, or less; the default.",
             ),
         ]
     )(function)
