@@ -141,6 +141,8 @@ def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], N
     for column, test in filter_.columns_not_seen:
         if filter_.a_table_came and not filter_.no_table_passed:
             tell(escape(f"note: no table had a column {column} (--where {test.shown})"))
+    for name, table in filter_.shadowed.items():
+        tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
     if filter_.redaction is not None:
         for text in filter_.redaction.unused:
             if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps
