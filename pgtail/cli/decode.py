@@ -34,6 +34,12 @@ from pgtail.cli.options.shared import (
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
 )
+@click.option(
+    "--client/--no-client",
+    default=None,
+    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables"
+    " without a filter.",
+)
 @pager_option
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.capture.verify import CaptureVerifier
@@ -63,8 +64,11 @@ class Decode:
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
         assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
         check_not_read(options.format.file, files)
-        with paged(options.pager and options.format.file is None, files), open_target(options.format.file) as sink:
-            output = self._given_output or build_output(options.format, sink, self._redaction)
+        format_ = options.format
+        if filter_.active and format_.client is None:
+            format_ = replace(format_, client=False)
+        with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
+            output = self._given_output or build_output(format_, sink, self._redaction)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
             pipeline.attach_fast_path(decoder)
             try:

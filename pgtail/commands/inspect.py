@@ -34,7 +34,7 @@ from pgtail.humanize import counted
 from pgtail.inputs import Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
-from pgtail.pgoutput.decoder import AnyFrame, Decoder
+from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
 
@@ -163,8 +163,12 @@ class Inspect:
     def _candidate(self, input_: Input, message: AnyFrame, lsn: int | None, offset: int) -> _Candidate:
         cursor, trace = self._cursor, self._cursor.trace
         self._seen = trace
-        base = None if input_.name in _TEXT_FORMS else offset
-        place = MessageLocation(self._number, type(message).__name__, offset, trace[0][0], cursor.pos, base, lsn)
+        if isinstance(message, FromClient):
+            kind = type(message.message).__name__
+            place = MessageLocation(self._number, kind, None, trace[0][0], cursor.pos, sent=message)
+        else:
+            base = None if input_.name in _TEXT_FORMS else offset
+            place = MessageLocation(self._number, type(message).__name__, offset, trace[0][0], cursor.pos, base, lsn)
         return _Candidate(message, place, cursor.buf, trace)
 
     def _show_waiting(self, following: int | None) -> None:

@@ -44,7 +44,8 @@ class ReportOptions:
 class FormatOptions(ReportOptions):
     """The output of changes, where it goes, and what belongs to a single format.
 
-    `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit.
+    `client`: what a client sent is shown; None: in tables. `max_width` (cells of a value) and `max_rows` (changes of a
+    transaction) are None for no limit.
     """
 
     format_string: str | None = None
@@ -52,6 +53,7 @@ class FormatOptions(ReportOptions):
     fill_unchanged: bool = False
     transactions: bool = False
     schema_changes: bool = False
+    client: bool | None = None
     show_aborted: bool = False
     show_uncommitted: bool = False
     max_width: int | None = 60

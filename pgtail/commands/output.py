@@ -31,6 +31,9 @@ TEMPLATE: Final = "--format-string"
 SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
 """The formats that mark what was not committed."""
 
+SHOW_CLIENT: Final = ("table", "json", "json-tx")
+"""The formats that show what a client sent."""
+
 _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
     "undo": ("sql",),
     "wal2json": ("wal2json", "wal2json-v1"),
@@ -87,7 +90,7 @@ def build_output(
     name = _format(options, terminal) if options.format_string is None else TEMPLATE
     _check_shows(options, name)
     _check_format_options(options, name, sink)
-    made = _output_options(options, terminal, sink, lambda text: tell(escape(text)), database)
+    made = _output_options(options, name, terminal, sink, lambda text: tell(escape(text)), database)
     output: ScannedOutput
     if name == TEMPLATE:
         from pgtail.outputs.template import Template  # imports rich
@@ -163,18 +166,21 @@ def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None
         if getattr(options, option) and name not in formats:
             shown = "--schema" if option == "kafka_schema" else "--" + option.replace("_", "-")
             raise OptionError(f"{shown} belongs to -o {' and '.join(formats)}, not to {name}")
+    if options.client and name not in SHOW_CLIENT:
+        raise OptionError(f"--client: only with -o {', '.join(SHOW_CLIENT)}; this is {name}")
     if isinstance(sink, DirectorySink) and name != "csv":
         raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
 
 
 def _output_options(
-    options: FormatOptions, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
+    options: FormatOptions, name: str, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
 ) -> OutputOptions:
     source, _, named = (options.source_name or "pgtail").partition("/")
     return OutputOptions(
         fill_unchanged=options.fill_unchanged,
         transactions=options.transactions,
         schema_changes=options.schema_changes,
+        client=name == "table" if options.client is None else options.client,
         color=wants_color(options.color, terminal=terminal),
         measure=_columns if terminal else None,
         width=_columns(),

@@ -23,16 +23,17 @@ A table may come again; with another header it gets another file."""
 class OutputOptions:
     """The user's options for outputs; each output reads those that concern it.
 
-    All: `tell` shows a message to the user. Table: `color`, `colors` (changed styles), `highlight` (regular
-    expressions), `width` (of the terminal, in cells), `measure` (gives the width after a resize; None: it is fixed),
-    `max_width` (cells of a value) and `max_rows` (of a transaction), None for no limit. Debezium: `numbers`,
-    `source_name`, `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`, None if all tables go to one sink.
-    Template: `format`.
+    All: `tell` shows a message to the user. Table and JSON: `client` (what a client sent is shown). Table: `color`,
+    `colors` (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `measure` (gives
+    the width after a resize; None: it is fixed), `max_width` (cells of a value) and `max_rows` (of a transaction), None
+    for no limit. Debezium: `numbers`, `source_name`, `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`, None if
+    all tables go to one sink. Template: `format`.
     """
 
     fill_unchanged: bool = False
     transactions: bool = False
     schema_changes: bool = False
+    client: bool = False
     color: bool = False
     width: int = 80
     measure: Callable[[], int] | None = None
@@ -56,8 +57,8 @@ class Output(Protocol):
     """Writes the events of one stream, in order.
 
     It gets Started, the changes and Ended of one transaction after another (never interleaved), LogicalMessage also
-    between transactions, Outcome and SchemaChange anywhere, and no Note. Transactions may be of any size: an output
-    must not keep a whole one in memory.
+    between transactions, Outcome, SchemaChange and FromClient anywhere, and no Note. Transactions may be of any
+    size: an output must not keep a whole one in memory.
     """
 
     def event(self, event: Event) -> None:

@@ -37,7 +37,9 @@ from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.executor import Part
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined, write_parts
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.pgoutput.walsender import StartReplication
 from pgtail.values import Codec, Undecoded
 from pgtail.values.render import hex_pieces, string_pieces
 
@@ -193,6 +195,8 @@ class Json(PlannedOutput):
             self.write(outcome_object(event) + b"\n")
         elif isinstance(event, SchemaChange) and self.options.schema_changes:
             self.write(relation_object(event) + b"\n")
+        elif isinstance(event, FromClient) and self.options.client:
+            self.write(client_object(event) + b"\n")
 
     def _message_head(self, message: LogicalMessage) -> list[Part]:
         if message.transaction is None:
@@ -256,6 +260,24 @@ def relation_object(event: SchemaChange) -> bytes:
         ("identity", now.identity),
         ("columns", columns),
         ("differences", changed),
+    )
+
+
+def client_object(event: FromClient) -> bytes:
+    """The object of what a client sent."""
+    message = event.message
+    peers = (("packet_ts", _time(event.time)), ("client", event.client), ("server", event.server))
+    if isinstance(message, StartReplication):
+        found = (("slot", message.slot), ("lsn", message.lsn), ("options", message.options))
+        return json_object(("op", "start_replication"), *peers, *found, ("command", message.command))
+    return json_object(
+        ("op", "standby_status"),
+        *peers,
+        ("write_lsn", lsn_text(message.write_lsn)),
+        ("flush_lsn", lsn_text(message.flush_lsn)),
+        ("apply_lsn", lsn_text(message.apply_lsn)),
+        ("client_ts", _time(message.clock)),
+        ("reply_requested", bool(message.reply_requested)),
     )
 
 

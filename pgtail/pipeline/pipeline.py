@@ -22,7 +22,7 @@ from pgtail.changes.kept_rows import KeptRows
 from pgtail.changes.relations import Relation
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.decoder import AnyFrame, Decoder
+from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
 from pgtail.pipeline.fast_path import fast_path
 
 
@@ -170,7 +170,7 @@ class Pipeline:
         """
         for event in events:
             interrupted = self._interrupted
-            if interrupted is None or isinstance(event, Note | SchemaChange | Outcome):
+            if interrupted is None or isinstance(event, Note | SchemaChange | Outcome | FromClient):
                 yield event
             elif event.transaction is not None and not event.transaction.settled:
                 continue  # outputs are still inside the interrupted transaction
@@ -210,7 +210,7 @@ class Pipeline:
                 self._warn(event)
             elif isinstance(event, Outcome):
                 self._outcome(event)
-            elif self._filter is None:
+            elif self._filter is None or isinstance(event, FromClient):
                 self._emit(event)
             else:
                 self._filtered(self._filter, event)

@@ -9,6 +9,7 @@ from pgtail.changes.events import RowChange, Transaction
 from pgtail.humanize import counted, grouped, size_text, span_text
 from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.histogram import Histogram
 from pgtail.stats.transactions import LARGEST_KEPT, TransactionSize
@@ -67,6 +68,7 @@ class _View:
             self._updates(),
             self._keys(),
             self._schema(),
+            self._clients(),
         ):
             lines = list(section)
             if lines:
@@ -188,6 +190,12 @@ class _View:
         if self._stats.more_schema_changes:
             yield from self._words(f"and {grouped(self._stats.more_schema_changes)} more")
 
+    def _clients(self) -> Iterator[Line]:
+        for number, client in enumerate(self._stats.clients):
+            if not number:
+                yield from self._words("clients, and how far behind the last commit is what they confirmed", "dim")
+            yield from self._indented(wrap(_client_items(client), self._inner))
+
     # -- layout ------------------------------------------------------------------------------------------------
 
     def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[Line]:
@@ -305,6 +313,23 @@ def _who(size: TransactionSize, widest: int, *, dated: bool) -> Item:
     if transaction.gid is not None:
         found.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
     return tuple(found)
+
+
+def _client_items(client: Client) -> list[Item]:
+    items: list[Item] = [((client.address, "table"),), ((counted(client.updates, "status update"), "plain"),)]
+    if client.slot is not None:
+        items.insert(1, (("slot ", "name"), (name(quoted(client.slot)), "plain")))
+    if not client.updates:
+        return items
+    confirmed = lsn_text(client.confirmed) if client.confirmed else "nothing"
+    items.append((("confirmed ", "name"), (confirmed, "lsn" if client.confirmed else "warning")))
+    if client.behind:
+        items.append(((f"{size_text(client.behind)} behind", "warning"),))
+    if client.most_behind > client.behind:
+        items.append(((f"at most {size_text(client.most_behind)} behind", "plain"),))
+    if client.stuck_for is not None:
+        items.append(((f"not advanced for {span_text(client.stuck_for)}", "warning"),))
+    return items
 
 
 def _took(size: TransactionSize) -> str:

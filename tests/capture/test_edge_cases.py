@@ -127,7 +127,7 @@ def test_an_empty_capture(tmp_path: Path) -> None:
     assert (result.status, result.stdout, result.stderr) == (0, b"", "")
 
 
-def test_a_closed_segment_beside_its_open_one(recorded: Path) -> None:
+def test_closed_segment_next_to_its_open_one(recorded: Path) -> None:
     lines = read(recorded).stdout
     last = segments(recorded)[-1]
     shutil.copy(last, last.with_name(f"{last.stem}{OPEN}"))
@@ -135,7 +135,7 @@ def test_a_closed_segment_beside_its_open_one(recorded: Path) -> None:
     assert (result.status, result.stdout) == (0, lines)
 
 
-def test_it_is_read_while_it_grows(tmp_path: Path) -> None:
+def test_growing_capture_is_read(tmp_path: Path) -> None:
     """While a reader runs, segments are closed and started; it gets those that existed when it started."""
     frames = list(data_frames(STREAM))
     recorder = Recorder(tmp_path, {}, rotation=SMALL)
@@ -240,7 +240,7 @@ def test_a_damaged_state(text: str, recorded: Path) -> None:
     assert read(recorded).status == 0
 
 
-def test_an_open_segment_lost_what_was_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_segment_without_acknowledged_data_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The idle position after it is in the state: truncating the segment would silently lose changes."""
     monkeypatch.setattr("pgtail.capture.recorder._STATE_INTERVAL", 0)
     recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0), compress=False)

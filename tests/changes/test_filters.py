@@ -75,7 +75,7 @@ def test_tables(options: dict[str, Any], schema: str, name: str, passes: bool) -
         assert Filter(**options).passes(change) is passes
 
 
-def test_nothing_passes_a_pattern_for_a_table_whose_name_is_unknown() -> None:
+def test_table_pattern_never_matches_an_unknown_name() -> None:
     unseen = _relations.get(99_999)
     assert not Filter(tables=["*"]).passes(insert(unseen, b"1"))
     assert Filter(exclude=["*"]).passes(insert(unseen, b"1"))
@@ -106,7 +106,7 @@ def test_transactions() -> None:
     assert not Filter(xids=[7]).outcome_passes(OUTCOME)
 
 
-def test_what_has_no_table_passes_no_table_filter_and_no_condition() -> None:
+def test_events_without_a_table_pass_no_table_filter_and_no_condition() -> None:
     for filter_ in (Filter(tables=["*"]), Filter(where=["a = 1"])):
         assert not filter_.passes(MESSAGE)
         assert not filter_.outcome_passes(OUTCOME)
@@ -176,7 +176,7 @@ def test_a_quoted_column(where: str) -> None:
     assert parse(where) == ('my "col"', "=", "1")
 
 
-def test_binary_cells_are_compared_as_what_they_mean() -> None:
+def test_binary_cells_are_compared_by_value() -> None:
     relation = table(types=(INT4, BOOL, NUMERIC))
     row = insert(relation, Binary(b"\0\0\0\x0a"), Binary(b"\1"), Binary(bytes.fromhex("0002000000000002000c1388")))
     assert Filter(where=["a = 10", "b = true", "c = 12.5"]).passes(row)
@@ -202,7 +202,7 @@ def test_all_conditions_must_hold() -> None:
     assert not Filter(where=["a = 1", "b = y"]).passes(row)
 
 
-def test_what_was_not_sent_never_matches_and_is_counted() -> None:
+def test_values_not_sent_never_match_and_are_counted() -> None:
     filter_ = Filter(where=["b = x"])
     relation = table()
     assert not filter_.passes(insert(relation, b"1", UNCHANGED))
@@ -235,18 +235,18 @@ def test_a_row_that_is_too_short_has_no_value() -> None:
     assert filter_.not_sent == 1
 
 
-def test_a_number_that_is_none_in_the_data_does_not_match() -> None:
+def test_invalid_number_in_the_data_does_not_match() -> None:
     filter_ = Filter(where=["a = 5"])
     assert not filter_.passes(insert(table(), b"five", b"x"))
     assert not filter_.passes(insert(table(), Binary(b"12345"), b"x"))
 
 
-def test_a_number_that_is_none_in_the_condition_is_the_user_s_mistake() -> None:
+def test_invalid_number_in_the_condition_is_a_usage_error() -> None:
     with pytest.raises(OptionError, match="--where 'a = five': a is a number, 'five' is none"):
         Filter(where=["a = five"]).passes(insert(table(), b"5", b"x"))
 
 
 @pytest.mark.parametrize("where", ["", "a", "= 5", "a is nul", "a like x", "a b = 5", '"" = 5', "a ~ ("])
-def test_what_is_no_condition(where: str) -> None:
+def test_invalid_conditions_are_refused(where: str) -> None:
     with pytest.raises(OptionError, match="--where"):
         condition_of(where)

@@ -1,4 +1,4 @@
-"""What a condition's text says, and where it goes wrong."""
+"""The parser of --where: conditions, and where their errors are."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SMALL = Path(__file__).parents[1] / "captures/pg16/Z_small/p1.walsender.bin"
         ("b !~* x", "!~*", "there is no operator !~*"),
     ],
 )
-def test_text_that_is_too_much_is_no_value(where: str, place: str, words: str) -> None:
+def test_text_after_a_condition_is_an_error(where: str, place: str, words: str) -> None:
     with pytest.raises(OptionError) as raised:
         condition_of(where)
     said, shown, caret = str(raised.value).split("\n")
@@ -62,20 +62,20 @@ def test_text_that_is_too_much_is_no_value(where: str, place: str, words: str) -
     assert caret.strip() == "^"
 
 
-def test_a_caret_stands_below_wide_characters() -> None:
+def test_caret_is_correct_below_wide_characters() -> None:
     with pytest.raises(OptionError) as raised:
         condition_of("名 = '値e\u0301' x")
     assert str(raised.value).split("\n")[2] == "           ^"
 
 
-def test_the_command_shows_the_caret_in_its_place() -> None:
+def test_command_shows_the_caret_below_the_error() -> None:
     ran = command("decode", "--where", "v = 'one' or id = 1", SMALL)
     assert (ran.status, ran.stdout) == (2, b"")
     assert ran.stderr.endswith("\n        v = 'one' or id = 1\n                  ^\n")
 
 
 @pytest.mark.parametrize("where", ["b = 'x' \n or a = 1", "b = 'x'\u3000or a = 1", "b = 'x'\x1b[2J"])
-def test_what_cannot_be_shown_has_no_caret(where: str) -> None:
+def test_unprintable_condition_has_no_caret(where: str) -> None:
     with pytest.raises(OptionError, match=r"^--where, character \d+: the quoted value ends before this[^\n\x1b]*$"):
         condition_of(where)
 
@@ -103,11 +103,11 @@ def test_what_cannot_be_shown_has_no_caret(where: str) -> None:
         ("b ~^x", "^x"),
     ],
 )
-def test_a_value_goes_on_to_its_quote_or_to_the_end(where: str, value: str) -> None:
+def test_value_ends_at_its_quote_or_at_the_end(where: str, value: str) -> None:
     assert parse(where).value == value
 
 
-def test_nothing_of_a_wrong_condition_is_quoted_where_columns_are_masked() -> None:
+def test_wrong_condition_is_not_quoted_if_columns_are_masked() -> None:
     redaction = Redaction(["secret"])
     for where in ("b = 1 or secret = 5", "b = '1' or secret = 5", "secret 5", "secret = '5"):
         with pytest.raises(OptionError) as raised:

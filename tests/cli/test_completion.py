@@ -1,4 +1,4 @@
-"""What the shells are told when somebody presses Tab: commands, options, and the names of a server or a dump."""
+"""Completion in the shells: commands, options, and the names of a server or a dump."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES = capture("A_ddl", "p1").forms["recv.bin"]
 
 
 def completed(shell: str, *words: str, **variables: str) -> set[str]:
-    """What may stand in place of the last word."""
+    """The completions of the last word."""
     line = " ".join(["pgtail", *words])
     asked = {
         "_PGTAIL_COMPLETE": f"{shell}_complete",
@@ -41,7 +41,7 @@ def completed(shell: str, *words: str, **variables: str) -> set[str]:
 def test_commands_options_and_their_values(shell: str, tmp_path: Path) -> None:
     assert completed(shell, "con") == {"config"}
     assert completed(shell, "decode", "--red") == {"--redact", "--redact-hash", "--redact-key-file"}
-    # A config file that is wrong is told when a command runs, not here.
+    # A wrong config file is an error when a command runs, not here.
     wrong = tmp_path / "config.toml"
     wrong.write_text("[")
     assert completed(shell, "stream", "--show-", PGTAIL_CONFIG=str(wrong)) == {"--show-aborted", "--show-uncommitted"}
@@ -116,7 +116,7 @@ def test_names_of_a_server(shop: Database, shell: str) -> None:
     assert shop.name in completed(shell, "stream", "", **where)
 
 
-def test_the_command_line_and_the_configuration_say_where(shop: Database, tmp_path: Path) -> None:
+def test_command_line_and_configuration_give_the_server(shop: Database, tmp_path: Path) -> None:
     server = shop.server
     conninfo = f"'host={server.directory} port={server.port} dbname={shop.name} user=postgres'"
     assert completed("fish", "stream", conninfo, "-P", "") == {"shop_pub"}
@@ -136,7 +136,7 @@ def test_services(tmp_path: Path) -> None:
     assert completed("bash", "stream", "service=st", **where) == {"stock"}, "bash replaces what comes after the ="
 
 
-def test_a_server_that_does_not_answer_is_left_soon_and_silently() -> None:
+def test_unresponsive_server_is_given_up_silently() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
         where = {"PGHOST": "127.0.0.1", "PGPORT": str(silent.getsockname()[1])}
@@ -149,7 +149,7 @@ def script(shell: str) -> str:
 
 
 def in_shell(shell: str, text: str, tmp_path: Path) -> list[str]:
-    """What a shell prints that has the script and finds this pgtail; skips the test where there is no such shell."""
+    """The output of a shell that has the script and finds this pgtail; skips the test if there is no such shell."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     program = tmp_path / "pgtail"

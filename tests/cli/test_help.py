@@ -143,7 +143,7 @@ def test_quiet_leaves_out_notes_but_no_errors() -> None:
     assert cut.stderr.startswith("pgtail: error: ")
 
 
-def test_asking_for_a_password_and_never_asking_contradict() -> None:
+def test_password_and_no_password_exclude_each_other() -> None:
     ran = here("stream", "-w", "-W", PGHOST=os.devnull)
     assert ran.status == 2
     assert "--password and --no-password contradict each other" in ran.stderr

@@ -1,4 +1,4 @@
-"""`pgtail stream` from the outside: where it begins and ends, what it writes where, and its exit status."""
+"""`pgtail stream` from the outside: where it begins and ends, what it writes, and its exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.terminals import on_terminal
 
 @pytest.fixture
 def shop(newest_database: Database) -> Database:
-    """A table with ten transactions of one row behind slot s."""
+    """A table with ten transactions of one row, which slot s holds."""
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)", "CREATE PUBLICATION p FOR TABLE t")
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     newest_database.execute(*[f"INSERT INTO t VALUES ({i}, 'row {i}')" for i in range(10)])
@@ -80,7 +80,7 @@ def test_from(shop: Database) -> None:
         running.stop()
 
 
-def test_from_and_ack_skip_for_good_only_when_told(shop: Database) -> None:
+def test_from_with_ack_skips_changes_only_with_yes(shop: Database) -> None:
     lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
     end = [line["end_lsn"] for line in lines if line["op"] == "commit"][6]
     for ack in ("commit", "exit"):
@@ -131,10 +131,10 @@ def test_a_created_slot_stays_and_acknowledges(shop: Database) -> None:
     assert "--create-slot needs a name" in stream(shop, "--create-slot", status=2)[1]
 
 
-# -- what it writes --------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------
 
 
-def test_output_comes_at_each_commit_and_while_a_transaction_pauses(shop: Database) -> None:
+def test_output_is_flushed_at_each_commit_and_in_pauses(shop: Database) -> None:
     with tailing(shop, "-S", "s", "--from", "now", "-o", "json-tx") as running:
         running.wait_for_slot(shop, "s")
         shop.execute("INSERT INTO t VALUES (10), (11)")
@@ -190,12 +190,12 @@ def test_a_status_carries_a_flush_only_where_it_advances(shop: Database) -> None
         time.sleep(1.5)
         words = running.stop()
     flushes = [line.split()[4] for line in words.splitlines() if line.startswith("r  ")]
-    told = [flush for flush in flushes if flush != "0/0"]
-    assert len(told) >= 2
-    assert told == sorted(set(told), key=lambda lsn: int(lsn.partition("/")[2], 16))
+    advances = [flush for flush in flushes if flush != "0/0"]
+    assert len(advances) >= 2
+    assert advances == sorted(set(advances), key=lambda lsn: int(lsn.partition("/")[2], 16))
 
 
-def test_a_terminal_sees_first_words_and_a_status_line(shop: Database) -> None:
+def test_terminal_shows_opening_messages_and_a_status_line(shop: Database) -> None:
     command = [*COMMAND, shop.conninfo(), "-S", "s", "--for", f"{within(4):.1f}"]
     status, shown = on_terminal(command, env={"TERM": "xterm-256color"})
     assert status == 0
@@ -243,7 +243,7 @@ def terminate(database: Database) -> None:
     database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
 
 
-def test_a_broken_connection_is_made_anew(shop: Database) -> None:
+def test_broken_connection_is_reopened(shop: Database) -> None:
     with tailing(shop, "-S", "s", "--ack", "commit") as running:
         running.wait_for_lines(10)
         for number in (10, 11):
@@ -266,7 +266,7 @@ def test_no_reconnect(shop: Database) -> None:
     assert "resume at" in words
 
 
-def test_a_lost_temporary_slot_says_what_was_not_seen(shop: Database) -> None:
+def test_lost_temporary_slot_is_reported_with_the_missed_changes(shop: Database) -> None:
     with tailing(shop) as running:
         wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
         shop.execute("INSERT INTO t VALUES (10)")
@@ -289,7 +289,7 @@ def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:
         running.stop()
 
 
-def test_a_slot_that_somebody_else_moved_is_a_gap(shop: Database) -> None:
+def test_slot_advanced_by_another_client_is_a_gap(shop: Database) -> None:
     with tailing(shop, "-S", "s") as running:
         running.wait_for_lines(10)
         shop.server.stop()
@@ -303,7 +303,7 @@ def test_a_slot_that_somebody_else_moved_is_a_gap(shop: Database) -> None:
     assert "another client has consumed slot s" in words
 
 
-def test_a_slot_that_went_meanwhile(shop: Database) -> None:
+def test_slot_dropped_while_reconnecting_is_an_error(shop: Database) -> None:
     with tailing(shop, "-S", "s") as running:
         running.wait_for_lines(10)
         shop.server.stop()

@@ -1,6 +1,6 @@
 """A program: damaged runs of rows through a build of pgtail.native._scanner (its argument) that checks every access.
 
-Run by test_scanner_sanitized.py. Python's own allocator is to be off (PYTHONMALLOC=malloc), so that a buffer ends where
+Run by test_scanner_sanitized.py. Python's own allocator must be off (PYTHONMALLOC=malloc), so that a buffer ends where
 its bytes end.
 """
 
@@ -55,7 +55,7 @@ def main(path: str) -> None:
                 taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
         for framing, data in buffers.items():
             first, *others = scanners(table)
-            assert first.scan(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
+            assert first.scan(data, 0, len(data), framing) == len(data), "none of this is unusual"
             for scanner in (first, *others):
                 for end in choose.sample(range(len(data)), min(len(data), 60)):
                     scanner.leave()
@@ -87,7 +87,7 @@ def scanners(table: Any) -> Iterator[Any]:
 
 
 def columns(module: Any, choose: random.Random) -> int:
-    """The same of what makes columns for Arrow: text cells, NULL, unchanged, every kind of tuple."""
+    """The same for the scanner that builds Arrow columns: text cells, NULL, unchanged, every kind of tuple."""
     from pgtail.changes.relations import Column, Relation
     from pgtail.pgoutput.frames import COPY_DATA
     from pgtail.values import Types
@@ -102,7 +102,7 @@ def columns(module: Any, choose: random.Random) -> int:
     columns = tuple([Column(name, 25, -1, name == "id", "text", types.codec(25)) for name in names])
     table = (Relation(100, "public", "t", "default", columns), 0, True)
     run = module.ColumnScanner({100: table}.get, None)
-    assert run.scan(data, 0, len(data), COPY_DATA) == len(data), "nothing of this is unusual"
+    assert run.scan(data, 0, len(data), COPY_DATA) == len(data), "none of this is unusual"
     assert len(run.take()["op"]) == 10
     for number in range(MUTATIONS):
         damaged = bytearray(data)

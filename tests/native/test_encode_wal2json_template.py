@@ -64,7 +64,7 @@ def native() -> Native:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_what_is_usual_is_not_left_to_python(native: Native, name: str) -> None:
+def test_usual_values_are_encoded_natively(native: Native, name: str) -> None:
     samples = [text for text in SAMPLES.get(name, ()) if text and text.isascii() and text.isprintable()]
     samples += MORE.get(name, ())
     declined = [
@@ -78,7 +78,7 @@ def test_what_is_usual_is_not_left_to_python(native: Native, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_an_empty_text_is_nothing_where_it_stands_alone(native: Native, name: str) -> None:
+def test_empty_text_by_itself_is_encoded_as_nothing(native: Native, name: str) -> None:
     found = [native(encoding, b"") for encoding in encodings(name)]
     assert found[3] == (None if name == "bool" else b"")
 

@@ -61,8 +61,8 @@ TRANSACTIONS = 500_000
 """Long enough for a timer of a few milliseconds to fire."""
 
 
-def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
-    """Numbers of Python's own would raise what a signal's handler raises, where nobody can hand it on."""
+def test_signal_is_handled_at_the_end_of_a_run() -> None:
+    """Python integers in the scanner would raise the exception of a signal handler where it cannot be propagated."""
     if compiled() is None:
         need_compiled()
 
@@ -87,8 +87,8 @@ def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
     assert scanner.shown == TRANSACTIONS
 
 
-def test_a_row_that_an_exception_breaks_off_is_not_written() -> None:
-    """Such as that of a signal, while Python converts one of its values."""
+def test_row_interrupted_by_an_exception_is_not_written() -> None:
+    """For example an exception of a signal handler, while Python converts one of the row's values."""
     if compiled() is None:
         need_compiled()
 
@@ -114,7 +114,7 @@ def test_a_row_that_an_exception_breaks_off_is_not_written() -> None:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of processing, which Debezium's events have, stands still."""
+    """Stops the clock: Debezium's events have the time of processing."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
 
 
@@ -155,7 +155,7 @@ def same(*messages: bytes, output: str = "json", **options: Any) -> bytes:
 
 
 def outcome(*messages: bytes, **options: Any) -> tuple[bytes, list[str], str]:
-    """What is written, the notes, and the error that ends it."""
+    """The output, the notes, and the error at the end."""
     sink = Sink()
     try:
         rendered = render(*messages, sink=sink, **options)
@@ -189,19 +189,19 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_ordinary_is_taken(way: Way, fed: list[str]) -> None:
-    """Or the ways would be one way."""
+def test_ordinary_rows_are_scanned(way: Way, fed: list[str]) -> None:
+    """Otherwise the comparisons would compare the decoder with itself."""
     rows = [insert("1", "one"), update(("1", "one")), delete("1", None)]
     render(relation(), begin(), *rows, commit(), begin(), *rows, commit(), way=way)
     if way == "plain":
         assert len(fed) == 11
     else:
-        # Only from the Begin on is it known that the stream did not start inside a segment.
+        # Only the Begin shows that the stream did not start inside a segment.
         assert fed == ["Relation", "Begin", "Insert"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_streamed_rows_wait_without_being_decoded(way: Way, fed: list[str]) -> None:
+def test_streamed_rows_are_buffered_without_being_decoded(way: Way, fed: list[str]) -> None:
     written = render(*streamed(), way=way).written
     assert written == b"".join(
         b'{"op":"insert","schema":"public","table":"t","xid":7,"seq":%d,"commit_lsn":"0/100",'
@@ -215,7 +215,7 @@ def test_streamed_rows_wait_without_being_decoded(way: Way, fed: list[str]) -> N
 
 
 def streamed() -> list[bytes]:
-    """A streamed transaction: a rolled-back part, and a table that becomes another one in its midst."""
+    """A streamed transaction: a rolled-back part, and a table that becomes another one halfway."""
     other = relation(columns=[("id", 23), ("w", 25)], xid=7)
     rows = [insert(str(number + 1), "x", xid=xid) for number, xid in enumerate([7, 7, 8, 8, 9, 7, 10])]
     return [
@@ -248,7 +248,7 @@ CELLS = st.one_of(
 
 @st.composite
 def cells_of(draw: st.DrawFn, oid: int) -> Cell:
-    """A cell of this type, or one that is none."""
+    """A cell of this type, valid or not."""
     own: list[Cell] = [*SAMPLES.get(BUILTIN[oid].name, []), *BINARY.get(oid, [])]
     return draw(st.one_of(st.sampled_from(own), CELLS)) if own else draw(CELLS)
 
@@ -400,7 +400,7 @@ def test_values_of_any_size(size: int, char: str) -> None:
     same(relation(), begin(), insert("1", char * (size // len(char.encode()))), insert("2", "next"), commit())
 
 
-def test_a_table_that_becomes_another_one() -> None:
+def test_table_whose_columns_change() -> None:
     other = relation(columns=[("n", 25), ("w", 23)])
     messages = [
         relation(),

@@ -1,4 +1,4 @@
-"""Debezium's events: the examples of its documentation, every type of a real server, and what has no form there.
+"""Debezium's events: the examples of its documentation, every type of a real server, and values without such a form.
 
 The expected values are those that the documentation states (PostgreSQL connector: "Data change events", "Data type
 mappings", "Transaction metadata") or that its tests state; ours are read back as Kafka Connect would read them.
@@ -52,8 +52,8 @@ def events(*messages: bytes, **options: Any) -> list[Json]:
 
 
 def known(event: Json) -> Json:
-    """An event without what is Debezium's or our own: its version, and the times of processing. What is null counts as
-    absent, for the documentation leaves it out here and there."""
+    """An event without the version and the times of processing. Null fields are dropped, because the documentation
+    omits some of them."""
     payload = event.get("payload", event)
     payload = {key: value for key, value in payload.items() if key not in ("ts_ms", "ts_us", "ts_ns")}
     source = {key: value for key, value in payload["source"].items() if key not in ("version", "sequence")}
@@ -166,7 +166,7 @@ def test_the_documented_schema() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["A_dml", "A_types", "A_msgs", "D_twophase"])
-def test_every_event_is_what_its_schema_says(scenario: str) -> None:
+def test_every_event_matches_its_schema(scenario: str) -> None:
     name = {"A_msgs": "p1_msg", "D_twophase": "p3_2pc_stream"}.get(scenario, "p1")
     messages = [raw.data for raw in capture(scenario, name).messages()]
     found = render(*messages, output="debezium", kafka_schema=True, transactions=True).objects
@@ -212,7 +212,7 @@ def check(schema: Json, value: Any) -> None:
                 raise AssertionError(f"{field} is missing")
     elif schema["type"] == "array":
         for item in value:
-            # Connect knows no dimensions: the elements of the inner arrays are checked.
+            # Connect has no dimensions: the elements of the inner arrays are checked.
             for element in item if isinstance(item, list) else [item]:
                 check(schema["items"], element) if not isinstance(element, list) else None
     else:
@@ -392,7 +392,7 @@ def test_toast_that_was_not_sent_has_the_placeholder_of_its_type() -> None:
 
 
 @given(st.sampled_from(sorted(OIDS)), st.text(max_size=30), st.sampled_from([-1, 0, 1, 3, 6, numeric(5, 2)]))
-def test_whatever_text_is_a_value_or_none(name: str, text: str, typmod: int) -> None:
+def test_any_accepted_text_matches_its_schema(name: str, text: str, typmod: int) -> None:
     made = converter(column(name, typmod), "exact")
     try:
         found = made.json(text)
@@ -411,7 +411,7 @@ def test_timestamps_are_pythons(when: datetime) -> None:
     assert times.timestamptz_text(f"{text}+05:30", 6) == f"{utc}Z"
 
 
-def test_dates_and_times_are_the_servers(newest_database: Database) -> None:
+def test_dates_and_times_equal_the_servers(newest_database: Database) -> None:
     """Also BC, and years that Python does not support."""
     checks = {
         "date": ("(x::date - date '1970-01-01')::text", times.date_days),

@@ -25,7 +25,7 @@ def painted(colors: str, *highlight: str) -> str:
     return Painter(palette(color=True, colors=colors), highlight).line(LINE).replace("\x1b", "^")
 
 
-def test_without_data_it_is_pgtails_own() -> None:
+def test_default_palette() -> None:
     assert palette(color=True) == COLORED
     assert palette(color=False) == palette(color=False, colors="insert=red") == PLAIN
 
@@ -67,7 +67,7 @@ def test_every_style_can_be_changed() -> None:
         palette(color=True, colors=f"{field.name}=red")
 
 
-def test_matches_are_marked_also_over_several_fragments() -> None:
+def test_matches_are_marked_even_across_fragments() -> None:
     assert painted("match=7", "d=1").endswith("  i^[7md=^[0m^[7m1^[0m0 'a b'")
     assert painted("match=7", "NS", "S").startswith("^[32mI^[0m^[7mN^[0m^[7mS^[0m^[32mERT^[0m")
     assert painted("match=7", "x*") == painted("")

@@ -123,7 +123,7 @@ def _arguments(context: click.Context) -> Iterator[str]:
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """The docstring: paragraphs, and verbatim what follows a line of \\b."""
+    """The docstring: paragraphs, and verbatim blocks after a line of \\b."""
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
         if number:

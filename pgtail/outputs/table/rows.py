@@ -9,7 +9,10 @@ from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, Table
 from pgtail.changes.relations import Relation, differences
 from pgtail.outputs.cells import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
-from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, padding, sized
+from pgtail.pgoutput.decoder import FromClient
+from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.pgoutput.walsender import StartReplication
+from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
 from pgtail.terminal.values import BARE, UNCHANGED_MARK, Show, ValueStyle, name
 from pgtail.values import UNKNOWN, Codec
 
@@ -38,6 +41,7 @@ _OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ("insert", "update",
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
 _MESSAGE: Final = _operation("MESSAGE", "message")
 _SCHEMA: Final = _operation("SCHEMA", "dim")
+_CLIENT: Final = _operation("CLIENT", "origin")
 
 
 @dataclass(slots=True)
@@ -130,6 +134,21 @@ class RowFormatter:
         if not message.transactional:
             values.append(_sized("not transactional", "note"))
         return Row(_MESSAGE, _sized(name(message.prefix), "table"), _NO_KEY, values)
+
+    def from_client(self, event: FromClient) -> Row:
+        """What a client sent, in a packet capture."""
+        message, values = event.message, list[SizedItem]()
+        if isinstance(message, StartReplication):
+            values.append(sized(breakable(name(message.command), "plain")))
+        else:
+            positions = {"flush": message.flush_lsn, "write": message.write_lsn, "apply": message.apply_lsn}
+            for title, lsn in positions.items():
+                values.append(sized(((f"{title} ", "name"), (lsn_text(lsn), "lsn"))))
+            if message.reply_requested:
+                values.append(_sized("reply requested", "note"))
+        if event.time is not None:
+            values.append(_sized(time_text(event.time).replace("T", " "), "dim"))
+        return Row(_CLIENT, _sized(event.client, "dim"), _NO_KEY, values)
 
     def schema(self, event: SchemaChange) -> Row:
         """A table that was described for the first time, or whose description changed."""

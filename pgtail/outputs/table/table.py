@@ -32,6 +32,7 @@ from pgtail.humanize import counted, grouped, span_text
 from pgtail.native import Scanner, compiled
 from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, padding, sentence, sized, wrap_sized
@@ -71,6 +72,7 @@ class Table:
         self._most = sys.maxsize if options.max_rows is None else options.max_rows
         self._long_values = options.max_width is None
         self._schema_changes = options.schema_changes
+        self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
         self._rows = RowFormatter(ValueStyle(options.max_width), fill_unchanged=options.fill_unchanged)
@@ -90,6 +92,7 @@ class Table:
             Ended: self._ended,
             Outcome: self._outcome,
             SchemaChange: self._schema,
+            FromClient: self._from_client,
         }
 
     def event(self, event: Event) -> None:
@@ -159,6 +162,10 @@ class Table:
         if message.lsn is not None:
             row.values.append(sized(((lsn_text(message.lsn), "lsn"),)))
         self._by_itself(row)
+
+    def _from_client(self, message: FromClient) -> None:
+        if self._client:
+            self._by_itself(self._rows.from_client(message))
 
     def _schema(self, event: SchemaChange) -> None:
         if self._schema_changes:
