@@ -15,7 +15,7 @@ from pgtail.changes.filters import Filter
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
-from pgtail.commands.progress import progress, wants_progress
+from pgtail.commands.progress import progress
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -145,7 +145,7 @@ class Decode:
                 _tell(f"{source.name}: {input_.name}")
             with (
                 contextlib.closing(input_),
-                progress(source, pipeline) if wants_progress(self._options.format.file) else contextlib.nullcontext(),
+                progress(source, self._options.format.file, lambda: pipeline.rows, "rows"),
             ):
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False

@@ -32,7 +32,6 @@ class RecordThread(ConsumerThread):
     """Hands frames to a recorder, up to the position `until`."""
 
     idle_timeout = 0.25
-    status_always = True
     tracks_server = True
 
     def __init__(
@@ -44,6 +43,10 @@ class RecordThread(ConsumerThread):
         self._lock = threading.Lock()
         self._rate = 0.0
         self._counted = (time.monotonic(), 0)
+
+    @property
+    def status_always(self) -> bool:
+        return True
 
     def status_words(self) -> list[str]:
         """Rows per second, bytes, and the current segment."""
