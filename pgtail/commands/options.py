@@ -187,7 +187,7 @@ class RecordOptions:
 
 @dataclass(frozen=True, slots=True)
 class StatsOptions:
-    """Options of `pgtail stats`."""
+    """Options of `pgtail stats`; `interval` is in seconds."""
 
     report: ReportOptions = ReportOptions()
     connection: ConnectionOptions = ConnectionOptions()
@@ -195,6 +195,9 @@ class StatsOptions:
     filter: FilterOptions = FilterOptions()
     dump: DumpOptions = DumpOptions()
     slot: str | None = None
+    fork: str | None = None
+    watch: bool = False
+    interval: float = 2.0
     until: Position = None
     seconds: float | None = None
     limit: int | None = None
