@@ -37,7 +37,8 @@ class SegmentFile:
     name: SegmentName
     open: bool
     predecessor: str | None = None
-    """Name of the segment before it, as its parameters say: empty for a capture's first, None if they are damaged."""
+    """Name of the segment before it, as its parameters say: empty for a capture's first, None if they are damaged or
+    were not read."""
     called: str = ""
     """Its own name, as its parameters say."""
     gap: str = ""
@@ -61,7 +62,7 @@ def segments(directory: Path) -> list[SegmentFile]:
             named.setdefault(name, SegmentFile(path, name, ending == OPEN))
     if not named and read_state(directory) is None:
         raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(directory))
-    return [_with_head(found) for _, listed in sorted(named.items()) if (found := refreshed(listed)) is not None]
+    return [listed for _, listed in sorted(named.items())]
 
 
 def refreshed(found: SegmentFile) -> SegmentFile | None:
@@ -72,7 +73,8 @@ def refreshed(found: SegmentFile) -> SegmentFile | None:
     return replace(found, path=closed, open=False) if closed.exists() else None
 
 
-def _with_head(found: SegmentFile) -> SegmentFile:
+def with_head(found: SegmentFile) -> SegmentFile:
+    """The segment with what its parameters say."""
     parameters = head(found.path)
     return replace(
         found, predecessor=parameters.get(PREDECESSOR), called=parameters.get(SEGMENT, ""), gap=gap_in(parameters)

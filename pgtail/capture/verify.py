@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pgtail.capture.format import gap_in
-from pgtail.capture.reader import SegmentCheck, SegmentFile, check, head, refreshed, segments
+from pgtail.capture.reader import SegmentCheck, SegmentFile, check, head, refreshed, segments, with_head
+from pgtail.capture.seek import first_segment
 from pgtail.capture.state import read_state
+from pgtail.pgoutput.scalars import Point
 
 
 class CaptureVerifier:
@@ -23,15 +25,20 @@ class CaptureVerifier:
         """The segment to check; None if it may lack its end."""
         self._check = SegmentCheck()
 
-    def capture(self, directory: str) -> Iterator[str]:
-        """Yield the path of each segment of a directory, to be read before the next one. Raises InputError."""
+    def capture(self, directory: str, since: Point | None = None) -> Iterator[str]:
+        """Yield the path of each segment of a directory, to be read before the next one. Raises InputError.
+
+        With `since`, segments before the first one with such transactions are left out.
+        """
         known = read_state(Path(directory))  # before listing the segments: a recorder may be writing
-        before: str | None = None
         listed = segments(Path(directory))
-        for segment in listed:
-            found = refreshed(segment)
-            if found is None:
+        first = 0 if since is None else first_segment(listed, since)
+        before = str(listed[first - 1].name) if first else None
+        for segment in listed[first:]:
+            present = refreshed(segment)
+            if present is None:
                 continue
+            found = with_head(present)
             self._check_order(found, before)
             before = str(found.name)
             may_lack_end = found.open and segment is listed[-1]

@@ -58,6 +58,13 @@ def ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str
     return _items(OPS, incomplete)
 
 
+def points(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Words for a time, and durations ago."""
+    return _matching(
+        ["today", "yesterday", "10m", "1h", "1d", *(["now"] if "now" in str(param.metavar) else ())], incomplete
+    )
+
+
 def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Kinds of messages and frames."""
     from pgtail.hexview.selection import KIND_NAMES

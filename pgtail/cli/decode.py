@@ -16,16 +16,18 @@ from pgtail.cli.options.shared import (
     pager_option,
     verbose_option,
 )
+from pgtail.cli.options.stream import dump_range_options
 
 
 @click.command(
     "decode",
     cls=Command,
-    first=("output", "format_string", "file", "tables", "ops", "where", "redact", "limit", "resync", "verbose"),
+    first=("output", "format_string", "file", "tables", "ops", "where", "since", "until", "redact", "limit"),
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @output_options
 @filter_options
+@dump_range_options
 @limit_option
 @dump_options
 @click.option(

@@ -19,11 +19,12 @@ from pgtail.cli.options.shared import (
 )
 from pgtail.cli.options.stream import (
     duration,
+    end,
     fork_option,
     interval_option,
-    place,
     publication_options,
     server_options,
+    since_option,
     slot_option,
 )
 
@@ -38,10 +39,17 @@ from pgtail.cli.options.stream import (
 @server_options
 @publication_options
 @fork_option
+@since_option
 @heading("range")
 @click.option("--watch", is_flag=True, help="Show what is written now, in a slot or a temporary one, until Ctrl-C.")
 @interval_option
-@click.option("--until", type=place, metavar="LSN|now", help="Read a slot up to this position; the default is now.")
+@click.option(
+    "--until",
+    type=end,
+    shell_complete=complete.points,
+    metavar="TIME|LSN|now",
+    help="Only what was committed up to this time (as --since) or log position; a slot is read up to now by default.",
+)
 @click.option("--for", "seconds", type=duration, metavar="TIME", help="Read a slot for this time instead.")
 @filter_options
 @limit_option

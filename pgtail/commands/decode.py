@@ -10,6 +10,7 @@ from dataclasses import replace
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.capture.verify import CaptureVerifier
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.options import DecodeOptions
@@ -50,6 +51,7 @@ class Decode:
         self._failed = False
         """Whether there was an error in the current file."""
         self._fed, self._changed = 0, False
+        self._commits = CommitRange()
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
@@ -60,7 +62,8 @@ class Decode:
         if options.verbose and options.settings:
             _tell(f"settings: {options.settings}")
         types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
-        filter_ = Filter(**filter_arguments(options.filter, self._redaction))
+        filter_ = Filter(**filter_arguments(options.filter, self._redaction, options.until))
+        self._commits = filter_.commits
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
         assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
         check_not_read(options.format.file, files)
@@ -106,7 +109,8 @@ class Decode:
                 yield name, None
                 continue
             verifier = CaptureVerifier(_tell)
-            for path in verifier.capture(name) if os.path.isdir(name) else verifier.segment(name):
+            since = self._options.filter.since
+            for path in verifier.capture(name, since) if os.path.isdir(name) else verifier.segment(name):
                 yield path, verifier
             self._damaged = self._damaged or verifier.damaged
 
@@ -173,9 +177,12 @@ class Decode:
                     return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
-        feed, limit, changes = pipeline.feed, self._options.limit, CHANGES
+        feed, limit, changes, commits = pipeline.feed, self._options.limit, CHANGES, self._commits
+        bounded = commits.active
         with no_quotes(self._redaction):
             for message, lsn, offset, _ in input_.messages():
+                if bounded and (place := PLACES.get(type(message))) is not None and commits.is_past(*place(message)):
+                    return False
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)

@@ -7,11 +7,14 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pgtail.pgoutput.decoder import Assume
+from pgtail.pgoutput.scalars import Point
 
 T = TypeVar("T")
 
 Position = int | Literal["now"] | None
 """A log position, or the server's current one; None where the option was not given."""
+End = Point | Literal["now"] | None
+"""A log position or a time of commit, or the server's current position; None where the option was not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class FilterOptions:
     ops: tuple[str, ...] = ()
     xids: tuple[int, ...] = ()
     where: tuple[str, ...] = ()
+    since: Point | None = None
     redact: tuple[str, ...] = ()
     redact_hash: bool = False
     redact_key_file: str | None = None
@@ -98,7 +102,7 @@ class EndOptions:
     """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
 
     until_lsn: int | None = None
-    until: Position = None
+    until: End = None
     seconds: float | None = None
     idle: float | None = None
     reconnect: bool | None = None
@@ -130,6 +134,7 @@ class DecodeOptions:
     format: FormatOptions = FormatOptions()
     filter: FilterOptions = FilterOptions()
     dump: DumpOptions = DumpOptions()
+    until: Point | None = None
     limit: int | None = None
     strict: bool = False
     pager: bool = False
@@ -198,7 +203,7 @@ class StatsOptions:
     fork: str | None = None
     watch: bool = False
     interval: float = 2.0
-    until: Position = None
+    until: End = None
     seconds: float | None = None
     limit: int | None = None
     pager: bool = False

@@ -13,7 +13,7 @@ from pgtail.commands import convert
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import RecordOptions
 from pgtail.commands.stderr import StderrThread, say
-from pgtail.commands.stream import limits_of, until_of
+from pgtail.commands.stream import limits_of, until_of, until_time_of
 from pgtail.errors import OptionError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
@@ -89,14 +89,16 @@ class Record:
                 head = head_of(plan, identity)
                 recorder = Recorder(directory, head, rotation=_rotation(options), compress=options.compress, gap=gap)
                 recorders.append(recorder)
-                return RecordThread(spool, recorder, interrupt.wake, position=position, until=plan.until)
+                return RecordThread(
+                    spool, recorder, interrupt.wake, position=position, until=plan.until, until_time=request.until_time
+                )
 
             tail = Tail(
                 plan,
                 connector,
                 interrupt,
                 stderr,
-                limits_of(options.end),
+                limits_of(options.end, plan),
                 make,
                 reconnect=options.end.reconnect,
                 known=None if known.identity is None else (known.identity, known.position),
@@ -120,6 +122,7 @@ class Record:
             ),
             ack="commit",
             until=until_of(options.end),
+            until_time=until_time_of(options.end),
             encoding=options.server_encoding,
             allow_missing_publication=options.publication.allow_missing_publication,
         )

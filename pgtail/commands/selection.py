@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
 from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
@@ -15,12 +16,15 @@ from pgtail.commands.options import FilterOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.inputs.base import Input
+from pgtail.pgoutput.scalars import Point
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
 
 
-def filter_arguments(options: FilterOptions, redaction: Redaction | None) -> dict[str, Any]:
-    """The keyword arguments of a Filter. Raises OptionError."""
+def filter_arguments(
+    options: FilterOptions, redaction: Redaction | None, until: Point | None = None, *, margin: int = MARGIN
+) -> dict[str, Any]:
+    """The keyword arguments of a Filter; `until` and `margin` are those of a CommitRange. Raises OptionError."""
     for op in options.ops:
         if op not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
@@ -30,6 +34,7 @@ def filter_arguments(options: FilterOptions, redaction: Redaction | None) -> dic
         "ops": options.ops,
         "xids": options.xids,
         "where": options.where,
+        "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
         "redaction": redaction,
     }
 
@@ -118,9 +123,9 @@ def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], N
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
-    for test in filter_.tests:
-        if filter_.a_table_came and not test.column_seen and not filter_.no_table_passed:
-            tell(escape(f"note: no table had a column {test.column} (--where {test.shown})"))
+    for column, test in filter_.columns_not_seen:
+        if filter_.a_table_came and not filter_.no_table_passed:
+            tell(escape(f"note: no table had a column {column} (--where {test.shown})"))
     if filter_.redaction is not None:
         for text in filter_.redaction.unused:
             if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps

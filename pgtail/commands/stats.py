@@ -88,6 +88,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         format=_NO_OUTPUT,
         filter=options.filter,
         dump=options.dump,
+        until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
         verbose=options.verbose,

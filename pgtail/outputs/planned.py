@@ -16,6 +16,7 @@ from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
+from pgtail.pgoutput.scalars import unix_micros
 
 
 class PlannedOutput:
@@ -115,6 +116,8 @@ class PlannedOutput:
         return scanner
 
     def takes(self, transaction: Transaction) -> bool:
+        if unix_micros(transaction.time or 0) >= 1 << 63:  # the scanner declines such a Begin too
+            return False
         return not self.after and (transaction.state is None or not self.buffers_prepared)
 
     def before_run(self, scanner: Any) -> None:

@@ -32,11 +32,13 @@ class ConsumerThread(threading.Thread, ABC):
     tracks_server: ClassVar[bool] = False
     """Whether the output stores which server it came from, so that server_changed() has an effect."""
 
-    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int) -> None:
+    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int, until: int | None = None) -> None:
         super().__init__(name="output", daemon=True)
         self._queue = queue
         self._wake = wake
         self.position = self.delivered = position
+        self.until = until
+        """The position at which to end; the main thread may set it."""
         self.reached: str | None = None
         self.error: BaseException | None = None
         self.ended = False

@@ -29,17 +29,24 @@ _RATE_OVER: Final = 2.0
 
 
 class RecordThread(ConsumerThread):
-    """Hands frames to a recorder, up to the position `until`."""
+    """Hands frames to a recorder, up to the position `until` and the first commit after `until_time`."""
 
     idle_timeout = 0.25
     tracks_server = True
 
     def __init__(
-        self, queue: FrameQueue, recorder: Recorder, wake: Callable[[], None], *, position: int, until: int | None
+        self,
+        queue: FrameQueue,
+        recorder: Recorder,
+        wake: Callable[[], None],
+        *,
+        position: int,
+        until: int | None,
+        until_time: int | None = None,
     ) -> None:
-        super().__init__(queue, wake, position=position)
+        super().__init__(queue, wake, position=position, until=until)
         self._recorder = recorder
-        self._until = until
+        self._until_time = until_time
         self._lock = threading.Lock()
         self._rate = 0.0
         self._counted = (time.monotonic(), 0)
@@ -92,13 +99,15 @@ class RecordThread(ConsumerThread):
 
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other one."""
-        pos = self._recorder.take_transactions(frames, pos, _NEVER if self._until is None else self._until)
+        pos = self._recorder.take_transactions(
+            frames, pos, _NEVER if self.until is None else self.until, self._until_time
+        )
         self._check_until()
         return pos
 
     def _record(self, frame: bytes) -> None:
         recorder = self._recorder
-        if self._until is not None and not recorder.inside and recorder.begins_at(frame) > self._until:
+        if not recorder.inside and self._is_past(frame):
             self.reached = "until"
             return
         try:
@@ -108,9 +117,16 @@ class RecordThread(ConsumerThread):
         if not recorder.inside:
             self._check_until()
 
+    def _is_past(self, frame: bytes) -> bool:
+        """Whether what a frame outside of transactions begins is not to be recorded."""
+        if self.until is not None and self._recorder.begins_at(frame) > self.until:
+            return True
+        time = None if self._until_time is None else self._recorder.time_of(frame)
+        return time is not None and self._until_time is not None and time > self._until_time
+
     def _check_until(self) -> None:
         """Set `reached` if the capture is complete up to `until`."""
-        if self._until is not None and not self._recorder.inside and self._recorder.whole >= self._until:
+        if self.until is not None and not self._recorder.inside and self._recorder.whole >= self.until:
             self.reached = "until"
 
     def _tick(self) -> None:

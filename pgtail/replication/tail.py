@@ -121,7 +121,14 @@ class Tail:
             self._consumer = self._make_consumer(self._queue, start, identity)
             self._timelines.wanted = self._reconnect or self._consumer.tracks_server
             self._loop = SessionLoop(
-                self._queue, self._consumer, self._interrupt, self._reporter, self._lag, self._timelines, self._limits
+                self._queue,
+                self._consumer,
+                self._interrupt,
+                self._reporter,
+                self._lag,
+                self._timelines,
+                self._limits,
+                LagProbe(self._connector),
             )
             self._report_start(start)
             self._start(session, plan.start, flushed=position)

@@ -20,6 +20,8 @@ _DECODE: dict[str, list[str]] = {
     "-o json": ["-o", "json"],
     "-o json-tx": ["-o", "json-tx"],
     "-o json --where": ["-o", "json", "--where", "aid > 1000"],
+    "-o json --where AND": ["-o", "json", "--where", "aid > 9 and (bid in (1, 2, 3) or filler like '%7%')"],
+    "-o json --where ~": ["-o", "json", "--where", "filler ~ '7 '"],
     "-o json --redact": ["-o", "json", "--redact", "filler,name"],
     "-o csv": ["-o", "csv", "-f", f"{_CSV}/"],
     "-o sql": ["-o", "sql"],

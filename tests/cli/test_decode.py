@@ -137,7 +137,7 @@ def test_filter_that_leaves_nothing_names_the_tables_found(dump: Path, more: lis
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--where", "id"), "expected COLUMN OP VALUE"),
+        (("--where", "id"), "expected an operator"),
         (("--op", "upsert"), "--op upsert: expected one of insert, update, delete"),
         (("--encoding", "klingon"), "klingon"),
         (("--type", "mood"), "expected NAME=enum"),

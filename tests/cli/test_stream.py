@@ -61,6 +61,47 @@ def test_until_and_limit(shop: Database) -> None:
     assert ids(found) == [5, 6]
 
 
+def test_since_and_until_a_time(shop: Database, tmp_path: Path) -> None:
+    """Times of commits, as the output has them."""
+    time.sleep(0.01)  # the last one is committed later than the others on a clock of any resolution
+    shop.execute("INSERT INTO t VALUES (10, 'last')")
+    lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
+    commits = [line for line in lines if line["op"] == "commit"]
+    times = [line["commit_ts"] for line in commits]
+    assert ids(stream(shop, "-S", "s", "--since", times[7], "--until", times[9])[0]) == [7, 8, 9]
+    assert ids(stream(shop, "-S", "s", "--since", commits[8]["commit_lsn"], "--until", "now")[0]) == [8, 9, 10]
+    found, words = stream(shop, "-S", "s", "--until", times[3], "--ack", "commit")
+    assert ids(found) == [0, 1, 2, 3]
+    assert resume(words) == commits[3]["end_lsn"], "nothing that is not shown is acknowledged"
+    _, words = stream(shop, "-S", "s", "--since", times[7], "--ack", "commit", "--until", "now", status=2)
+    assert "--since together with --ack permanently skips earlier changes" in words
+    counted = json.loads(text_of("stats", shop, "-S", "s", "--since", times[5], "--until", times[6], "-o", "json"))
+    assert [(table["table"], table["inserts"]) for table in counted["tables"]] == [("t", 2)]
+    text_of("record", shop, "-S", "s", "-D", str(tmp_path / "c"), "--until", times[6])
+    recorded = [json.loads(line) for line in text_of("decode", None, str(tmp_path / "c")).splitlines()]
+    assert ids(recorded) == [4, 5, 6]
+    assert ids(stream(shop, "-S", "s", "--until", "now")[0]) == [7, 8, 9, 10]
+
+
+def text_of(command: str, database: Database | None, *options: str) -> str:
+    """What a command writes."""
+    named = [] if database is None else [database.conninfo()]
+    ran = subprocess.run(
+        [*COMMAND[:-1], command, *options, *named], capture_output=True, text=True, check=True, timeout=within(60)
+    )
+    return ran.stdout
+
+
+def test_until_a_time_that_comes(shop: Database) -> None:
+    """Nothing is committed after it: the server's clock ends the stream."""
+    soon = shop.value("SELECT to_char(now() AT TIME ZONE 'UTC' + '1 s', 'YYYY-MM-DD HH24:MI:SS.US')")
+    began = time.monotonic()
+    found, words = stream(shop, "-S", "s", "--until", soon)
+    assert ids(found) == list(range(10))
+    assert "10 transactions shown" in words
+    assert time.monotonic() - began > 10, "a commit may come that is older than those before"
+
+
 def test_from(shop: Database) -> None:
     lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
     ends = [line["end_lsn"] for line in lines if line["op"] == "commit"]

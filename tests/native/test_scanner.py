@@ -16,16 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.relations import Column, Relation
-from pgtail.changes.where_parser import OPERATORS
 from pgtail.errors import OptionError
 from pgtail.native import compiled
 from pgtail.pgoutput.cursor import MAX_COLUMNS
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pgoutput.scalars import Point
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Codec, Types, Undecoded
-from pgtail.values.oids import BUILTIN
+from pgtail.values.oids import BUILTIN, OIDS
 from tests.support.cells import binary_cells
 from tests.support.corpus import captures
 from tests.support.encode import (
@@ -228,6 +229,7 @@ def streamed() -> list[bytes]:
 # -- made-up rows ------------------------------------------------------------------------------------------------------
 
 TYPES = sorted(BUILTIN)
+COMMON_TYPES = [OIDS[name] for name in ("bool", "int4", "text", "numeric", "bpchar", "date", "timestamptz", "jsonb")]
 BINARY: dict[int, list[bytes]] = {}
 for _oid, _cell in binary_cells():
     BINARY.setdefault(_oid, []).append(_cell)
@@ -256,8 +258,8 @@ def cells_of(draw: st.DrawFn, oid: int) -> Cell:
 @st.composite
 def transactions(draw: st.DrawFn) -> list[bytes]:
     """Messages about one table with columns of any types."""
-    types = draw(st.lists(st.sampled_from(TYPES), max_size=6))
-    name = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)
+    types = draw(st.lists(st.one_of(st.sampled_from(TYPES), st.sampled_from(COMMON_TYPES)), max_size=6))
+    name = st.one_of(st.sampled_from("abc"), st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5))
     columns = [(draw(name), oid) for oid in types]
     key = draw(st.sets(st.sampled_from(range(6)), max_size=3))
     identity = draw(st.sampled_from("dnfi"))
@@ -285,20 +287,39 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
     return messages
 
 
+COLUMNS = st.sampled_from(["a", "b", "old.a", "old.b", "new.c", "c"])
+VALUES = st.sampled_from(["1", "-0.50", "t", "'a'", "'2024-01-01'", "'%a_'"])
+TESTS = st.one_of(
+    st.sampled_from(["is null", "is not null", "~ '[0-9]'", "!~* a", "is true", "is distinct from old.a"]),
+    st.sampled_from(["->>'a' = '1'", "->'a'->>'b' is null", "->>1 > 0", "->>'a' like '%1%'", "->>'a' <> 2"]),
+    st.builds(
+        "{} {}".format, st.sampled_from(["=", "<>", "<", "<=", ">=", "like", "ilike", "is distinct from"]), VALUES
+    ),
+    st.builds("in ({}, {}, 7)".format, VALUES, VALUES),
+    st.builds("between {} and {}".format, VALUES, VALUES),
+    st.builds(
+        "{} {}".format, st.sampled_from(["=", "<>", "<", "is not distinct from"]), COLUMNS.filter(lambda c: "." in c)
+    ),
+)
+CONDITIONS = st.one_of(
+    st.builds("{} {}".format, COLUMNS, TESTS),
+    st.sampled_from(["op = 'update'", "xid in (0, 2)", "commit_ts > '1990-01-01'", "commit_ts is null", "xid < 1.5"]),
+    st.sampled_from(["changed(a)", "changed(b)", "table = t", "op in (insert, delete)"]),
+)
 FILTERS = st.one_of(
     st.none(),
     st.sampled_from([{"ops": ["insert"]}, {"ops": ["update", "delete"]}, {"xids": [0, 2]}, {"tables": ["t"]}]),
+    st.builds(lambda one: {"where": [one]}, CONDITIONS),
     st.builds(
-        lambda column, test: {"where": [f'"{column}" {test}']},
-        st.sampled_from(["", "a", "c1"]),
-        st.one_of(
-            st.sampled_from(["is null", "is not null", "~ [0-9]", "!~ a"]),
-            st.builds(
-                "{} {}".format,
-                st.sampled_from(OPERATORS[:7]),
-                st.sampled_from(["1", "-0.50", "t", "'a'", "2024-01-01"]),
-            ),
-        ),
+        lambda since, until: {"commits": CommitRange(Point(time=since), Point(lsn=until))},
+        st.sampled_from([None, 0, 10**18, 2**63 - 1]),
+        st.sampled_from([None, 0x1_2345_6789, 0x1_2345_678A]),
+    ),
+    st.builds(
+        lambda left, word, right: {"where": [f"{left} {word} ({right})"]},
+        CONDITIONS,
+        st.sampled_from(["and", "or", "and not", "or not"]),
+        CONDITIONS,
     ),
 )
 

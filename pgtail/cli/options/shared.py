@@ -226,9 +226,9 @@ def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
         option(
             "--where",
             multiple=True,
-            metavar="'COLUMN OP VALUE'",
-            help="Only rows for which it is true, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on"
-            " the new row, for a delete on the old one. Repeatable: all must be true.",
+            metavar="CONDITION",
+            help="Only changes for which it is true: \"total > 100 and (status in ('new', 'paid') or not note like"
+            " 'a%')\", \"changed(status) and old.status = 'new'\"; see pgtail-filter(7). Repeatable: all must be true.",
         ),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -12,9 +12,12 @@ from pgtail.cli import complete
 from pgtail.cli.command import heading
 from pgtail.cli.options.shared import F, configured, in_order
 from pgtail.cli.settings import ConfiguredArgument
+from pgtail.humanize import parse_seconds
+
+if TYPE_CHECKING:
+    from pgtail.pgoutput.scalars import Point
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def position(text: str) -> int:
@@ -30,6 +33,21 @@ def position(text: str) -> int:
 def place(text: str) -> int | Literal["now"]:
     """A log position, or the word now for the server's current one. Raises BadParameter."""
     return "now" if text == "now" else position(text)
+
+
+def point(text: str) -> Point:
+    """A log position or a time of commit. Raises BadParameter."""
+    from pgtail.changes.commit_range import point_of
+
+    try:
+        return point_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def end(text: str) -> Point | Literal["now"]:
+    """The same, or the word now for the server's current position. Raises BadParameter."""
+    return "now" if text == "now" else point(text)
 
 
 def size(text: str) -> int:
@@ -70,10 +88,10 @@ def server_options(function: F) -> F:
 
 def duration(text: str) -> float:
     """Seconds, with or without a unit: 30s, 500ms, 2m. Raises BadParameter."""
-    match = re.fullmatch(r"(\d*\.?\d+)\s*(ms|s|min|m|h)?", text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a time such as 30s, 500ms or 2m")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def positive_duration(text: str) -> float:
@@ -179,10 +197,45 @@ def slot_options(function: F) -> F:
     )(function)
 
 
+def since_option(function: F) -> F:
+    """`since`, a point from which on changes are shown."""
+    return in_order(
+        [
+            heading("range"),
+            click.option(
+                "--since",
+                type=point,
+                shell_complete=complete.points,
+                metavar="TIME|LSN",
+                help="Only what was committed at this time or later: 10m (ago), yesterday, 10:30, 2026-11-22T10:00 (UTC"
+                " without a zone); or at this log position or later.",
+            ),
+        ]
+    )(function)
+
+
+def dump_range_options(function: F) -> F:
+    """`since` and `until` of a dump."""
+    return in_order(
+        [
+            since_option,
+            heading("range"),
+            click.option(
+                "--until",
+                type=point,
+                shell_complete=complete.points,
+                metavar="TIME|LSN",
+                help="Only what was committed up to this time or log position, written as for --since.",
+            ),
+        ]
+    )(function)
+
+
 def range_options(function: F) -> F:
     """Where to start, when to end."""
     return in_order(
         [
+            since_option,
             heading("range"),
             click.option(
                 "-I",
@@ -214,9 +267,11 @@ def end_options(function: F) -> F:
             ),
             click.option(
                 "--until",
-                type=place,
-                metavar="LSN|now",
-                help="Stop at this log position; now is the server's when pgtail starts.",
+                type=end,
+                shell_complete=complete.points,
+                metavar="TIME|LSN|now",
+                help="Stop after what was committed up to this time (as --since) or log position; now is the server's"
+                " position when pgtail starts.",
             ),
             click.option(
                 "--for", "seconds", type=duration, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."

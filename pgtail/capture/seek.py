@@ -1,0 +1,54 @@
+"""Finds the segment of a capture with which to start for what was committed from a point on."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pgtail.capture.format import COPY_DATA
+from pgtail.capture.reader import SegmentFile, read_messages
+from pgtail.changes.commit_range import MARGIN
+from pgtail.errors import InputError
+from pgtail.pgoutput.scalars import Point
+
+_TIMES: Final = {ord("B"): struct.Struct(">34xq"), ord("b"): struct.Struct(">42xq")}
+"""The time in a frame with Begin or Begin Prepare."""
+_TAG: Final = 25
+"""The offset of a message's tag in its frame."""
+
+
+def first_segment(listed: Sequence[SegmentFile], since: Point) -> int:
+    """The index of a segment that no segment with such transactions comes before.
+
+    For a time it opens about log2 of the number of segments. The first transaction of that segment was committed at
+    least MARGIN before `since`, so all before it were committed before `since`.
+    """
+    if since.lsn is not None:
+        earlier = [index for index, found in enumerate(listed) if found.name.position < since.lsn]
+        return earlier[-1] if earlier else 0
+    if since.time is None:
+        return 0
+    low, high = 0, len(listed)
+    while high - low > 1:
+        middle = place = (low + high) // 2
+        while place < high and (time := first_time(listed[place].path)) is None:
+            place += 1
+        if place < high and time is not None and time < since.time - MARGIN:
+            low = place
+        else:
+            high = middle
+    return low
+
+
+def first_time(path: Path) -> int | None:
+    """The commit time of a segment's first transaction; None if it has none, or if it is damaged before that."""
+    try:
+        for _, kind, frame in read_messages(path):
+            layout = _TIMES.get(frame[_TAG]) if kind == COPY_DATA and len(frame) > _TAG else None
+            if layout is not None and len(frame) >= layout.size:
+                return int(layout.unpack_from(frame)[0])
+    except InputError:
+        pass
+    return None
