@@ -80,8 +80,6 @@ class Decode:
                 sink.flush()
                 assembler.close()
         tell_filter(filter_, options.filter)
-        if filter_.no_table_passed:
-            _tell(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}")
         return self._damaged or pipeline.damaged
 
     def _files(
@@ -207,8 +205,3 @@ class Decode:
 
 def _tell(text: str) -> None:
     say(escape(text))
-
-
-def _some(names: list[str]) -> str:
-    """The first ten names, and how many more there are."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

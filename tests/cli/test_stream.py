@@ -102,6 +102,13 @@ def test_until_a_time_that_comes(shop: Database) -> None:
     assert time.monotonic() - began > 10, "a commit may come that is older than those before"
 
 
+def test_a_table_that_does_not_come_is_told(shop: Database) -> None:
+    found, words = stream(shop, "-S", "s", "--until", "now", "-t", "nosuch")
+    assert found == []
+    assert "note: --table and --exclude leave nothing: the changes are of public.t" in words
+    assert "note" not in stream(shop, "-S", "s", "--until", "now", "-t", "nosuch", "-q")[1]
+
+
 def test_from(shop: Database) -> None:
     lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
     ends = [line["end_lsn"] for line in lines if line["op"] == "commit"]
