@@ -15,7 +15,7 @@ from pgtail.changes.filters import Filter
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
-from pgtail.commands.progress import progress, wants_progress
+from pgtail.commands.progress import progress
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -80,8 +80,6 @@ class Decode:
                 sink.flush()
                 assembler.close()
         tell_filter(filter_, options.filter)
-        if filter_.no_table_passed:
-            _tell(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}")
         return self._damaged or pipeline.damaged
 
     def _files(
@@ -151,7 +149,7 @@ class Decode:
                 _tell(f"{source.name}: {input_.name}")
             with (
                 contextlib.closing(input_),
-                progress(source, pipeline) if wants_progress(self._options.format.file) else contextlib.nullcontext(),
+                progress(source, self._options.format.file, lambda: pipeline.rows, "rows"),
             ):
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
@@ -209,8 +207,3 @@ class Decode:
 
 def _tell(text: str) -> None:
     say(escape(text))
-
-
-def _some(names: list[str]) -> str:
-    """The first ten names, and how many more there are."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
