@@ -27,7 +27,7 @@ from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError
 from pgtail.files.stopping import Stoppable
-from pgtail.inputs import Input, open_input
+from pgtail.inputs import Chunk, Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
@@ -65,7 +65,6 @@ class Decode:
         with open_target(options.format.file) as sink:
             output = self._given_output or build_output(options.format, sink, self._redaction)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
-            pipeline.attach_fast_path(decoder)
             try:
                 self._files(files, decoder, pipeline, sink)
             finally:
@@ -168,9 +167,13 @@ class Decode:
                     return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
-        feed, limit, changes = pipeline.feed, self._options.limit, CHANGES
+        scan, feed, limit, changes = pipeline.scan, pipeline.feed, self._options.limit, CHANGES
         with no_quotes(self._redaction):
-            for message, lsn, offset, _ in input_.messages():
+            for item in input_.items():
+                if isinstance(item, Chunk):
+                    item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
+                    continue
+                message, lsn, offset, _ = item
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)

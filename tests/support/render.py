@@ -133,7 +133,6 @@ def render(
         made = RedactedOutput(made, redaction)
     with rows_by(way):
         pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
-        pipeline.attach_fast_path(decoder)
         try:
             feed([frame(message, lsn) for message in messages], decoder, pipeline)
             if broken_off:
@@ -146,10 +145,10 @@ def render(
 
 
 def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
-    """Feed frames, all in one buffer, through the fast path if there is one."""
+    """Feed frames, all in one buffer, through the scanner if there is one."""
     buf = b"".join([struct.pack(">I", len(frame)) + frame for frame in frames])
     pos = 0
-    while (pos := decoder.take_rows(buf, pos, len(buf), LENGTHS)) < len(buf):
+    while (pos := pipeline.scan(buf, pos, len(buf), LENGTHS, decoder.in_stream)) < len(buf):
         start = pos + 4
         pos = start + struct.unpack_from(">I", buf, pos)[0]
         message, lsn, _ = decoder.frame(buf, start, pos)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NoReturn, TypeAlias
 
 from pgtail.errors import InputError
-from pgtail.inputs.base import Input
+from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.pcap.connections import OTHER_PLUGIN, TLS, Direction, ServerStream
 from pgtail.inputs.pcap.packets import FIN, RST, SYN, Packets, TcpSegment, address_text, is_capture
@@ -134,10 +134,10 @@ class Pcap(Input):
     def offset_of(self, buf: Buffer, position: int) -> int | None:
         return None if self._inner is None else self._inner.offset_of(buf, position)
 
-    def messages(self) -> Iterator[Decoded]:
+    def items(self) -> Iterator[Decoded | Chunk]:
         while self._inner is not None or self._next():
             assert self._inner is not None
-            yield from self._inner.messages()
+            yield from self._inner.items()
             self._leave()
         if self._packets.damage is not None:
             raise self._packets.damage
