@@ -165,7 +165,7 @@ class Line:
                 parts.append(b"")
             elif piece.nested is not None:
                 parts.append(dollar_quoted(whole(piece.nested._parts(row, odd))))
-            elif piece.value is not None:
+            elif piece.value is not None and row[cast(int, piece.place)] is not None:
                 parts.append(_part(*piece.value, cast(bytes, row[piece.place]), odd))
             else:
                 parts.append(piece.convert(row[piece.place]))

@@ -35,6 +35,9 @@ from pgtail.pgoutput.cells import Cell as SentCell
 
 _MOST_LINES: Final = 1000
 """Remembered lines of a plan."""
+_MANY_LINES: Final = 50
+"""Lines of a plan beyond which NULL does not make another line if it has a text: sparse tables have many patterns."""
+_NULL_AS_VALUE: Final = {type(None): bytes}
 
 _DIRECT: Final[dict[Field, tuple[int, Callable[[Any], bytes]]]] = {
     Field.SEQ: (1, b"%d".__mod__),
@@ -48,13 +51,15 @@ _DIRECT: Final[dict[Field, tuple[int, Callable[[Any], bytes]]]] = {
 class Lines:
     """A plan for rows whose tuples have these widths (0 for none), and its lines."""
 
-    __slots__ = ("_compares", "_groups", "_lines", "_new", "_plan")
+    __slots__ = ("_compares", "_groups", "_lines", "_new", "_nulls", "_plan")
 
     def __init__(self, plan: Plan, old_width: int, groups: Groups) -> None:
         self._plan = plan
         self._groups = groups
         self._new = CELLS + old_width
         self._compares = _compares(plan)
+        self._nulls = False
+        """Whether NULLs do not make another line."""
         self._lines: dict[tuple[object, ...], Line | NoPlan] = {}
 
     def line(self, row: Row) -> Line:
@@ -62,8 +67,14 @@ class Lines:
         kinds: tuple[object, ...] = tuple(map(type, row))
         if self._compares:
             kinds += tuple(map(eq, row[CELLS : self._new], row[self._new :]))
+        if self._nulls:
+            kinds = (*kinds[:CELLS], *[_NULL_AS_VALUE.get(kind, kind) for kind in kinds[CELLS:]])  # type: ignore[call-overload]
         found = self._lines.get(kinds)
         if found is None:
+            if len(self._lines) == _MANY_LINES and not self._nulls and _shows_nulls(self._plan):
+                self._nulls = True
+                self._lines.clear()
+                return self.line(row)
             found = self._make(row)
             if len(self._lines) >= _MOST_LINES:
                 self._lines.clear()
@@ -74,7 +85,7 @@ class Lines:
 
     def _make(self, row: Row) -> Line | NoPlan:
         try:
-            return _Maker(row, self._new, self._groups).line(self._plan)
+            return _Maker(row, self._new, self._groups, nulls=self._nulls).line(self._plan)
         except NoPlan as reason:
             return reason
 
@@ -89,11 +100,30 @@ def _compares(plan: Plan) -> bool:
     )
 
 
+def _shows_nulls(plan: Plan) -> bool:
+    """Whether every NULL is written as a text in the place of the value."""
+    return all(
+        isinstance(piece, bytes | Value | Text | Names | Undecodable)
+        or (
+            isinstance(piece, Cells)
+            and not (piece.fill or piece.not_empty)
+            and all(
+                cell.encoding is not None
+                and cell.null is not None
+                and not (cell.null_absent or cell.required or cell.skip_same)
+                for cell in piece.cells
+            )
+        )
+        for piece in plan
+    )
+
+
 class _Maker:
     """Makes the line of one plan for rows that are like one row."""
 
-    def __init__(self, row: Row, new: int, groups: Groups) -> None:
-        """`new` is where the new tuple begins."""
+    def __init__(self, row: Row, new: int, groups: Groups, *, nulls: bool) -> None:
+        """`new` is where the new tuple begins; `nulls`: NULLs are slots, as values are."""
+        self._nulls = nulls
         self._row = row
         self._old, self._new = row[CELLS:new], row[new:]
         self._groups = groups
@@ -166,7 +196,7 @@ class _Maker:
                 if piece.fill and index < len(other) and other[index] is not None:
                     cell, side = other[index], "old"
                     filled.append(index)
-            if cell is None or cell is UNCHANGED:
+            if cell is UNCHANGED or (cell is None and not (self._nulls and index < len(row))):
                 if cell is UNCHANGED and plan.unchanged_odd and not plan.required:
                     yield Odd(piece.side, index, plan.unchanged_odd)
                 text = self._missing(piece.side, plan, cell)
@@ -177,7 +207,7 @@ class _Maker:
                 yield separator + plan.before + plan.after
             else:
                 yield separator + plan.before
-                yield self._value(side, piece.side, index, plan.encoding, cell)
+                yield self._value(side, piece.side, plan, plan.encoding, cell)
                 yield plan.after
             separator, empty = piece.separator, False
         if piece.not_empty and empty:
@@ -193,11 +223,13 @@ class _Maker:
             self._not_sent[side][2].append(plan.index)
         return plan.null
 
-    def _value(self, source: Side, side: Side, index: int, encoding: Encoding, cell: SentCell) -> Slot:
+    def _value(self, source: Side, side: Side, plan: Cell, encoding: Encoding, cell: SentCell) -> Slot:
         """The slot of a value that is in the tuple `source` and shown in `side`."""
-        place = CELLS + index + (len(self._old) if source == "new" else 0)
+        place = CELLS + plan.index + (len(self._old) if source == "new" else 0)
         convert = encoding.binary if cell.__class__ is Binary else encoding.text
-        return Slot(place, convert, (side, index, encoding))
+        if self._nulls and plan.null is not None:
+            convert = _or_null(convert, plan.null)
+        return Slot(place, convert, (side, plan.index, encoding))
 
     def _names(self, piece: Names) -> bytes:
         found: list[int] = []
@@ -210,6 +242,10 @@ class _Maker:
     def _dollars(self, piece: Dollars) -> Slot:
         nested = Line(self._pieces(piece.pieces), ())
         return Slot(slice(None), lambda row: dollar_quoted(nested.text(row)), nested=nested)
+
+
+def _or_null(convert: Callable[[bytes], bytes], null: bytes) -> Callable[[SentCell], bytes]:
+    return lambda cell: null if cell is None else convert(cell)  # type: ignore[arg-type]
 
 
 def _is_of_transaction(piece: object) -> bool:

@@ -357,6 +357,19 @@ def test_every_value_of_every_type(binary: bool) -> None:
         same(relation(columns=[("v", oid)]), begin(), *rows, commit(), numbers="string")
 
 
+def test_many_patterns_of_nulls() -> None:
+    choose = random.Random(0)
+    columns = [(f"c{index}", (25, 23, 16, 1700)[index % 4]) for index in range(12)]
+    rows = []
+    for _ in range(300):
+        row: list[Cell] = [choose.choice((None, ("a,b", "7", "t", "1.50")[index % 4])) for index in range(12)]
+        if choose.random() < 0.05:
+            row[choose.choice((1, 3))] = choose.choice(("no number", UNCHANGED))
+        rows.append(choose.choice((insert(*row), update(row, row, "O"), delete(*row, kind="O"))))
+    for output, options in OUTPUTS:
+        same(relation(columns=columns, identity="f"), begin(), *rows, commit(), output=output, **options)
+
+
 @pytest.mark.parametrize(("oid", "size"), [(700, 4), (701, 8), (1114, 8), (1184, 8), (1082, 4), (20, 8), (21, 2)])
 def test_any_bits_of_a_fixed_size(oid: int, size: int) -> None:
     choose = random.Random(oid)
