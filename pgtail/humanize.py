@@ -1,9 +1,11 @@
-"""Counts, sizes and durations as text for people."""
+"""Counts, sizes and durations as text for people, and durations that they write."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS: Final = ((31_557_600, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -46,3 +48,11 @@ def seconds_text(seconds: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+def parse_seconds(text: str) -> float:
+    """A duration with or without a unit, in seconds: 30, 30s, 500ms, 2m, 1h, 1d. Raises ValueError."""
+    match = re.fullmatch(r"(\d*\.?\d+)\s*(ms|s|min|m|h|d)?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time such as 30s, 500ms or 2m")
+    return float(match[1]) * _SECONDS[match[2] or "s"]

@@ -15,15 +15,16 @@ from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
 from tests.support.limits import limit_test
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
-from tests.support.signals import heed_signals
+from tests.support.signals import reset_ignored_signals
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Nobody's own settings change what is tested, nor what a shell ignores in its jobs."""
+    """The user's settings and the signals that a shell ignores do not affect the tests."""
     worker, nohup = hasattr(config, "workerinput"), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    heed_signals(hangup=worker or not config.getoption("numprocesses", None))
-    if worker and nohup:  # away from the terminal, whose end would end the programs under test
+    reset_ignored_signals(hangup=worker or not config.getoption("numprocesses", None))
+    if worker and nohup:  # detach from the terminal: closing it would end the programs under test
         os.setsid()
     kept = unset(os.environ)
     os.environ.clear()
@@ -46,7 +47,7 @@ def pytest_report_header() -> list[str]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadgroup` one process has all tests of Spark, which share a session.
 
-    Marks for that are read by pytest-xdist 3.8 in a hook that pytest 9.2 passes over.
+    pytest-xdist 3.8 reads the marks for that in a hook that pytest 9.2 does not call.
     """
     from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
@@ -91,12 +92,19 @@ def newest_database(newest_server: EmbeddedServer) -> Iterator[Database]:
         yield created
 
 
+@pytest.fixture(scope="session")
+def s3() -> Iterator[ObjectStore]:
+    """A server of the S3 protocol, one per test process; each test uses a prefix of its own."""
+    with object_store() as running:
+        yield running
+
+
 StartServer = Callable[..., EmbeddedServer]
 
 
 @pytest.fixture
 def start_server() -> Iterator[StartServer]:
-    """Start further servers with settings of their own, which end with the test.
+    """Start further servers with their own settings; they stop when the test ends.
 
     start_server(wal_level="replica") takes the newest version, start_server(server.installation, ...) another.
     """

@@ -17,9 +17,12 @@ from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
+from pgtail.storage.local import LocalLocation
 
-_FRAME: Final = struct.Struct(">IB24xBQ")
-"""A frame with a message: the length before it, its tag, the message's tag, and of Begin the commit LSN."""
+_FRAME: Final = struct.Struct(">IB24xBQq")
+"""A frame with a message: the length before it, its tag, the message's tag, and of Begin the commit LSN and time."""
+_LATER: Final = (1 << 63) - 1
+"""A time after all others."""
 _BEGIN, _COMMIT = b"BC"
 _LEAST: Final = {
     **dict.fromkeys(ROWS, XLOG_HEADER_SIZE + 9),
@@ -75,6 +78,8 @@ class Recorder:
         self._stream.whole = self._idle = self.safe = found.position
         self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
+        self.closed = 0
+        """Changes whenever segments were closed."""
         self._write_state()
 
     @property
@@ -99,6 +104,11 @@ class Recorder:
         except (IndexError, struct.error):
             return 0
 
+    def time_of(self, frame: bytes) -> int | None:
+        """The commit time of the transaction that a Begin starts; None for another or a damaged frame."""
+        found = _FRAME.unpack_from(LENGTH.pack(len(frame)) + frame) if len(frame) >= _LEAST[_BEGIN] else None
+        return None if found is None or found[2] != _BEGIN else int(found[4])
+
     def take(self, frame: bytes) -> None:
         """Record a frame with a message. Raises Malformed if the message is cut off."""
         inside = self._stream.inside
@@ -117,11 +127,11 @@ class Recorder:
         if segment.pending >= self._rotation.sync_size or (boundary and self._finished):
             self.sync()
 
-    def take_transactions(self, frames: bytes, pos: int, until: int) -> int:
+    def take_transactions(self, frames: bytes, pos: int, until: int, until_time: int | None = None) -> int:
         """Record the Begin, Commit and row messages at `pos`, frames after their lengths; faster than take().
 
-        Stops before the Begin of a transaction that commits after `until`, and after one that ends there. Returns the
-        position of the first frame that was not recorded.
+        Stops before the Begin of a transaction that commits after the position `until` or the time `until_time`, and
+        after one that ends at `until`. Returns the position of the first frame that was not recorded.
         """
         segment, stream, rows = self._segment, self._stream, 0
         if segment is None or self._next_head is not None or self._finished:
@@ -129,13 +139,14 @@ class Recorder:
         head, pack, parts, inside = _FRAME.unpack_from, HEAD.pack, list[bytes](), stream.inside
         room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
         last = len(frames) - _FRAME.size
+        latest = _LATER if until_time is None else until_time
         while room > 0 and pos <= last:
-            size, kind, tag, final_lsn = head(frames, pos)
+            size, kind, tag, final_lsn, time = head(frames, pos)
             if size < _LEAST.get(tag, size + 1) or kind != XLOG_DATA:
                 break
             frame = frames[pos + LENGTH.size : pos + LENGTH.size + size]
             if tag not in ROWS:
-                if inside is (tag == _BEGIN) or (tag == _BEGIN and final_lsn > until):
+                if inside is (tag == _BEGIN) or (tag == _BEGIN and (final_lsn > until or time > latest)):
                     break
                 stream.add_rows(rows)
                 inside, rows = not stream.take(frame), 0
@@ -187,6 +198,7 @@ class Recorder:
         if not self._stream.inside:
             for segment in self._finished:
                 segment.close()
+                self.closed += 1
             self._finished.clear()
 
     @property
@@ -215,6 +227,7 @@ class Recorder:
             self._segment = None
             self._finished.clear()
             self._predecessor = recover(self._directory, compress=self._compress).last
+            self.closed += 1
         self._apply_next_head()
         if self.whole > self.safe:
             self._write_state()
@@ -251,7 +264,7 @@ class Recorder:
 
     def _gap_after(self, last: str, now: tuple[int, int] | None) -> Gap | None:
         """The gap before the next segment: `now`, joined with one of an earlier run that wrote no segment."""
-        known = read_state(self._directory)
+        known = read_state(LocalLocation(self._directory))
         before = None if known is None or known.gap is None or known.gap.after != last else known.gap
         if now is None:
             return before

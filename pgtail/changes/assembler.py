@@ -33,7 +33,7 @@ from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.decoder import AnyFrame, Continued, Unknown
+from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
@@ -354,6 +354,7 @@ _ALWAYS: dict[type, Step] = {
     TypeMessage: Assembler._type,
     **dict.fromkeys((Keepalive, StandbyStatusUpdate), lambda self, message, lsn: _NOTHING),
     UnknownFrame: Assembler._unknown_frame,
+    FromClient: lambda self, message, lsn: (message,),
 }
 HEADLESS: Final[dict[type, Step]] = {
     Insert: Assembler._insert,

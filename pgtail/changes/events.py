@@ -8,6 +8,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import TupleData
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.kinds import Role, messages
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.streaming import StreamCommit
@@ -171,7 +172,7 @@ class Note:
 
 
 Change: TypeAlias = RowChange | TableTruncate | LogicalMessage
-Event: TypeAlias = Started | Change | UndecodedRows | Ended | Outcome | SchemaChange | Note
+Event: TypeAlias = Started | Change | UndecodedRows | Ended | Outcome | SchemaChange | Note | FromClient
 
 
 ChangeMessage: TypeAlias = Insert | Update | Delete | Truncate | Message

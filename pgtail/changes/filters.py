@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
-from pgtail.changes.condition import And, Bound, Condition, Not, Test, tests_of
-from pgtail.changes.events import Change, Outcome, RowChange, SchemaChange, TableTruncate
+from pgtail.changes.bound_condition import Bound
+from pgtail.changes.commit_range import CommitRange
+from pgtail.changes.condition import And, Condition, Test, tests_of
+from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.changes.where_parser import parse
@@ -16,18 +18,12 @@ OPS: Final = ("insert", "update", "delete", "truncate", "message", "commit_prepa
 
 
 def condition_of(text: str, redaction: Redaction | None = None) -> Condition:
-    """The condition of one --where, `COLUMN OP VALUE`. Raises OptionError if the text is invalid.
+    """The condition of one --where. Raises OptionError if the text is invalid.
 
-    Errors do not quote the value to compare with if `redaction` may mask the column. An invalid text may name any
+    Errors do not quote the values to compare with if `redaction` may mask the column. An invalid text may name any
     column: with `redaction` no part of it is quoted.
     """
-    column, op, value = parse(text, secret=redaction is not None)
-    secret = redaction is not None and redaction.may_hide(column)
-    shown = f"{column} {op} ..." if secret else text
-    negated = op in ("!~", "is not null")
-    positive = {"!~": "~", "is not null": "is null"}.get(op, op)
-    test = Test(column, positive, value, shown=shown, secret=secret)
-    return Not(test) if negated else test
+    return parse(text, None if redaction is None else redaction.may_hide)
 
 
 class Filter:
@@ -45,6 +41,7 @@ class Filter:
         ops: Collection[str] = (),
         xids: Collection[int] = (),
         where: Iterable[str] = (),
+        commits: CommitRange | None = None,
         redaction: Redaction | None = None,
     ) -> None:
         self._tables = list(tables)
@@ -52,25 +49,40 @@ class Filter:
         self._ops = frozenset(ops)
         self.xids = frozenset(xids)
         """The transactions that are shown; all, if empty."""
-        self.condition = And(tuple([condition_of(text, redaction) for text in where]))
-        """True for the rows that are shown."""
+        self.commits = commits or CommitRange()
+        """The commits that are shown."""
+        texts = list(where)
+        conditions = [condition_of(text, redaction) for text in texts]
+        self.condition = And(tuple(conditions))
+        """True for the changes that are shown."""
+        self.shown_conditions = [_shown(*pair) for pair in zip(texts, conditions, strict=True)]
+        """The parts of the condition as messages may quote them."""
         self.tests = [*tests_of(self.condition)]
         self.redaction = redaction
         self.not_sent = 0
         self.left_out: dict[str, None] = {}
         """The tables whose names did not match, in the order of their first appearance."""
+        self._seen: set[str] = set()
+        """The columns in conditions that a table had."""
         self._known: dict[int, bool] = {}
-        self._bound: dict[int, Bound] = {}
+        self._bound: dict[tuple[int | None, str], Bound] = {}
 
     @property
     def active(self) -> bool:
         """Whether there are any conditions."""
-        return bool(self._tables or self._exclude or self._ops or self.xids or self.tests)
+        return bool(self._tables or self._exclude or self._ops or self.xids or self.tests or self.commits.active)
 
     @property
     def needs_events(self) -> bool:
         """Whether every change must go through passes(), and not only those that the scanner leaves."""
         return False
+
+    @property
+    def columns_not_seen(self) -> list[tuple[str, Test]]:
+        """The columns in conditions that no table had, with their tests."""
+        operands = [(one, test) for test in self.tests for one in (test.operand, test.other) if one is not None]
+        columns = {(one.name, test): None for one, test in operands if not one.is_property}
+        return [(name, test) for name, test in columns if name not in self._seen]
 
     @property
     def a_table_came(self) -> bool:
@@ -82,6 +94,12 @@ class Filter:
         """Whether there were tables, but no name matched."""
         return bool(self.left_out) and not any(self._known.values())
 
+    def selects(self, transaction: Transaction) -> bool:
+        """Whether changes of a transaction pass by its xid, and by the place and time of its commit."""
+        return (not self.xids or transaction.xid in self.xids) and self.commits.contains(
+            transaction.lsn, transaction.time
+        )
+
     def row_passes(self, relation: Relation, op: str) -> bool:
         """Whether these rows pass by table and operation."""
         return self.table_passes(relation) and (not self._ops or op in self._ops)
@@ -91,19 +109,22 @@ class Filter:
         if isinstance(change, RowChange | TableTruncate):
             if not self.table_passes(change.relation):  # first, so left_out gets every table
                 return False
-        elif self._tables or self.tests:
+        elif self._tables:
             return False
         if self._ops and change.op not in self._ops:
             return False
-        if self.xids and (change.transaction is None or change.transaction.xid not in self.xids):
+        if change.transaction is not None:
+            if not self.selects(change.transaction):
+                return False
+        elif self.xids or not self.commits.contains(change.lsn, None):
             return False
-        return not self.tests or (isinstance(change, RowChange) and self._where_passes(change))
+        return not self.tests or self._where_passes(change)
 
     def outcome_passes(self, outcome: Outcome) -> bool:
         """The same for the outcome of a prepared transaction, which names no table."""
         if (self._ops and outcome.op not in self._ops) or (self.xids and outcome.xid not in self.xids):
             return False
-        return not (self._tables or self.tests)
+        return not (self._tables or self.tests) and self.commits.contains(outcome.lsn, outcome.time)
 
     def described(self, event: SchemaChange) -> bool:
         """Whether a schema change is shown.
@@ -125,22 +146,35 @@ class Filter:
                 self.left_out[f"{relation.schema}.{relation.name}"] = None
         return known
 
-    def bound(self, relation: Relation) -> Bound | None:
-        """The condition for the rows of a table; None if there is none."""
+    def bound(self, relation: Relation | None, op: str) -> Bound | None:
+        """The condition for changes `op` of a table, or of none; None if there is no condition.
+
+        Raises OptionError if a value does not fit the type of its column.
+        """
         if not self.tests:
             return None
-        bound = self._bound.get(relation.version)
+        version = None if relation is None else relation.version
+        bound = self._bound.get((version, op))
         if bound is None or bound.relation is not relation:
-            bound = self._bound[relation.version] = Bound(self.condition, relation)
+            bound = self._bound[version, op] = Bound(self.condition, relation, op)
+            self._seen |= bound.seen
         return bound
 
-    def _where_passes(self, change: RowChange) -> bool:
-        bound = self.bound(change.relation)
+    def _where_passes(self, change: Change) -> bool:
+        bound = self.bound(None if isinstance(change, LogicalMessage) else change.relation, change.op)
         if bound is None:
             return True
         found = bound.holds(change)
         self.not_sent += found is None and bound.untested
         return found is True
+
+
+def _shown(text: str, condition: Condition) -> str:
+    """A condition without secret values."""
+    tests = [*tests_of(condition)]
+    if not any(test.secret for test in tests):
+        return text
+    return tests[0].shown if len(tests) == 1 else "..."
 
 
 def _matches(relation: Relation, pattern: str) -> bool:

@@ -1,98 +1,354 @@
-"""Parses one --where condition, `COLUMN OP VALUE`, and points at the error if it is invalid."""
+"""Parses the condition of --where, and points at the error if it is invalid. The grammar: pgtail-filter(7).
+
+A comparison's value may stand without quotes: a single word, or, if the whole text is one comparison, everything up to
+the end of the text.
+"""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple, NoReturn
 
+from pgtail.changes.condition import PROPERTIES, And, Condition, Not, Operand, Or, Test
+from pgtail.changes.like import Like
+from pgtail.changes.where_errors import advice_on, error_at
 from pgtail.errors import OptionError
 
-OPERATORS: Final = ("=", "!=", "<>", "<", "<=", ">", ">=", "~", "!~")
+_MOST_DEPTH: Final = 100
+_OPERATORS: Final = ("=", "!=", "<>", "<", "<=", ">", ">=", "~", "!~", "~*", "!~*")
+_NEGATED: Final = {"!=": "<>", "!~": "~", "!~*": "~*"}
 
-_HEAD: Final = re.compile(
-    r"""\s*(?: "(?P<quoted>(?:[^"]|"")+)" | (?P<plain>[^\s=!<>~"]+) )\s*
-        (?: (?P<op>[=!<>~]+(?:(?<=~)\*)?) | is\s+(?P<not>not\s+)?null(?!\w) )\s*""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_QUOTED: Final = re.compile(r"'((?:[^']|'')*)'(?!')\s*")
-_SECOND: Final = re.compile(
-    r"""(?<![^\s)'"]) (?P<word>and|or) (?=[\s('"]) [\s(]* (?:not\b[\s(]*)?
-        (?: "(?:[^"]|"")+" | '(?:[^']|'')*' | \w+\([^()]*\) | [^\s=!<>~"]+ )\s*
-        (?: [^\s\w'"(),.;=!<>~]*[=!<>~]
-          | is\s+(?:not\s+)?(?:null|true|false|unknown|distinct)\b
-          | (?:not\s+)?(?:i?like\s*'|similar\s+to\s|in\s*\(|between\s) )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-"""`and` or `or`, followed by the start of an SQL condition."""
+_NAME: Final = r"""(?: "(?P<quoted>(?:[^"]|"")+)" | (?P<plain>(?:(?!->)[^\s=!<>~"'(),])+) )"""
+_QUOTED: Final = r"'((?:[^']|'')*)'"
+_CONDITION: Final = r"""(?: "(?:[^"]|"")+" | '(?:[^']|'')*' | \w+\([^()]*\) | (?:(?!->)[^\s=!<>~"'(),])+ )
+    \s* (?: ->>? \s* (?: '(?:[^']|'')*' | -?\d+ ) \s* )*
+    (?: [^\s\w'"(),.;=!<>~]*[=!<>~]
+      | is\s+(?:not\s+)?(?:null|true|false|unknown|distinct)\b
+      | (?:not\s+)?(?:i?like\s | similar\s+to\s | in\s*\( | between\s) )
+    | changed\s*\("""
+_words = {
+    name: re.compile(pattern, re.VERBOSE | re.IGNORECASE)
+    for name, pattern in {
+        "and": r"and(?!\w)",
+        "or": r"or(?!\w)",
+        "not": r"not(?!\w)(?!\s*[=!<>~])",
+        "in": r"in\s*(?=\()",
+        "between": r"between(?!\w)",
+        "like": r"(?P<insensitive>i?)like(?!\w)",
+        "is": r"is(?!\w)",
+        "after is": r"(?P<not>not\s+)?(?P<what>null|unknown|true|false|distinct\s+from)(?!\w)",
+        "operator": r"[=!<>~]+(?:(?<=~)\*)?",
+        "name": rf"(?:(?P<row>(?-i:old|new))\.)?{_NAME}",
+        "column": r"""(?-i:old|new)\.(?: "(?:[^"]|"")+" | \w+)(?=\s*(?:$|\)|and\b|or\b|->))""",
+        "arrow": r"->>?",
+        "index": r"-?\d{1,9}(?!\w)",
+        "quoted": _QUOTED + r"(?!')",
+        "after quote": r"\)|,|(?:and|or)(?!\w)",
+        "function": r"(?P<name>\w+)\s*(?=\()",
+        "word": r"""(?!(?:and|or|not)(?!\w))[^\s'"(),]+""",
+        "second": rf"(?:and|or)(?=[\s('\"])[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION})",
+    }.items()
+}
+_SECOND: Final = re.compile(r"(?<![^\s)'\"])" + _words["second"].pattern, re.VERBOSE | re.IGNORECASE)
+"""`and` or `or`, followed by the start of a condition."""
 
 
-class Parsed(NamedTuple):
-    """A column, an operator (including `is null` and `is not null`) and the value to compare with."""
-
-    column: str
-    op: str
-    value: str
+class _Value(NamedTuple):
+    text: str
+    quoted: bool
 
 
-def parse(text: str, *, secret: bool = False) -> Parsed:
-    """Parse a condition. Raises OptionError, which does not quote a `secret` one.
+class Parser:
+    """One text. `secret`: errors do not quote it; `may_hide` says whether the values of a column are secret."""
 
-    A value in single quotes ends at the closing quote; any other value extends to the end of the text.
+    def __init__(self, text: str, may_hide: Callable[[str], bool] | None = None) -> None:
+        self._text = text
+        self._may_hide = may_hide
+        self._pos = 0
+        self._depth = 0
+        self._alone = True
+        """Whether a value without quotes may extend to the end: nothing but one comparison was begun."""
+
+    def parse(self) -> Condition:
+        """The condition. Raises OptionError."""
+        found = self._disjunction()
+        if self._pos < len(self._text):
+            rest = self._text[self._pos :]
+            self._fail(f"the condition ends before this{advice_on(rest)}")
+        return found
+
+    def _disjunction(self) -> Condition:
+        parts = [self._conjunction()]
+        while self._take("or"):
+            parts.append(self._conjunction())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def _conjunction(self) -> Condition:
+        parts = [self._negation()]
+        while self._take("and"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _negation(self) -> Condition:
+        self._blanks()
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            self._fail(f"more than {_MOST_DEPTH} levels of brackets and NOT")
+        try:
+            start = self._pos
+            if self._take("not"):
+                self._alone = False
+                return Not(self._negation())
+            if self._take_text("("):
+                self._alone = False
+                found = self._disjunction()
+                if not self._take_text(")"):
+                    self._fail("this bracket is not closed", start)
+                return found
+            return self._test()
+        finally:
+            self._depth -= 1
+
+    def _test(self) -> Condition:
+        start = self._pos
+        if function := _words["function"].match(self._text, self._pos):
+            if function["name"].lower() != "changed":
+                self._fail("there is no function of this name, only changed(COLUMN)")
+            self._pos = function.end()
+            return self._changed(start)
+        operand = self._operand()
+        alone, self._alone = self._alone, False
+        negated = self._take("not") is not None
+        test: Condition
+        if found := self._take("like"):
+            op = "ilike" if found["insensitive"] else "like"
+            test = self._made(start, operand, op, [self._pattern(op)])
+        elif self._take("in"):
+            test = self._made(start, operand, "in", self._list())
+        elif self._take("between"):
+            test = self._between(start, operand)
+        elif negated:
+            self._fail("expected LIKE, ILIKE, IN or BETWEEN after NOT")
+        elif self._take("is"):
+            return self._is(start, operand)
+        else:
+            return self._comparison(start, operand, alone=alone)
+        return Not(test) if negated else test
+
+    def _comparison(self, start: int, operand: Operand, *, alone: bool) -> Condition:
+        place = self._pos
+        found = self._take("operator")
+        if found is None:
+            self._fail(f"expected an operator: {' '.join(_OPERATORS)}, [NOT] LIKE, ILIKE, IN or BETWEEN, IS [NOT] NULL")
+        op = found[0]
+        if op not in _OPERATORS:
+            words = (
+                f"there is no operator {op}, only {' '.join(_OPERATORS)}; put a value that starts so in single quotes"
+            )
+            self._fail(words, place)
+        negated, op = op.startswith("!~"), _NEGATED.get(op, op)
+        if "~" not in op and (column := self._take("column")):
+            self._pos = column.start()
+            return self._made(start, operand, op, [], self._operand())
+        place = self._pos
+        value = self._comparison_value(alone=alone)
+        if "~" in op:
+            self._check(place, lambda: re.compile(value.text))
+        test = self._made(start, operand, op, [value])
+        return Not(test) if negated else test
+
+    def _is(self, start: int, operand: Operand) -> Condition:
+        found = self._take("after is")
+        if found is None:
+            self._fail("expected [NOT] NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS")
+        what = found["what"].lower()
+        if what in ("null", "unknown"):
+            test = self._made(start, operand, "is null", [])
+            return Not(test) if found["not"] else test
+        if what in ("true", "false"):
+            test = self._made(start, operand, "distinct", [_Value(what, quoted=False)])
+        elif column := self._take("column"):
+            self._pos = column.start()
+            test = self._made(start, operand, "distinct", [], self._operand())
+        else:
+            test = self._made(start, operand, "distinct", [self._literal()])
+        return test if bool(found["not"]) is (what in ("true", "false")) else Not(test)
+
+    def _between(self, start: int, operand: Operand) -> Condition:
+        low = self._literal()
+        if not self._take("and"):
+            self._fail("expected AND and the upper bound of BETWEEN")
+        high = self._literal()
+        return And((self._made(start, operand, ">=", [low]), self._made(start, operand, "<=", [high])))
+
+    def _changed(self, start: int) -> Condition:
+        self._alone = False
+        opening = self._pos
+        self._take_text("(")
+        found = self._take("name")
+        if found is None or found["row"] or not self._take_text(")"):
+            self._fail("expected changed(COLUMN)", opening)
+        name = _name(found)
+        return self._made(start, Operand(name, "new"), "changed", [], Operand(name, "old"))
+
+    # -- operands and values ---------------------------------------------------------------------------------------
+
+    def _operand(self) -> Operand:
+        found = self._take("name")
+        if found is None:
+            self._fail("expected the name of a column, NOT, changed(COLUMN) or a bracket")
+        name, path = _name(found), self._path()
+        is_property = not found["row"] and not found["quoted"] and name in PROPERTIES
+        if is_property and path:
+            self._fail(f'{name} is no column here; the column of this name is "{name}"', found.start())
+        row: Literal["", "old", "new"] = "old" if found["row"] == "old" else "new" if found["row"] else ""
+        return Operand(name, row, is_property, path)
+
+    def _path(self) -> tuple[str | int, ...]:
+        steps: list[str | int] = []
+        last = ""
+        while arrow := self._take("arrow"):
+            if last == "->>":
+                self._fail("only the last arrow is ->>", arrow.start())
+            last = arrow[0]
+            if key := self._take("quoted"):
+                steps.append(_unquoted(key))
+            elif index := self._take("index"):
+                steps.append(int(index[0]))
+            else:
+                self._fail("expected a key in single quotes or an index")
+        if last == "->":
+            self._fail("the last arrow must be ->>, which gives text")
+        return tuple(steps)
+
+    def _list(self) -> list[_Value]:
+        opening = self._pos
+        self._take_text("(")
+        values = [self._literal()]
+        while self._take_text(","):
+            values.append(self._literal())
+        if not self._take_text(")"):
+            self._fail("expected a comma or the closing bracket of this list", opening)
+        return values
+
+    def _pattern(self, op: str) -> _Value:
+        place = self._pos
+        value = self._literal()
+        self._check(place, lambda: Like(value.text))
+        return value
+
+    def _literal(self) -> _Value:
+        """A value in quotes, or a word."""
+        if self._text.startswith("'", self._pos):
+            return self._quoted()
+        start = self._pos
+        word = self._take("word")
+        if word is None:
+            self._fail("expected a value")
+        if word[0].lower() == "null":
+            self._fail("nothing equals NULL; use IS NULL, or 'null' for this text", start)
+        return _Value(word[0], quoted=False)
+
+    def _quoted(self) -> _Value:
+        found = self._take("quoted")
+        if found is None:
+            self._fail("this quote is not closed; double a quote inside a quoted value")
+        if self._pos < len(self._text) and not _words["after quote"].match(self._text, self._pos):
+            self._fail(f"the quoted value ends before this{advice_on(self._text[self._pos :])}")
+        return _Value(_unquoted(found), quoted=True)
+
+    def _comparison_value(self, *, alone: bool) -> _Value:
+        """A value in quotes, a word before AND, OR, a bracket or the end, or else, if `alone`, the rest of the text."""
+        text, start = self._text, self._pos
+        if text.startswith("'", start):
+            return self._quoted()
+        if text.startswith('"', start):
+            self._fail("a value stands in single quotes; a column after an operator is old.NAME or new.NAME")
+        word = _words["word"].match(text, start)
+        if word is not None:
+            after = re.compile(r"\s*").match(text, word.end())
+            assert after is not None
+            place = after.end()
+            if place == len(text) or _SECOND.match(text, place) or (self._depth > 1 and text.startswith(")", place)):
+                return self._literal()
+        if not alone:
+            self._fail("expected a value; put one with blanks, commas or brackets in single quotes")
+        return self._rest(start)
+
+    def _rest(self, start: int) -> _Value:
+        value = self._text[start:].rstrip()
+        second = _SECOND.search(value)
+        if second is not None:
+            whole = "..." if self._may_hide else value.replace("'", "''")
+            before = "" if self._may_hide else self._text[:start].lstrip()
+            word = re.split(r"\W", second[0])[0]
+            self._fail(
+                f"{word!r} begins a second condition; if it is part of the value: {before}'{whole}'",
+                start + second.start(),
+            )
+        self._pos = len(self._text)
+        return _Value(value, quoted=False)
+
+    # -- the text --------------------------------------------------------------------------------------------------
+
+    def _blanks(self) -> None:
+        while self._pos < len(self._text) and self._text[self._pos].isspace():
+            self._pos += 1
+
+    def _take(self, kind: str) -> re.Match[str] | None:
+        self._blanks()
+        found = _words[kind].match(self._text, self._pos)
+        if found is not None:
+            self._pos = found.end()
+            self._blanks()
+        return found
+
+    def _take_text(self, text: str) -> bool:
+        self._blanks()
+        found = self._text.startswith(text, self._pos)
+        if found:
+            self._pos += len(text)
+            self._blanks()
+        return found
+
+    def _made(self, start: int, operand: Operand, op: str, values: list[_Value], other: Operand | None = None) -> Test:
+        """A test whose text begins at `start` and ends here."""
+        secret = self._may_hide is not None and self._may_hide(operand.name)
+        shown = f"{operand.name} {op} ..." if secret else self._text[start : self._pos].strip()
+        numeric = bool(values) and not any(value.quoted for value in values) and all(map(_is_number, values))
+        return Test(operand, op, tuple([value.text for value in values]), other, numeric, shown, secret)
+
+    def _check(self, place: int, made: Callable[[], object]) -> None:
+        """Raise OptionError if a pattern is invalid; the reason may quote it."""
+        try:
+            made()
+        except (re.error, ValueError, OverflowError, RecursionError) as error:
+            kind = "regular expression" if isinstance(error, re.error) else "pattern"
+            self._fail(f"an error in the {kind}" if self._may_hide else f"{error} ({kind})", place)
+
+    def _fail(self, words: str, place: int | None = None) -> NoReturn:
+        raise error_at(self._text, self._pos if place is None else place, words, secret=self._may_hide is not None)
+
+
+def _name(found: re.Match[str]) -> str:
+    quoted: str | None = found["quoted"]
+    return quoted.replace('""', '"') if quoted else found["plain"]
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    return str(found[1]).replace("''", "'")
+
+
+def _is_number(value: _Value) -> bool:
+    return re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", value.text, re.IGNORECASE) is not None
+
+
+def parse(text: str, may_hide: Callable[[str], bool] | None = None) -> Condition:
+    """The condition of one --where. Raises OptionError.
+
+    With `may_hide`, which says whether a column's values are secret, errors quote nothing of the text.
     """
-    head = _HEAD.match(text)
-    if head is None:
-        quoted = "" if secret else f" {text!r}"
-        raise OptionError(
-            f"--where{quoted}: expected COLUMN OP VALUE with one of = != < <= > >= ~ !~, or COLUMN is [not] null"
-        )
-    column = head["quoted"].replace('""', '"') if head["quoted"] else head["plain"]
-    op, end = head["op"], head.end()
-    if op is None:
-        if end < len(text):
-            raise _wrong(text, end, f"the condition ends before this{_advice(text[end:])}", secret)
-        return Parsed(column, "is not null" if head["not"] else "is null", "")
-    if op not in OPERATORS:
-        words = f"there is no operator {op}, only {' '.join(OPERATORS)}; put a value that starts so in single quotes"
-        raise _wrong(text, head.start("op"), words, secret)
-    return Parsed(column, op, _value(text, end, secret))
-
-
-def _value(text: str, start: int, secret: bool) -> str:
-    if text.startswith("'", start):
-        quoted = _QUOTED.match(text, start)
-        if quoted is None:
-            raise _wrong(text, start, "this quote is not closed; double a quote inside a quoted value", secret)
-        if quoted.end() < len(text):
-            words = f"the quoted value ends before this{_advice(text[quoted.end() :])}"
-            raise _wrong(text, quoted.end(), words, secret)
-        return quoted[1].replace("''", "'")
-    value = text[start:].rstrip()
-    second = _SECOND.search(value)
-    if second is not None:
-        whole = "..." if secret else value.replace("'", "''")
-        before = "" if secret else text[:start].lstrip()
-        words = f"{second['word']!r} begins a second condition; if it is part of the value: {before}'{whole}'"
-        raise _wrong(text, start + second.start(), words + _advice(second["word"]), secret)
-    return value
-
-
-def _advice(rest: str) -> str:
-    """What to do about surplus text."""
-    if re.match(r"and\b", rest, re.IGNORECASE):
-        return "; if both must be true, give each its own --where"
-    if re.match(r"or\b", rest, re.IGNORECASE):
-        return "; --where takes one condition, without OR"
-    return "; double a quote inside a quoted value" if "'" in rest else ""
-
-
-def _wrong(text: str, place: int, words: str, secret: bool) -> OptionError:
-    """An error with a caret under the place, or the place's number if the text cannot be shown."""
-    if secret or not text.isprintable():
-        return OptionError(f"--where, character {place + 1}: {words}")
-    return OptionError(f"--where: {words}\n{text}\n{' ' * _width(text[:place])}^")
-
-
-def _width(text: str) -> int:
-    """The number of terminal columns of a text."""
-    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+    if not text.strip():
+        raise OptionError("--where: expected a condition, such as total > 100")
+    return Parser(text, may_hide).parse()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
 from pgtail import __version__
-from pgtail.files.stopping import status_after
+from pgtail.cli.command import Command, plain_errors
 
 COMMANDS: Final = {
     "stream": "pgtail.cli.stream",
@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "demo": "pgtail.cli.demo",
     "config": "pgtail.cli.config",
     "completion": "pgtail.cli.completion",
+    "help": "pgtail.cli.help",
 }
 """Name -> module with the command as `command`, imported when it is used."""
 
@@ -41,17 +42,9 @@ SUMMARIES: Final = {
     "pgtail.cli.expect": "Wait for changes, for tests and CI.",
     "pgtail.cli.demo": "Show what pgtail does, on an embedded server.",
     "pgtail.cli.completion": "Print the completion script of a shell.",
+    "pgtail.cli.help": "Show the help of a command.",
 }
 """Module -> the first sentence of its help, so that --help need not import it; a test compares them."""
-
-
-@contextlib.contextmanager
-def _exit_when_interrupted() -> Iterator[None]:
-    """Exit quietly on SIGINT, SIGTERM or SIGHUP that the command has not handled: it had not started yet."""
-    try:
-        yield
-    except KeyboardInterrupt as stopped:
-        raise SystemExit(status_after(stopped)) from None
 
 
 class Commands(click.Group):
@@ -59,6 +52,8 @@ class Commands(click.Group):
 
     `modules` maps names to modules with a command each, imported when the command is used.
     """
+
+    command_class = Command
 
     def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -89,11 +84,11 @@ class Commands(click.Group):
             raise
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _exit_when_interrupted():
+        with plain_errors():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _exit_when_interrupted():
+        with plain_errors():
             return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -119,6 +114,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> N
     cls=Commands, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,
@@ -136,3 +132,7 @@ def main() -> None:
     pgtail inspect FILE            the bytes of every message
     pgtail demo                    try it on an embedded server
     """
+
+
+if "_PGTAIL_COMPLETE" in os.environ:
+    import_module("pgtail.cli.shells")  # how click answers a shell

@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from pgtail.cli.command import Command
 
-@click.command("completion")
+
+@click.command("completion", cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print the completion script of a shell.
@@ -16,7 +18,7 @@ def command(shell: str) -> None:
     eval "$(pgtail completion zsh)"             in ~/.zshrc
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
-    from pgtail.cli import main
+    from pgtail.cli import main, shells  # noqa: F401 -- it registers the scripts
     from pgtail.commands.sinks import put
     from pgtail.commands.stderr import exit_statuses
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgtail.cli.command import Command
+
 if TYPE_CHECKING:
     from pgtail.cli.settings import Setting
 
 
-@click.command("config")
+@click.command("config", cls=Command)
 @click.option(
     "-o",
     "--output",

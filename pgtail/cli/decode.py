@@ -6,20 +6,28 @@ from typing import Any
 
 import click
 
+from pgtail.cli.command import Command
 from pgtail.cli.options.shared import (
     dump_options,
     filter_options,
     limit_option,
     options_from,
     output_options,
+    pager_option,
     verbose_option,
 )
+from pgtail.cli.options.stream import dump_range_options
 
 
-@click.command("decode")
+@click.command(
+    "decode",
+    cls=Command,
+    first=("output", "format_string", "file", "tables", "ops", "where", "since", "until", "redact", "limit"),
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @output_options
 @filter_options
+@dump_range_options
 @limit_option
 @dump_options
 @click.option(
@@ -28,6 +36,13 @@ from pgtail.cli.options.shared import (
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
 )
+@click.option(
+    "--client/--no-client",
+    default=None,
+    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables and"
+    " lines without a filter.",
+)
+@pager_option
 @verbose_option
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.

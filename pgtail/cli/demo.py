@@ -6,11 +6,12 @@ import os
 
 import click
 
+from pgtail.cli.command import Command
 from pgtail.cli.settings import unset
 from pgtail.commands.stderr import exit_statuses
 
 
-@click.command("demo")
+@click.command("demo", cls=Command)
 @click.option("--serve", is_flag=True, help="Keep the server and a workload running until Ctrl-C.")
 def command(serve: bool) -> None:
     """Show what pgtail does, on an embedded server.

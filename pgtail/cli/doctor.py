@@ -6,14 +6,16 @@ from typing import Any
 
 import click
 
+from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import color_options
 from pgtail.cli.options.stream import connection_options
 from pgtail.commands.options import ConnectionOptions, ReportOptions, from_parameters
 from pgtail.commands.stderr import exit_statuses
 
 
-@click.command("doctor", context_settings={"help_option_names": ["--help"]})
+@click.command("doctor", cls=Command)
 @connection_options
+@heading("output")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), help="Format; json in a pipe: a line per finding."
 )

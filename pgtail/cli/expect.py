@@ -6,15 +6,21 @@ from typing import Any
 
 import click
 
+from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import filter_options, options_from, output_options, verbose_option
 from pgtail.cli.options.stream import connection_options, duration, publication_options, slot_option
 
 
-@click.command("expect", context_settings={"help_option_names": ["--help"]})
+@click.command(
+    "expect",
+    cls=Command,
+    first=("tables", "ops", "where", "count", "within", "slot", "publications", "output", "file", "dbname"),
+)
 @connection_options
 @slot_option
 @publication_options
 @filter_options
+@heading("range")
 @click.option(
     "--within", type=duration, metavar="TIME", default="30s", show_default=True, help="How long to wait once ready."
 )

@@ -6,11 +6,18 @@ from typing import Any
 
 import click
 
-from pgtail.cli.options.shared import color_options, count, dump_options, options_from, own_filter_options
+from pgtail.cli import complete
+from pgtail.cli.command import Command, heading
+from pgtail.cli.options.shared import color_options, count, dump_options, options_from, own_filter_options, pager_option
 
 
-@click.command("inspect")
+@click.command(
+    "inspect",
+    cls=Command,
+    first=("numbers", "offsets", "kinds", "lsns", "tables", "ops", "limit", "output", "file", "resync"),
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@heading("filter")
 @click.option(
     "--message", "numbers", multiple=True, metavar="N|N-M", help="Only message N, or N to M, from 1. Repeatable."
 )
@@ -22,6 +29,7 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
     "kinds",
     multiple=True,
     metavar="KIND",
+    shell_complete=complete.kinds,
     help="Only messages of this kind: insert, stream-commit, ..., keepalive, or a first byte such as I. Repeatable.",
 )
 @click.option(
@@ -32,7 +40,9 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
     help="Only messages at this log position or between two, or with a field that contains it. Repeatable.",
 )
 @own_filter_options
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after N messages were shown.")
+@heading("range")
+@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N messages were shown.")
+@heading("output")
 @click.option(
     "-o",
     "--output",
@@ -51,6 +61,7 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
     help="table: bytes of a field to show, the rest is counted; 0 for no limit.",
 )
 @color_options
+@pager_option
 @dump_options
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import click
 
+from pgtail.cli import complete
+from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import dump_options, options_from, verbose_option
 from pgtail.cli.options.stream import (
     content_options,
@@ -19,17 +21,52 @@ from pgtail.cli.options.stream import (
 from pgtail.cli.settings import default_dsn, given
 from pgtail.errors import OptionError
 
-_OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until", "two_phase", "binary")
+_OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn", "until", "two_phase", "binary")
 
 
-@click.command("record", context_settings={"help_option_names": ["--help"]})
-@click.argument("source", nargs=-1, metavar="[DSN]")
-@server_options
-@click.option(
-    "-D", "--directory", required=True, type=click.Path(file_okay=False), metavar="DIR", help="The capture's directory."
+@click.command(
+    "record",
+    cls=Command,
+    first=(
+        "directory",
+        "slot",
+        "publications",
+        "dumps",
+        "until",
+        "seconds",
+        "segment_size",
+        "segment_age",
+        "compress",
+        "verbose",
+    ),
 )
-@click.option("-S", "--slot", metavar="NAME", help="The slot to record; created if it does not exist.")
+@click.argument("source", nargs=-1, metavar="[DSN]", shell_complete=complete.dsn_or_file)
+@server_options
+@heading("capture")
+@click.option(
+    "-D",
+    "--directory",
+    required=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="The capture's directory, or a URI such as s3://bucket/path.",
+)
+@click.option(
+    "--spool",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="With a URI: the local directory for segments that are not uploaded yet.",
+)
+@heading("slot")
+@click.option(
+    "-S",
+    "--slot",
+    metavar="NAME",
+    shell_complete=complete.slots,
+    help="The slot to record; created if it does not exist.",
+)
 @publication_options
+@heading("input")
 @click.option(
     "--from",
     "dumps",
@@ -38,6 +75,7 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until"
     metavar="FILE...",
     help="Make a capture of dumps, in any form that decode reads, instead of a slot.",
 )
+@heading("capture")
 @click.option(
     "--segment-size",
     type=size,
@@ -66,6 +104,7 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until"
 @click.option("--allow-gap", is_flag=True, help="Continue a capture even if the slot has skipped changes.")
 @end_options
 @content_options
+@heading("protocol")
 @click.option("--two-phase", is_flag=True, help="If the slot is created: decode PREPARE TRANSACTION.")
 @dump_options
 @verbose_option

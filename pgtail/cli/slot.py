@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import click
 
-from pgtail.cli import Commands
+from pgtail.cli import Commands, complete
+from pgtail.cli.command import heading
 from pgtail.cli.options.shared import color_options
 from pgtail.cli.options.stream import connection_options, duration, place
 from pgtail.commands.options import ConnectionOptions, ReportOptions, from_parameters
 from pgtail.commands.stderr import exit_statuses
-
-_CONTEXT: Final = {"help_option_names": ["--help"]}
-"""-h is the host, as in psql."""
 
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -38,8 +36,9 @@ def _interval(text: str) -> float:
     return seconds
 
 
-@command.command("list", context_settings=_CONTEXT)
+@command.command("list")
 @connection_options
+@heading("output")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), help="Format; json in a pipe: a line per slot.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
@@ -65,9 +64,10 @@ def list_(watch: bool, interval: float, **options: Any) -> None:
         run(connection, report, interval=interval if watch else None)
 
 
-@command.command("create", context_settings=_CONTEXT)
+@command.command("create")
 @click.argument("name")
 @connection_options
+@heading("slot")
 @click.option("--temporary", is_flag=True, help="The slot exists until this command ends with Ctrl-C.")
 @click.option("--two-phase", is_flag=True, help="Decode PREPARE TRANSACTION (PostgreSQL 15 and later).")
 @click.option("--failover", is_flag=True, help="Let standbys synchronize the slot (PostgreSQL 17 and later).")
@@ -89,9 +89,10 @@ def create(name: str, temporary: bool, two_phase: bool, failover: bool, **option
         )
 
 
-@command.command("drop", context_settings=_CONTEXT)
-@click.argument("name")
+@command.command("drop")
+@click.argument("name", shell_complete=complete.slots)
 @connection_options
+@heading("other")
 @_yes_option
 def drop(name: str, yes: bool, **options: Any) -> None:
     """Drop a slot that nobody is reading.
@@ -105,10 +106,11 @@ def drop(name: str, yes: bool, **options: Any) -> None:
         slots.drop(from_parameters(ConnectionOptions, options), name, yes=yes)
 
 
-@command.command("advance", context_settings=_CONTEXT)
-@click.argument("name")
+@command.command("advance")
+@click.argument("name", shell_complete=complete.slots)
 @click.argument("to", metavar="LSN|now", type=place)
 @connection_options
+@heading("other")
 @_yes_option
 def advance(name: str, to: int | Literal["now"], yes: bool, **options: Any) -> None:
     """Advance a slot without reading it, and print the position it reached.
@@ -122,8 +124,8 @@ def advance(name: str, to: int | Literal["now"], yes: bool, **options: Any) -> N
         slots.advance(from_parameters(ConnectionOptions, options), name, to, yes=yes)
 
 
-@command.command("copy", context_settings=_CONTEXT)
-@click.argument("source", metavar="SRC")
+@command.command("copy")
+@click.argument("source", metavar="SRC", shell_complete=complete.slots)
 @click.argument("name", metavar="DST")
 @connection_options
 def copy(source: str, name: str, **options: Any) -> None:

@@ -6,28 +6,51 @@ from typing import Any
 
 import click
 
+from pgtail.cli import complete
+from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import (
     color_options,
     dump_options,
     filter_options,
     limit_option,
     options_from,
+    pager_option,
     verbose_option,
 )
-from pgtail.cli.options.stream import duration, place, publication_options, server_options, slot_option
+from pgtail.cli.options.stream import (
+    duration,
+    end,
+    publication_options,
+    server_options,
+    since_option,
+    slot_option,
+)
 
 
-@click.command("stats", context_settings={"help_option_names": ["--help"]})
-@click.argument("sources", nargs=-1, metavar="[FILE|DSN]...")
+@click.command(
+    "stats",
+    cls=Command,
+    first=("slot", "until", "seconds", "tables", "ops", "where", "output", "file", "dbname", "resync"),
+)
+@click.argument("sources", nargs=-1, metavar="[FILE|DSN]...", shell_complete=complete.dsn_or_file)
 @slot_option
 @server_options
 @publication_options
-@click.option("--until", type=place, metavar="LSN|now", help="Read a slot up to this position; the default is now.")
+@since_option
+@heading("range")
+@click.option(
+    "--until",
+    type=end,
+    shell_complete=complete.points,
+    metavar="TIME|LSN|now",
+    help="Only what was committed up to this time (as --since) or log position; a slot is read up to now by default.",
+)
 @click.option("--for", "seconds", type=duration, metavar="TIME", help="Read a slot for this time instead.")
 @filter_options
 @limit_option
 @dump_options
 @click.option("--resync", is_flag=True, help="Skip damage, up to the next message that decodes.")
+@heading("output")
 @click.option(
     "-o",
     "--output",
@@ -36,6 +59,7 @@ from pgtail.cli.options.stream import duration, place, publication_options, serv
 )
 @click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
 @color_options
+@pager_option
 @verbose_option
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Count what is written: by table, transaction, time and key.

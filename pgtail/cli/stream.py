@@ -6,12 +6,17 @@ from typing import Any
 
 import click
 
+from pgtail.cli.command import Command
 from pgtail.cli.options.shared import filter_options, limit_option, options_from, output_options, verbose_option
 from pgtail.cli.options.stream import connection_options, protocol_options, range_options, slot_options
 from pgtail.cli.settings import given
 
 
-@click.command("stream", context_settings={"help_option_names": ["--help"]})
+@click.command(
+    "stream",
+    cls=Command,
+    first=("slot", "fork", "ack", "until", "limit", "output", "file", "tables", "ops", "where"),
+)
 @connection_options
 @slot_options
 @range_options

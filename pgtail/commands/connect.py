@@ -8,6 +8,7 @@ import os
 import termios
 
 from pgtail.commands.options import ConnectionOptions
+from pgtail.errors import OptionError
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.terminal.restore import restored
 
@@ -15,7 +16,10 @@ from pgtail.terminal.restore import restored
 def connector_of(options: ConnectionOptions) -> Connector:
     """Makes connections as the options say. Raises OptionError."""
     found = parameters(options.dsn, host=options.host, port=options.port, user=options.username, dbname=options.dbname)
-    return Connector(found, ask=_ask_for_password, ask_first=options.password)
+    if options.no_password and options.password:
+        raise OptionError("--password and --no-password contradict each other: give one of them")
+    ask = None if options.no_password else _ask_for_password
+    return Connector(found, ask=ask, ask_first=options.password)
 
 
 def _ask_for_password(prompt: str) -> str | None:

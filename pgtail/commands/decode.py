@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.capture.verify import CaptureVerifier
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
+from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress, wants_progress
 from pgtail.commands.selection import (
     build_redaction,
@@ -33,6 +35,7 @@ from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.storage import Location, is_uri, locate
 from pgtail.terminal.escape import escape
 
 
@@ -48,6 +51,7 @@ class Decode:
         self._failed = False
         """Whether there was an error in the current file."""
         self._fed, self._changed = 0, False
+        self._commits = CommitRange()
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
@@ -58,12 +62,16 @@ class Decode:
         if options.verbose and options.settings:
             _tell(f"settings: {options.settings}")
         types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
-        filter_ = Filter(**filter_arguments(options.filter, self._redaction))
+        filter_ = Filter(**filter_arguments(options.filter, self._redaction, options.until))
+        self._commits = filter_.commits
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
         assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
         check_not_read(options.format.file, files)
-        with open_target(options.format.file) as sink:
-            output = self._given_output or build_output(options.format, sink, self._redaction)
+        format_ = options.format
+        if filter_.active and format_.client is None:
+            format_ = replace(format_, client=False)
+        with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
+            output = self._given_output or build_output(format_, sink, self._redaction)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
             try:
                 self._files(files, decoder, pipeline, sink)
@@ -93,20 +101,23 @@ class Decode:
         except KeyboardInterrupt:
             pipeline.break_off()
 
-    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str, CaptureVerifier | None]]:
-        """The files; a directory is replaced by the segments of the capture in it."""
+    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
+        """The files; a folder is replaced by the segments of the capture in it."""
         for name in names:
-            if not (name.endswith(CLOSED) or os.path.isdir(name)):
-                yield name, None
+            place = locate(name, self._options.dump.storage)
+            folder = name != "-" and place.is_folder()
+            if not (folder or name.endswith(CLOSED)):
+                yield place if is_uri(name) else name, None
                 continue
             verifier = CaptureVerifier(_tell)
-            for path in verifier.capture(name) if os.path.isdir(name) else verifier.segment(name):
-                yield path, verifier
+            since = self._options.filter.since
+            for segment in verifier.capture(place, since) if folder else verifier.segment(place):
+                yield segment, verifier
             self._damaged = self._damaged or verifier.damaged
 
     def _file(
         self,
-        name: str,
+        name: str | Location,
         verifier: CaptureVerifier | None,
         decoder: Decoder,
         pipeline: Pipeline,
@@ -126,7 +137,7 @@ class Decode:
 
     def _decode(
         self,
-        name: str,
+        name: str | Location,
         verifier: CaptureVerifier | None,
         decoder: Decoder,
         pipeline: Pipeline,
@@ -168,12 +179,16 @@ class Decode:
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
         scan, feed, limit, changes = pipeline.scan, pipeline.feed, self._options.limit, CHANGES
+        commits = self._commits
+        bounded = commits.active
         with no_quotes(self._redaction):
             for item in input_.items():
                 if isinstance(item, Chunk):
                     item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
                     continue
                 message, lsn, offset, _ = item
+                if bounded and (place := PLACES.get(type(message))) is not None and commits.is_past(*place(message)):
+                    return False
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)

@@ -60,7 +60,7 @@ class Expect(Stream):
     ) -> None:
         expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
         if expectation.met:
-            stderr.tell(f"as expected, {after}: {counted(expectation.came, 'change')}")
+            stderr.inform(f"as expected, {after}: {counted(expectation.came, 'change')}")
             return
         tell_filter(filter_, self._options.filter, stderr.tell)
         came = f"{expectation.came} came" if expectation.came else "none came"
@@ -73,7 +73,7 @@ class Expect(Stream):
         options = self._options.filter
         given = [("-t", options.tables), ("--exclude", options.exclude), ("--op", options.ops)]
         given += [("--xid", tuple(map(str, options.xids)))]
-        given += [("--where", tuple(f"'{test.shown}'" for test in self.expectation.tests))]
+        given += [("--where", tuple(f"'{text}'" for text in self.expectation.shown_conditions))]
         return " ".join([f"{name} {value}" for name, values in given for value in values]) or "any change"
 
 

@@ -10,9 +10,11 @@ from typing import Final
 from pgtail.changes.filters import Filter
 from pgtail.commands.options import InspectOptions
 from pgtail.commands.output import to_terminal, wants_color
+from pgtail.commands.pager import paged
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
+    expanded,
     filter_arguments,
     no_quotes,
     tell_filter,
@@ -33,7 +35,8 @@ from pgtail.humanize import counted
 from pgtail.inputs import Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
-from pgtail.pgoutput.decoder import AnyFrame, Decoder
+from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
+from pgtail.storage import Location
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
 
@@ -86,13 +89,14 @@ class Inspect:
     def run(self, files: tuple[str, ...]) -> bool:
         """Show the files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
         check_not_read(self._options.report.file, files)
-        with open_sink(self._options.report.file) as sink:
+        file = self._options.report.file
+        with paged(self._options.pager and file is None, files), open_sink(file) as sink:
             self._view = self._open_view(sink)
             self._rows = Rows(sink, self._view, self._fields, self._scope)
             try:
                 with contextlib.suppress(KeyboardInterrupt), Stoppable():
-                    for file in files:
-                        if not self._file(file, sink):
+                    for source in expanded(files, self._options.dump.storage):
+                        if not self._file(source, sink):
                             break
                     if self._number and not self._shown:
                         say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
@@ -113,9 +117,9 @@ class Inspect:
             colors=options.colors or "",
         )
 
-    def _file(self, name: str, sink: FileSink) -> bool:
+    def _file(self, file: str | Location, sink: FileSink) -> bool:
         """Show one file; returns whether to read the next one."""
-        with Source(name, on_wait=sink.flush) as source:
+        with Source(file, on_wait=sink.flush) as source:
             input_ = open_input(source, self._decoder, format=self._options.dump.input_format)
             with contextlib.closing(input_):
                 before = self._number
@@ -161,8 +165,12 @@ class Inspect:
     def _candidate(self, input_: Input, message: AnyFrame, lsn: int | None, offset: int) -> _Candidate:
         cursor, trace = self._cursor, self._cursor.trace
         self._seen = trace
-        base = None if input_.name in _TEXT_FORMS else offset
-        place = MessageLocation(self._number, type(message).__name__, offset, trace[0][0], cursor.pos, base, lsn)
+        if isinstance(message, FromClient):
+            kind = type(message.message).__name__
+            place = MessageLocation(self._number, kind, None, trace[0][0], cursor.pos, sent=message)
+        else:
+            base = None if input_.name in _TEXT_FORMS else offset
+            place = MessageLocation(self._number, type(message).__name__, offset, trace[0][0], cursor.pos, base, lsn)
         return _Candidate(message, place, cursor.buf, trace)
 
     def _show_waiting(self, following: int | None) -> None:

@@ -7,16 +7,23 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pgtail.pgoutput.decoder import Assume
+from pgtail.pgoutput.scalars import Point
+from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 T = TypeVar("T")
 
 Position = int | Literal["now"] | None
 """A log position, or the server's current one; None where the option was not given."""
+End = Point | Literal["now"] | None
+"""A log position or a time of commit, or the server's current position; None where the option was not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Where to connect, as in psql; None leaves it to libpq. `password`: ask for it before connecting."""
+    """Where to connect, as in psql; None leaves it to libpq.
+
+    `password`: ask for it before connecting; `no_password`: never.
+    """
 
     dsn: str | None = None
     host: str | None = None
@@ -24,6 +31,7 @@ class ConnectionOptions:
     username: str | None = None
     dbname: str | None = None
     password: bool = False
+    no_password: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +48,18 @@ class ReportOptions:
 class FormatOptions(ReportOptions):
     """The output of changes, where it goes, and what belongs to a single format.
 
-    `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit.
+    `client`: what a client sent is shown; None: in tables. `max_width` (cells of a value) and `max_rows` (changes of a
+    transaction) are None for no limit.
     """
 
     format_string: str | None = None
+    columns: tuple[str, ...] = ()
+    changed: bool = False
     numbers: Literal["exact", "string"] = "exact"
     fill_unchanged: bool = False
     transactions: bool = False
     schema_changes: bool = False
+    client: bool | None = None
     show_aborted: bool = False
     show_uncommitted: bool = False
     max_width: int | None = 60
@@ -57,6 +69,7 @@ class FormatOptions(ReportOptions):
     wal2json: tuple[str, ...] = ()
     source_name: str | None = None
     kafka_schema: bool = False
+    keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,7 @@ class FilterOptions:
     ops: tuple[str, ...] = ()
     xids: tuple[int, ...] = ()
     where: tuple[str, ...] = ()
+    since: Point | None = None
     redact: tuple[str, ...] = ()
     redact_hash: bool = False
     redact_key_file: str | None = None
@@ -79,12 +93,13 @@ class FilterOptions:
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """How dumps are read. `types` declares enums, as NAME=enum."""
+    """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
     input_format: str | None = None
     encoding: str = "utf-8"
     assume: Assume = None
     types: tuple[str, ...] = ()
+    storage: StorageOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +107,7 @@ class EndOptions:
     """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
 
     until_lsn: int | None = None
-    until: Position = None
+    until: End = None
     seconds: float | None = None
     idle: float | None = None
     reconnect: bool | None = None
@@ -124,8 +139,10 @@ class DecodeOptions:
     format: FormatOptions = FormatOptions()
     filter: FilterOptions = FilterOptions()
     dump: DumpOptions = DumpOptions()
+    until: Point | None = None
     limit: int | None = None
     strict: bool = False
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -159,10 +176,12 @@ class StreamOptions:
 class RecordOptions:
     """Options of `pgtail record`. `segment_size` is in bytes, `segment_age` and `sync_interval` in seconds.
 
+    `directory` may be a URI: then segments are written to `spool`, and uploaded.
     `server_encoding` is what text is read in as the server stores it; None: the server converts to UTF-8.
     """
 
     directory: str
+    spool: str | None = None
     connection: ConnectionOptions = ConnectionOptions()
     publication: PublicationOptions = PublicationOptions()
     content: ContentOptions = ContentOptions()
@@ -188,9 +207,10 @@ class StatsOptions:
     filter: FilterOptions = FilterOptions()
     dump: DumpOptions = DumpOptions()
     slot: str | None = None
-    until: Position = None
+    until: End = None
     seconds: float | None = None
     limit: int | None = None
+    pager: bool = False
     resync: bool = False
     verbose: int = 0
     settings: str | None = None
@@ -209,6 +229,7 @@ class InspectOptions:
     lsns: tuple[str, ...] = ()
     limit: int | None = None
     max_bytes: int | None = 48
+    pager: bool = False
     resync: bool = False
 
 

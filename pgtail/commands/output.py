@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.streaming import Show
 from pgtail.commands.options import FormatOptions, ReportOptions
+from pgtail.commands.pager import terminal_output
 from pgtail.commands.sinks import DirectorySink, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
@@ -28,16 +28,24 @@ if TYPE_CHECKING:
     from pgtail.terminal.style import Palette
 
 TEMPLATE: Final = "--format-string"
-SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
+SHOW_UNSETTLED: Final = ("table", "line", "json", "json-tx")
 """The formats that mark what was not committed."""
+
+SHOW_CLIENT: Final = ("table", "line", "json", "json-tx")
+"""The formats that show what a client sent."""
 
 _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
     "undo": ("sql",),
     "wal2json": ("wal2json", "wal2json-v1"),
     "source_name": ("debezium",),
     "kafka_schema": ("debezium",),
+    "keys": ("debezium",),
 }
 """Option -> the formats that it belongs to."""
+
+_CHOOSE_COLUMNS: Final = ("table", "line", "json", "json-tx", "csv")
+_WHOLE_ROWS: Final = {"sql": "a statement needs the whole row", TEMPLATE: "%{NAME} selects a column"}
+"""Why a format cannot leave out columns; the others are the formats of other programs."""
 
 
 @contextlib.contextmanager
@@ -52,7 +60,7 @@ def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink 
 
 def to_terminal(file: str | None = None) -> bool:
     """Whether output goes to a terminal; `file` is the one of -f."""
-    return file is None and sys.stdout is not None and sys.stdout.isatty()
+    return file is None and terminal_output()
 
 
 def wants_color(choice: str, *, terminal: bool) -> bool:
@@ -87,7 +95,7 @@ def build_output(
     name = _format(options, terminal) if options.format_string is None else TEMPLATE
     _check_shows(options, name)
     _check_format_options(options, name, sink)
-    made = _output_options(options, terminal, sink, lambda text: tell(escape(text)), database)
+    made = _output_options(options, name, terminal, sink, lambda text: tell(escape(text)), database)
     output: ScannedOutput
     if name == TEMPLATE:
         from pgtail.outputs.template import Template  # imports rich
@@ -128,6 +136,11 @@ def check_acknowledged(options: FormatOptions, plan: Plan) -> None:
         )
 
 
+def _columns() -> int:
+    """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
 def _format(options: ReportOptions, terminal: bool) -> str:
     return options.output or ("table" if terminal else "json")
 
@@ -135,7 +148,7 @@ def _format(options: ReportOptions, terminal: bool) -> str:
 def _escaping(sink: Sink, name: str, tell: Callable[[str], None]) -> Sink:
     """The sink of a format; on a terminal, values cannot control it."""
     hidden = OUTPUTS[name].hidden
-    if hidden == "spelled out" or not (isinstance(sink, FileSink) and os.isatty(sink.fd)):
+    if hidden == "spelled out" or not (isinstance(sink, FileSink) and sink.on_terminal):
         return sink
     return EscapingSink(sink, tell, json=hidden == "as they are in JSON")
 
@@ -158,20 +171,30 @@ def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None
         if getattr(options, option) and name not in formats:
             shown = "--schema" if option == "kafka_schema" else "--" + option.replace("_", "-")
             raise OptionError(f"{shown} belongs to -o {' and '.join(formats)}, not to {name}")
+    if name not in _CHOOSE_COLUMNS and (options.columns or options.changed):
+        asked = "--columns" if options.columns else "--changed"
+        why = _WHOLE_ROWS.get(name, "its readers expect whole rows")
+        raise OptionError(f"{asked} belongs to -o {', '.join(_CHOOSE_COLUMNS)}, not to {name}: {why}")
+    if options.client and name not in SHOW_CLIENT:
+        raise OptionError(f"--client: only with -o {', '.join(SHOW_CLIENT)}; this is {name}")
     if isinstance(sink, DirectorySink) and name != "csv":
         raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
 
 
 def _output_options(
-    options: FormatOptions, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
+    options: FormatOptions, name: str, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
 ) -> OutputOptions:
     source, _, named = (options.source_name or "pgtail").partition("/")
     return OutputOptions(
+        columns=options.columns,
+        changed=options.changed,
         fill_unchanged=options.fill_unchanged,
         transactions=options.transactions,
         schema_changes=options.schema_changes,
+        client=name in ("table", "line") if options.client is None else options.client,
         color=wants_color(options.color, terminal=terminal),
-        width=shutil.get_terminal_size((100, 24)).columns,
+        measure=_columns if terminal else None,
+        width=_columns(),
         max_width=options.max_width,
         max_rows=options.max_rows,
         numbers=options.numbers,
@@ -180,6 +203,7 @@ def _output_options(
         source_name=source,
         database=named or database,
         kafka_schema=options.kafka_schema,
+        keys=options.keys,
         tell=tell,
         open_file=sink.open if isinstance(sink, DirectorySink) else None,
         colors=options.colors or "",

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from pgtail.commands import stderr
 from pgtail.inputs.source.file import Source
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.terminal.escape import escape
@@ -18,7 +19,9 @@ SMALL = 16 << 20
 
 
 def wants_progress(file: str | None) -> bool:
-    """Whether standard error is a terminal, and the output (None: standard output) is not."""
+    """Whether standard error is a terminal, and the output (None: standard output) is not; not with -q."""
+    if stderr.quiet_mode:
+        return False
     elsewhere = file not in (None, "-") or (sys.stdout is not None and not sys.stdout.isatty())
     return elsewhere and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+from pgtail.capture.reader import segments
+from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
 from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
@@ -15,22 +17,39 @@ from pgtail.commands.options import FilterOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.inputs.base import Input
+from pgtail.pgoutput.scalars import Point
+from pgtail.storage import Location, StorageOptions, is_uri, locate
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
 
 
-def filter_arguments(options: FilterOptions, redaction: Redaction | None) -> dict[str, Any]:
-    """The keyword arguments of a Filter. Raises OptionError."""
-    ops = [op.strip() for text in options.ops for op in text.split(",") if op.strip()]
-    for op in ops:
+def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
+    """What Source takes for these names: a folder is replaced by the segments of the capture in it.
+
+    Raises InputError, and OptionError for a URI that cannot be used.
+    """
+    for name in names:
+        place = locate(name, storage)
+        if name != "-" and place.is_folder():
+            yield from (segment.location for segment in segments(place))
+        else:
+            yield place if is_uri(name) else name
+
+
+def filter_arguments(
+    options: FilterOptions, redaction: Redaction | None, until: Point | None = None, *, margin: int = MARGIN
+) -> dict[str, Any]:
+    """The keyword arguments of a Filter; `until` and `margin` are those of a CommitRange. Raises OptionError."""
+    for op in options.ops:
         if op not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
     return {
         "tables": options.tables,
         "exclude": options.exclude,
-        "ops": ops,
+        "ops": options.ops,
         "xids": options.xids,
         "where": options.where,
+        "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
         "redaction": redaction,
     }
 
@@ -119,9 +138,9 @@ def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], N
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
-    for test in filter_.tests:
-        if filter_.a_table_came and not test.column_seen and not filter_.no_table_passed:
-            tell(escape(f"note: no table had a column {test.column} (--where {test.shown})"))
+    for column, test in filter_.columns_not_seen:
+        if filter_.a_table_came and not filter_.no_table_passed:
+            tell(escape(f"note: no table had a column {column} (--where {test.shown})"))
     if filter_.redaction is not None:
         for text in filter_.redaction.unused:
             if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps

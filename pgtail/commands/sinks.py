@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from pgtail.commands.pager import pager_in_use
 from pgtail.errors import ClosedPipe, OptionError, OutputError
 
 BATCH: Final = 64 * 1024
@@ -27,6 +28,11 @@ class FileSink:
         self.name = name
         self._parts: list[bytes] = []
         self._size = 0
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether people see what is written: on a terminal, or in a pager."""
+        return os.isatty(self.fd) or (pager_in_use() and self.fd == sys.stdout.fileno())
 
     def write(self, data: bytes) -> None:
         """Buffer bytes, or write a full buffer. Raises ClosedPipe and OutputError."""

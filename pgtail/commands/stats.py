@@ -18,6 +18,7 @@ from pgtail.commands.options import (
     StreamOptions,
 )
 from pgtail.commands.output import report_palette
+from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
 from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.errors import InputError, OptionError, ServerError
@@ -44,9 +45,9 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
             damaged = count()
         except (InputError, ServerError):
             if stats.tables or stats.transactions.count:
-                _write(stats, file, sink, palette)
+                _write(stats, options, sink, palette)
             raise
-        _write(stats, file, sink, palette)
+        _write(stats, options, sink, palette)
     return damaged
 
 
@@ -64,6 +65,7 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
         ("input-format", options.dump.input_format),
         ("assume", options.dump.assume),
         ("type", options.dump.types),
+        ("storage", options.dump.storage.pairs),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")
@@ -77,6 +79,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         format=_NO_OUTPUT,
         filter=options.filter,
         dump=options.dump,
+        until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
         verbose=options.verbose,
@@ -99,15 +102,17 @@ def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOp
     )
 
 
-def _write(stats: Statistics, file: str | None, sink: FileSink, palette: Palette | None) -> None:
+def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Palette | None) -> None:
     """Write the report in these colours, or as JSON without; it replaces what the file contained."""
+    file = options.report.file
     if file not in (None, "-"):
         with contextlib.suppress(OSError):  # a device or a pipe
             os.ftruncate(sink.fd, 0)
-    if palette is None:
-        sink.write(stats_json(stats))
-    else:
-        from pgtail.stats.report_table import stats_table  # imports rich
+    with paged(options.pager and file is None):
+        if palette is None:
+            sink.write(stats_json(stats))
+        else:
+            from pgtail.stats.report_table import stats_table  # imports rich
 
-        sink.write(stats_table(stats, palette, width=shutil.get_terminal_size((100, 24)).columns))
-    sink.flush()
+            sink.write(stats_table(stats, palette, width=shutil.get_terminal_size((100, 24)).columns))
+        sink.flush()

@@ -21,13 +21,20 @@ _QUEUE_LIMIT: Final = 10_000
 """Lines that wait at most; then the oldest are dropped."""
 _ERASE: Final = "\r\x1b[K"
 
+quiet_mode = False
+"""Whether notes, details and progress are left out (-q), in the whole process."""
+
 
 def say(text: str) -> None:
-    """Print a message on standard error; the caller has escaped text from elsewhere."""
-    if sys.stderr is not None:
+    """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere."""
+    if sys.stderr is not None and not _left_out(text):
         with contextlib.suppress(OSError):
             sys.stderr.write(f"pgtail: {text}\n")
             sys.stderr.flush()
+
+
+def _left_out(text: str) -> bool:
+    return quiet_mode and text.startswith("note:")
 
 
 @contextlib.contextmanager
@@ -49,13 +56,9 @@ class StderrThread:
         # Without sys.stderr the descriptor was closed, and its number may belong to a socket by now.
         self._fd = -1 if sys.stderr is None else sys.stderr.fileno()
         terminal = self._fd >= 0 and os.isatty(self._fd)
-        self.wants_status = terminal
+        self.wants_status = terminal and not quiet_mode
         self.wants_trace = verbosity >= 2
-        self._wants_detail = terminal or verbosity >= 1
-        self._width = 80
-        if terminal:
-            with contextlib.suppress(OSError):
-                self._width = os.get_terminal_size(self._fd).columns or 80
+        self._wants_detail = (terminal and not quiet_mode) or verbosity >= 1
         self._lines: deque[str] = deque()
         self._status: str | None = None
         self._dropped = 0
@@ -67,9 +70,16 @@ class StderrThread:
         self._thread.start()
 
     def tell(self, text: str) -> None:
-        """Write a message; further lines of it are indented."""
+        """Write a message, with -q no note; further lines of it are indented."""
+        if _left_out(text):
+            return
         first, *rest = [escape(line.strip()) for line in text.split("\n")]
         self._put("\n".join([f"pgtail: {first}", *[f"        {line}" for line in rest]]))
+
+    def inform(self, text: str) -> None:
+        """Write a message that nobody needs to act on; not with -q."""
+        if not quiet_mode:
+            self.tell(text)
 
     def detail(self, text: str) -> None:
         """Write a message on a terminal, or with -v."""
@@ -135,9 +145,15 @@ class StderrThread:
         self._drawn = False
         text += "".join([f"{line}\n" for line in lines])
         if status is not None:
-            text += status[: self._width - 1]
+            text += status[: self._columns() - 1]
             self._drawn = True
         self._write(text)
+
+    def _columns(self) -> int:
+        """The width of the terminal now."""
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(self._fd).columns or 80
+        return 80
 
     def _write(self, text: str) -> None:
         view = memoryview(text.encode("utf-8", "backslashreplace"))

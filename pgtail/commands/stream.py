@@ -8,6 +8,7 @@ import stat
 import sys
 
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.filters import Filter
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import EndOptions, StreamOptions
@@ -27,7 +28,7 @@ from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
@@ -108,6 +109,11 @@ class Stream:
         options = self._options
         plan = _plan(connector, request, types, interrupt)
         check_acknowledged(options.format, plan)
+        if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not options.yes:
+            raise OptionError(
+                "--since together with --ack permanently skips earlier changes of the slot, also for its other readers;"
+                " --yes confirms this"
+            )
         for warning in plan.warnings:
             stderr.tell(f"warning: {warning}")
         assembler = Assembler(types, show=show_of(options.format))
@@ -124,8 +130,8 @@ class Stream:
             connector,
             interrupt,
             stderr,
-            limits_of(options.end, output=_watched_output(options.format.file)),
-            self._make_consumer(plan, pipeline, sink, interrupt),
+            limits_of(options.end, plan, output=_watched_output(options.format.file)),
+            self._make_consumer(plan, pipeline, filter_.commits, sink, interrupt),
             reconnect=options.end.reconnect,
             ready=lambda position: self._ready(position, stderr),
         )
@@ -143,7 +149,8 @@ class Stream:
         return pipeline.damaged
 
     def _filter(self) -> Filter:
-        return Filter(**filter_arguments(self._options.filter, self._redaction))
+        until = Point(time=until_time_of(self._options.end))
+        return Filter(**filter_arguments(self._options.filter, self._redaction, until, margin=0))
 
     def _output(self, sink: StreamSink | DirectorySink, stderr: StderrThread, plan: Plan) -> Output:
         database = plan.server.database
@@ -165,7 +172,7 @@ class Stream:
             return
         tell_filter(filter_, self._options.filter, stderr.tell)
         shown = f"{counted(pipeline.shown, 'transaction')} shown; " if written else ""
-        stderr.tell(f"{shown}resume at {lsn_text(tail.resume)}")
+        stderr.inform(f"{shown}resume at {lsn_text(tail.resume)}")
 
     def _request(self) -> Request:
         options, content = self._options, self._options.content
@@ -189,6 +196,7 @@ class Stream:
             ack=options.ack,
             start=options.start,
             until=until_of(options.end),
+            until_time=until_time_of(options.end),
             tables=options.filter.tables,
             yes=options.yes,
             allow_missing_publication=options.publication.allow_missing_publication,
@@ -196,7 +204,12 @@ class Stream:
         )
 
     def _make_consumer(
-        self, plan: Plan, pipeline: Pipeline, sink: StreamSink | DirectorySink, interrupt: Interrupt
+        self,
+        plan: Plan,
+        pipeline: Pipeline,
+        commits: CommitRange,
+        sink: StreamSink | DirectorySink,
+        interrupt: Interrupt,
     ) -> MakeConsumer:
         options = self._options
 
@@ -210,6 +223,7 @@ class Stream:
                 position=position,
                 durable=options.format.file not in (None, "-") and plan.ack != "none",
                 until=plan.until,
+                commits=commits,
                 enough=lambda: self._enough(pipeline),
             )
 
@@ -217,15 +231,28 @@ class Stream:
 
 
 def until_of(options: EndOptions) -> LsnOrNow:
-    """Where to stop. Raises OptionError."""
+    """The position at which to stop. Raises OptionError."""
     if options.until_lsn is not None and options.until is not None:
         raise OptionError("--until and --until-lsn mean the same: give one of them")
+    if isinstance(options.until, Point):
+        return options.until.lsn
     return options.until if options.until_lsn is None else options.until_lsn
 
 
-def limits_of(options: EndOptions, *, output: int | None = None) -> Limits:
+def until_time_of(options: EndOptions) -> int | None:
+    """The commit time at which to stop."""
+    return options.until.time if isinstance(options.until, Point) else None
+
+
+def limits_of(options: EndOptions, plan: Plan, *, output: int | None = None) -> Limits:
     """When to end; `output` is the descriptor of a pipe or terminal whose closing also ends the stream."""
-    return Limits(seconds=options.seconds, idle=options.idle, spill=options.spill_limit, output=output)
+    return Limits(
+        seconds=options.seconds,
+        until_passes=plan.until_passes,
+        idle=options.idle,
+        spill=options.spill_limit,
+        output=output,
+    )
 
 
 def _watched_output(file: str | None) -> int | None:

@@ -11,7 +11,7 @@ from pgtail.files.sink import Sink
 from pgtail.hexview.fields import Field
 from pgtail.hexview.views import Damage, MessageLocation
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.layout import Item
 
 _HEX_PIECE: Final = 64 * 1024
@@ -45,6 +45,9 @@ class JsonView:
             "lsn": None if place.lsn is None else lsn_text(place.lsn),
             "relation": None if place.relation is None else place.relation.qualified,
         }
+        if place.sent is not None:
+            time = None if place.sent.time is None else time_text(place.sent.time)
+            head |= {"client": place.sent.client, "server": place.sent.server, "packet_ts": time}
         return _object(head)[:-1].decode() + ',"fields":['
 
     # -- templates ---------------------------------------------------------------------------------------------

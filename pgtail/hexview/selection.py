@@ -13,7 +13,7 @@ from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.hexview.scope import Scope
 from pgtail.pgoutput.cursor import Buffer, Traced, spans_of
-from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.scalars import parse_lsn
@@ -24,10 +24,14 @@ from pgtail.pgoutput.two_phase import CommitPrepared, RollbackPrepared
 _KINDS: Final = {
     **{class_.__name__.lower(): class_.__name__ for class_ in [*MESSAGES.values(), *FRAMES.values()]},
     **{chr(tag): class_.__name__ for tag, class_ in MESSAGES.items()},
+    "startreplication": "StartReplication",
     "unknown": "Unknown",
     "unknownframe": "UnknownFrame",
 }
 """The arguments of --kind, without spaces and hyphens: names in any case, and the first bytes of messages."""
+
+KIND_NAMES: Final = sorted({re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in _KINDS.values()})
+"""The names as they are usually written: insert, stream-commit."""
 
 _POINTER: Final = "Int64 (XLogRecPtr)"
 
@@ -116,7 +120,8 @@ class MessageSelection:
         """Whether to show a message. Raises OptionError if a condition on values does not fit its column."""
         if self._numbers and not any(number in wanted for wanted in self._numbers):
             return False
-        if self._kinds and type(message).__name__ not in self._kinds:
+        kind = type(message.message if isinstance(message, FromClient) else message).__name__
+        if self._kinds and kind not in self._kinds:
             return False
         if self._lsns and not self._names_lsn(lsn, buf, trace):
             return False

@@ -10,7 +10,7 @@ from pgtail.files.sink import Sink
 from pgtail.hexview.fields import Field
 from pgtail.hexview.views import Damage, MessageLocation, NoRoom
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, breakable, item_width, padding, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, palette
@@ -94,6 +94,10 @@ class TextView:
             items.append(((lsn_text(place.lsn), "lsn"),))
         if place.offset is not None:
             items.append(((f"byte {place.offset}", "dim"),))
+        if place.sent is not None:
+            items.append(((f"{place.sent.client} to {place.sent.server}", "origin"),))
+            if place.sent.time is not None:
+                items.append(((time_text(place.sent.time).replace("T", " "), "plain"),))
         items.append(((f"{place.end - place.start} bytes", "dim"),))
         return items
 

@@ -10,6 +10,7 @@ from pgtail.changes.relations import Relation
 from pgtail.errors import DecodeError, Malformed
 from pgtail.hexview.fields import Field
 from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.terminal.layout import Item
 
 _BAD_BYTES: Final = 16
@@ -21,7 +22,7 @@ class MessageLocation:
     """A message in the buffer and in its source.
 
     `number` counts from 1. `base` is the offset in the source of the byte at `start` in the buffer, None if the source
-    is text, where offsets have no meaning.
+    is text, where offsets have no meaning. `sent` is the message itself if a client sent it.
     """
 
     number: int
@@ -32,6 +33,7 @@ class MessageLocation:
     base: int | None = None
     lsn: int | None = None
     relation: Relation | None = None
+    sent: FromClient | None = None
 
     def at(self, position: int) -> int:
         """The offset of a buffer position: in the source, or from the start of the message if `base` is None."""

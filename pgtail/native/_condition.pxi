@@ -1,23 +1,42 @@
-"""Conditions (changes/condition.py) evaluated on cells: comparisons of text and plain decimal numbers; Python does the rest."""
+"""Conditions (changes/bound_condition.py) evaluated on cells. What no operator here can test is tested by Python."""
 
 cdef enum Truth:
     FALSE
     TRUE
     UNKNOWN
+    NULL_VALUE
+    NOT_SENT
 
 cdef enum Operator:
     OP_PYTHON
     OP_IS_NULL
+    OP_CHANGED
+    OP_LIKE
+    OP_SEARCH
+    OP_IN
     OP_EQUAL
     OP_DIFFERENT
+    OP_DISTINCT
     OP_LESS
     OP_AT_MOST
     OP_GREATER
     OP_AT_LEAST
 
 cdef dict OPERATORS = {
-    "is null": OP_IS_NULL, "=": OP_EQUAL, "!=": OP_DIFFERENT, "<>": OP_DIFFERENT,
-    "<": OP_LESS, "<=": OP_AT_MOST, ">": OP_GREATER, ">=": OP_AT_LEAST,
+    "is null": OP_IS_NULL, "changed": OP_CHANGED, "like": OP_LIKE, "~": OP_SEARCH, "in": OP_IN, "=": OP_EQUAL,
+    "<>": OP_DIFFERENT, "distinct": OP_DISTINCT, "<": OP_LESS, "<=": OP_AT_MOST, ">": OP_GREATER, ">=": OP_AT_LEAST,
+}
+
+cdef enum How:
+    HOW_TEXT
+    HOW_NUMBER
+    HOW_PADDED
+    HOW_TIME
+    HOW_LOWER               # text in lower case
+
+cdef dict HOWS = {
+    "text": HOW_TEXT, "number": HOW_NUMBER, "padded": HOW_PADDED, "time": HOW_TIME, "ilike": HOW_LOWER,
+    "like": HOW_TEXT, "search": HOW_TEXT, "": HOW_TEXT,
 }
 
 cdef enum NodeKind:
@@ -25,18 +44,69 @@ cdef enum NodeKind:
     NODE_NOT
     NODE_AND
     NODE_OR
+    NODE_FALSE
+    NODE_TRUE
+    NODE_UNKNOWN
 
-cdef dict NODE_KINDS = {"test": NODE_TEST, "not": NODE_NOT, "and": NODE_AND, "or": NODE_OR}
+cdef dict NODE_KINDS = {
+    "test": NODE_TEST, "not": NODE_NOT, "and": NODE_AND, "or": NODE_OR, "false": NODE_FALSE, "true": NODE_TRUE,
+    "unknown": NODE_UNKNOWN,
+}
+
+cdef enum Place:
+    PLACE_NONE              # there is no such operand
+    PLACE_NEW
+    PLACE_OLD
+    PLACE_XID
+    PLACE_COMMIT_TS
+    PLACE_CONSTANT
+
+cdef dict PLACES = {
+    "new": PLACE_NEW, "old": PLACE_OLD, "xid": PLACE_XID, "commit_ts": PLACE_COMMIT_TS, "constant": PLACE_CONSTANT,
+}
+
+cdef struct Source:         # as in changes/operand.py
+    Place place
+    int index
+    bint key, same_row
+    BinaryType binary
 
 cdef struct Node:
     NodeKind kind
     int end                 # the index after its last descendant; nodes stand before their parts
-    int index               # of the column; -1 if the table does not have it
     Operator operator
-    bint number, key
-    Bytes value
-    BinaryType binary
-    int object              # the place of the test, its codec and value in Condition.objects
+    How how
+    Source left, right
+    Bytes *values
+    int count
+    bint has_path
+    int object              # the place in Condition.objects of the test, its search function and path
+
+cdef struct Row:
+    const Cell *old
+    const Cell *new
+    uint8_t kind            # N without an old tuple
+    uint32_t xid
+    int64_t commit_ts
+    bint has_xid, has_commit_ts
+
+cdef Cell NULL_CELL
+NULL_CELL.kind, NULL_CELL.data, NULL_CELL.size = c"n", NULL, 0
+
+
+cdef inline const Cell *sent_cell(const Source *source, const Row *row) noexcept:
+    """The cell of a column; NULL if it was not sent. The same as Source.cell()."""
+    cdef const Cell *cell = &row.new[source.index]
+    if source.place == PLACE_NEW:
+        if cell.kind == c"u" and row.kind == c"O":
+            cell = &row.old[source.index]
+    elif row.kind != c"N":
+        cell = &row.old[source.index]
+        if cell.kind == c"n" and row.kind == c"K" and not source.key:
+            return NULL
+    elif not source.same_row:
+        return NULL
+    return NULL if cell.kind == c"u" else cell
 
 
 @cython.final
@@ -46,184 +116,242 @@ cdef class Condition:
     cdef Node *nodes
     cdef int count
     cdef list objects
-    cdef bint untested      # whether the last evaluation needed a value that was not sent or cannot be decoded
+    cdef Out left, right    # texts of binary cells, of properties, and in lower case
+    cdef bint untested      # whether the last evaluation needed a value that was not sent or cannot be compared
 
     def __cinit__(self, bound):
         cdef int i
         flat = bound.nodes()
         self.objects = []
         self.count = len(flat)
+        grow(&self.left, 256)
+        grow(&self.right, 256)
         self.nodes = <Node *>PyMem_Calloc(self.count + 1, sizeof(Node))
         if self.nodes == NULL:
             raise MemoryError
         for i in range(self.count):
             kind, end, test = flat[i]
-            self.fill(&self.nodes[i], bound, kind, end, test)
+            self.nodes[i].kind, self.nodes[i].end = NODE_KINDS[kind], end
+            if test is not None:
+                self.fill(&self.nodes[i], test)
 
     def __dealloc__(self):
+        cdef int i
+        if self.nodes != NULL:
+            for i in range(self.count):
+                PyMem_Free(self.nodes[i].values)
         PyMem_Free(self.nodes)
+        PyMem_Free(self.left.data)
+        PyMem_Free(self.right.data)
 
-    cdef int fill(self, Node *node, bound, str kind, int end, test) except -2:
-        node.kind, node.end = NODE_KINDS[kind], end
-        if node.kind == NODE_TEST:
-            node.index = bound.places.get(test, -1)
-            if node.index >= 0:
-                self.fill_test(node, test, bound.relation.columns[node.index])
+    cdef int fill(self, Node *node, test) except -2:
+        cdef int i
+        native = test.native()
+        path = tuple([step.encode("utf-8", "surrogatepass") if isinstance(step, str) else step for step in test.left.path])
+        node.has_path = len(path) > 0
+        node.object = len(self.objects)
+        self.objects += [test, test.search, path, native]
+        fill_source(&node.left, test.left)
+        if test.right is not None:
+            fill_source(&node.right, test.right)
+        if native is None:
+            return 0
+        node.operator, node.how, node.count = OPERATORS[native.op], HOWS[native.how], len(native.values)
+        node.values = <Bytes *>PyMem_Calloc(node.count + 1, sizeof(Bytes))
+        if node.values == NULL:
+            raise MemoryError
+        for i in range(node.count):
+            node.values[i] = view_of(native.values[i])
         return 0
 
-    cdef int fill_test(self, Node *node, test, column) except -2:
-        codec = column.codec
-        value = test.native(codec.kind) if codec.native is not None else None
-        node.key, node.object = column.key, len(self.objects)
-        self.objects += [test, codec, value]
-        if test.op == "is null":
-            node.operator = OP_IS_NULL
-        elif value is not None:
-            node.operator, node.value = OPERATORS[test.op], view_of(value)
-            node.number = codec.kind is ValueKind.NUMBER
-            node.binary = BINARY_TYPES.get(codec.native.type, BINARY_UNKNOWN)
-        return 0
-
-    cdef int holds(self, int at, const Cell *cells, bint key_only, Out *scratch) except -2:
-        """The Truth of the node at `at` for these cells; `key_only`: NULLs outside the replica identity were not sent."""
+    cdef int holds(self, int at, const Row *row) except -2:
+        """The Truth of the node at `at` for a row."""
         cdef Node *node = &self.nodes[at]
         cdef int part = at + 1, found
         cdef Truth decisive
         cdef bint unknown = False
         if node.kind == NODE_TEST:
-            return self.test(node, cells, key_only, scratch)
+            found = self.test(node, row)
+            self.untested = self.untested or found == NOT_SENT
+            return UNKNOWN if found >= UNKNOWN else found
         if node.kind == NODE_NOT:
-            found = self.holds(part, cells, key_only, scratch)
+            found = self.holds(part, row)
             return UNKNOWN if found == UNKNOWN else TRUE if found == FALSE else FALSE
+        if node.kind >= NODE_FALSE:
+            return FALSE if node.kind == NODE_FALSE else TRUE if node.kind == NODE_TRUE else UNKNOWN
         decisive = TRUE if node.kind == NODE_OR else FALSE
         while part < node.end:
-            found = self.holds(part, cells, key_only, scratch)
+            found = self.holds(part, row)
             if found == decisive:
                 return found
             unknown = unknown or found == UNKNOWN
             part = self.nodes[part].end
         return UNKNOWN if unknown else FALSE if decisive == TRUE else TRUE
 
-    cdef int test(self, Node *node, const Cell *cells, bint key_only, Out *scratch) except -2:
-        cdef const Cell *cell
-        cdef int order
-        cdef const uint8_t *p
-        cdef Py_ssize_t size
-        if node.index < 0:
-            return UNKNOWN
-        cell = &cells[node.index]
-        if cell.kind == c"u" or (cell.kind == c"n" and key_only and not node.key):
-            self.untested = True
-            return UNKNOWN
+    cdef int test(self, Node *node, const Row *row) except -2:
+        """The Truth of a test, NULL_VALUE or NOT_SENT."""
+        cdef const Cell *left = NULL
+        cdef const Cell *right = NULL
+        if node.left.place <= PLACE_OLD:
+            if node.operator == OP_CHANGED and row.new[node.left.index].kind == c"u":
+                return FALSE
+            left = sent_cell(&node.left, row)
+            if left == NULL:
+                return NOT_SENT
+        if node.right.place == PLACE_NEW or node.right.place == PLACE_OLD:
+            right = sent_cell(&node.right, row)
+            if right == NULL:
+                return NOT_SENT
+        if node.operator == OP_CHANGED:
+            return FALSE if same_cell(left, right) else TRUE
+        if node.operator == OP_IS_NULL and left != NULL and (left.kind == c"n" or not node.has_path):
+            return TRUE if left.kind == c"n" else FALSE
+        return self.test_texts(node, left, right, row)
+
+    cdef int test_texts(self, Node *node, const Cell *left, const Cell *right, const Row *row) except -2:
+        """A test of texts; Python does it where these are not ordinary."""
+        cdef const uint8_t *p = NULL
+        cdef const uint8_t *q = NULL
+        cdef Py_ssize_t size = 0, other = 0
+        cdef int found = DECLINED, second = TRUE
+        if node.operator != OP_PYTHON:
+            found = self.text(node, &node.left, left, row, &self.left, &p, &size)
+            if found != DECLINED and node.right.place != PLACE_NONE:
+                second = self.text(node, &node.right, right, row, &self.right, &q, &other)
+        if found == DECLINED or second == DECLINED:
+            return self.test_in_python(node, left, right, row)
         if node.operator == OP_IS_NULL:
-            return TRUE if cell.kind == c"n" else FALSE
-        if cell.kind == c"n":
-            return UNKNOWN
-        p, size = cell.data, cell.size
-        if node.operator != OP_PYTHON and cell.kind == c"b":
-            scratch.size = 0
-            if node.binary == BINARY_UNKNOWN or put_binary(scratch, node.binary, p, size) < 0:
-                return self.test_in_python(node, cell)
-            p, size = <const uint8_t *>scratch.data, scratch.size
-        if node.operator == OP_PYTHON:
-            return self.test_in_python(node, cell)
-        if node.number:
-            if not is_plain_number(p, size):
-                return self.test_in_python(node, cell)
-            order = compare_numbers(p, size, <const uint8_t *>node.value.data, node.value.size)
+            return TRUE if found == NULL_VALUE else FALSE
+        if found == NULL_VALUE or second == NULL_VALUE:
+            if node.operator == OP_DISTINCT:
+                return TRUE if found != second else FALSE
+            return NULL_VALUE
+        if node.operator == OP_SEARCH:
+            text = PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
+            return FALSE if self.objects[node.object + 1](text) is None else TRUE
+        if node.operator == OP_LIKE:
+            return is_like(p, size, <const uint8_t *>node.values[0].data, node.values[0].size)
+        if node.operator == OP_IN:
+            return self.is_in(node, p, size)
+        if node.right.place == PLACE_NONE:
+            q, other = <const uint8_t *>node.values[0].data, node.values[0].size
+        return is_true(node.operator, compare(node.how, p, size, q, other))
+
+    cdef int text(
+        self, Node *node, const Source *source, const Cell *cell, const Row *row, Out *out, const uint8_t **p,
+        Py_ssize_t *size
+    ) except -2:
+        """The text of an operand: TRUE, NULL_VALUE or DECLINED."""
+        cdef int found
+        out.size = 0
+        if source.place == PLACE_XID:
+            if not row.has_xid:
+                return NULL_VALUE
+            put_integer(out, row.xid)
+        elif source.place == PLACE_COMMIT_TS:
+            if not row.has_commit_ts:
+                return NULL_VALUE
+            if put_timestamp(out, row.commit_ts, True) < 0:
+                return DECLINED
+        elif source.place == PLACE_CONSTANT:
+            return DECLINED
+        elif cell.kind == c"n":
+            return NULL_VALUE
+        elif cell.kind == c"b":
+            if source.binary == BINARY_UNKNOWN or put_binary(out, source.binary, cell.data, cell.size) < 0:
+                return DECLINED
+        if source.place > PLACE_OLD or cell.kind == c"b":
+            p[0], size[0] = <const uint8_t *>out.data, out.size
         else:
-            if not is_utf8(p, size):
-                return self.test_in_python(node, cell)
-            order = compare_texts(p, size, <const uint8_t *>node.value.data, node.value.size)
-        return TRUE if (
-            order == 0 if node.operator == OP_EQUAL else order != 0 if node.operator == OP_DIFFERENT
-            else order < 0 if node.operator == OP_LESS else order <= 0 if node.operator == OP_AT_MOST
-            else order > 0 if node.operator == OP_GREATER else order >= 0
-        ) else FALSE
+            p[0], size[0] = cell.data, cell.size
+        if node.has_path:
+            found = self.member(self.objects[node.object + 2], p, size)
+            if found != TRUE:
+                return found
+        return self.comparable(node.how, p, size)
 
-    cdef int test_in_python(self, Node *node, const Cell *cell) except -2:
-        cdef bytes data = PyBytes_FromStringAndSize(<const char *>cell.data, cell.size)
-        test, codec = self.objects[node.object], self.objects[node.object + 1]
-        try:
-            text = codec.text_text(data) if cell.kind == c"t" else codec.text_binary(data)
-        except Undecoded:
-            found = None
-        else:
-            found = test.holds(text, codec.kind)
-        if found is None:
-            self.untested = True
-            return UNKNOWN
-        return TRUE if found else FALSE
+    cdef int member(self, tuple path, const uint8_t **p, Py_ssize_t *size) except -2:
+        """The text of a member of a JSON object: TRUE, NULL_VALUE or DECLINED."""
+        cdef int found
+        if size[0] == 0 or not is_json(p[0], size[0]):
+            return DECLINED
+        while p[0][0] == c" " or p[0][0] == c"\n" or p[0][0] == c"\t" or p[0][0] == c"\r":
+            p[0], size[0] = p[0] + 1, size[0] - 1
+        found = json_member(p, size, path)
+        if found == DECLINED:
+            return DECLINED
+        if found == 0 or p[0][0] == c"n":
+            return NULL_VALUE
+        if p[0][0] == c'"':
+            p[0], size[0] = p[0] + 1, size[0] - 2
+            if memchr(p[0], c"\\", size[0]) != NULL:
+                return DECLINED
+        return TRUE
 
+    cdef int comparable(self, How how, const uint8_t **p, Py_ssize_t *size) except -2:
+        """What of a text is compared: TRUE, or DECLINED."""
+        if how == HOW_NUMBER:
+            return TRUE if is_plain_number(p[0], size[0]) else DECLINED
+        if how == HOW_TIME:
+            return TRUE if is_ordinary_time(p[0], size[0]) else DECLINED
+        if how == HOW_LOWER:
+            if not put_lower(&self.right, p[0], size[0]):
+                return DECLINED
+            p[0], size[0] = <const uint8_t *>self.right.data, self.right.size
+        elif not is_utf8(p[0], size[0]):
+            return DECLINED
+        if how == HOW_PADDED:
+            while size[0] and p[0][size[0] - 1] == c" ":
+                size[0] -= 1
+        return TRUE
 
-cdef inline int compare_texts(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
-    """Less than, equal to or greater than 0, by code points: their order is that of the bytes of UTF-8."""
-    cdef int order = memcmp(p, q, min(size, other))
-    return order if order else (size > other) - (size < other)
-
-
-cdef bint is_plain_number(const uint8_t *p, Py_ssize_t size) noexcept:
-    """Whether this is digits with at most a sign before and a point between them."""
-    cdef Py_ssize_t i = 1 if size and p[0] == c"-" else 0
-    cdef bint point = False
-    if i >= size or not is_digit(p[i]) or not is_digit(p[size - 1]):
+    cdef bint is_in(self, Node *node, const uint8_t *p, Py_ssize_t size) except -1:
+        cdef int i
+        cdef Bytes *value
+        for i in range(node.count):
+            value = &node.values[i]
+            if compare(node.how, p, size, <const uint8_t *>value.data, value.size) == 0:
+                return True
         return False
-    while i < size:
-        if p[i] == c"." and not point:
-            point = True
-        elif not is_digit(p[i]):
-            return False
-        i += 1
-    return True
+
+    cdef int test_in_python(self, Node *node, const Cell *left, const Cell *right, const Row *row) except -2:
+        test = self.objects[node.object]
+        try:
+            found = test.of_cells(
+                operand_value(&node.left, test.left, left, row),
+                None if node.right.place == PLACE_NONE else operand_value(&node.right, test.right, right, row),
+            )
+        except NotTested:
+            return NOT_SENT
+        return NULL_VALUE if found is None else TRUE if found else FALSE
 
 
-cdef int compare_numbers(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
-    """Less than, equal to or greater than 0 for two plain decimal numbers of any length."""
-    cdef bint negative = p[0] == c"-", other_negative = q[0] == c"-"
-    cdef int order
-    if negative:
-        p, size = p + 1, size - 1
-    if other_negative:
-        q, other = q + 1, other - 1
-    order = compare_magnitudes(p, size, q, other)
-    if negative == other_negative:
-        return -order if negative else order
-    if order == 0 and is_zero(p, size):
-        return 0
-    return -1 if negative else 1
-
-
-cdef bint is_zero(const uint8_t *p, Py_ssize_t size) noexcept:
-    cdef Py_ssize_t i
-    for i in range(size):
-        if p[i] != c"0" and p[i] != c".":
-            return False
-    return True
-
-
-cdef int compare_magnitudes(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
-    cdef Py_ssize_t whole = whole_digits(p, size), other_whole = whole_digits(q, other), i
-    cdef uint8_t one, two
-    while whole and p[0] == c"0":
-        p, size, whole = p + 1, size - 1, whole - 1
-    while other_whole and q[0] == c"0":
-        q, other, other_whole = q + 1, other - 1, other_whole - 1
-    if whole != other_whole:
-        return 1 if whole > other_whole else -1
-    i = 0
-    while i < size or i < other:
-        one = p[i] if i < size else c"0"
-        two = q[i] if i < other else c"0"
-        if i == whole:
-            i += 1
-            continue
-        if one != two:
-            return 1 if one > two else -1
-        i += 1
+cdef int fill_source(Source *to, source) except -2:
+    to.place, to.index, to.key, to.same_row = PLACES[source.place], source.index, source.key, source.same_row
+    native = None if source.column is None else source.column.codec.native
+    to.binary = BINARY_UNKNOWN if native is None else BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
     return 0
 
 
-cdef Py_ssize_t whole_digits(const uint8_t *p, Py_ssize_t size) noexcept:
-    """How many digits stand before the point."""
-    cdef const void *point = memchr(p, c".", size)
-    return size if point == NULL else <const uint8_t *>point - p
+cdef object operand_value(const Source *to, source, const Cell *cell, const Row *row):
+    """The cell of an operand as the decoder returns it."""
+    if to.place <= PLACE_OLD:
+        return cell_value(cell)
+    if to.place == PLACE_CONSTANT:
+        return None if source.constant is None else source.constant.encode()
+    return source.of_transaction(
+        row.xid if row.has_xid else None, row.commit_ts if row.has_commit_ts else None
+    )
+
+
+cdef inline int compare(How how, const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
+    """Less than, equal to or greater than 0."""
+    return compare_numbers(p, size, q, other) if how == HOW_NUMBER else compare_texts(p, size, q, other)
+
+
+cdef inline int is_true(Operator operator, int order) noexcept:
+    return TRUE if (
+        order == 0 if operator == OP_EQUAL else order != 0 if operator <= OP_DISTINCT
+        else order < 0 if operator == OP_LESS else order <= 0 if operator == OP_AT_MOST
+        else order > 0 if operator == OP_GREATER else order >= 0
+    ) else FALSE

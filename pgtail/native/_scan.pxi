@@ -9,12 +9,13 @@ cdef class Table:
     cdef object relation
     cdef int columns
     cdef bint shown[3]      # by operation: insert, update, delete
-    cdef bint conditional   # whether `condition` was made
-    cdef Condition condition
+    cdef bint bound[3]      # by operation: whether its condition was made
+    cdef list conditions    # by operation: a Condition, or None for no condition
 
     def __cinit__(self, relation, *_):
         self.relation = relation
         self.columns = len(relation.columns)
+        self.conditions = [None, None, None]
         self.shown[0] = self.shown[1] = self.shown[2] = True
 
 
@@ -37,7 +38,10 @@ cdef class Scanner:
     cdef uint32_t xid
     cdef uint64_t commit_lsn, end_lsn
     cdef int64_t commit_ts
-    cdef bint selected      # whether its xid passes the filter
+    cdef bint selected      # whether it passes the filter
+    cdef bint bounded       # whether the next four lines are a range of commits
+    cdef uint64_t since_lsn, until_lsn
+    cdef int64_t since_ts, until_ts, latest_ts
     cdef int framing
     cdef readonly bint inside, started, began
     cdef readonly Py_ssize_t seq, rows, messages, shown, not_sent
@@ -47,6 +51,9 @@ cdef class Scanner:
     def __cinit__(self, find, filter_, *_):
         self.find, self.filter = find, filter_
         self.tables = {}
+        self.bounded = filter_ is not None and filter_.commits.active
+        if self.bounded:
+            self.since_lsn, self.since_ts, self.until_lsn, self.until_ts, self.latest_ts = filter_.commits.bounds()
         self.old = <Cell *>PyMem_Malloc(MOST_COLUMNS * sizeof(Cell))
         self.new = <Cell *>PyMem_Malloc(MOST_COLUMNS * sizeof(Cell))
         if self.old == NULL or self.new == NULL:
@@ -73,7 +80,7 @@ cdef class Scanner:
         self.transaction = transaction
         self.xid = transaction.xid or 0
         self.commit_lsn, self.commit_ts = transaction.commit_lsn or 0, transaction.commit_ts or 0
-        self.selected = self.filter is None or not self.filter.xids or transaction.xid in self.filter.xids
+        self.selected = self.filter is None or self.filter.selects(transaction)
         self.inside, self.began, self.started, self.seq = True, False, started, transaction.changes
         self.entered()
 
@@ -163,9 +170,13 @@ cdef class Scanner:
                     break
                 self.commit_lsn, self.commit_ts = u64(buf + at + 1), <int64_t>u64(buf + at + 9)
                 self.xid = u32(buf + at + 17)
+                if self.bounded and (self.commit_lsn > self.until_lsn or self.commit_ts > self.latest_ts):
+                    break
                 if self.start() < 0:
                     break
-                self.selected = self.filter is None or not self.filter.xids or self.xid in self.filter.xids
+                self.selected = self.filter is None or (
+                    (not self.bounded or self.is_in_range()) and (not self.filter.xids or self.xid in self.filter.xids)
+                )
                 self.transaction = None
                 self.inside, self.began, self.started, self.seq = True, True, False, 0
                 begin = pos
@@ -195,6 +206,10 @@ cdef class Scanner:
             self.inside = self.began = False
             return begin
         return pos
+
+    cdef inline bint is_in_range(self) noexcept:
+        """Whether the commit of the current transaction is in the range."""
+        return (self.since_lsn <= self.commit_lsn <= self.until_lsn) and (self.since_ts <= self.commit_ts <= self.until_ts)
 
     cdef inline bint shows(self) noexcept:
         """Whether the current transaction is shown; without a filter every one is."""
@@ -256,9 +271,7 @@ cdef class Scanner:
             pos = read_tuple(buf, pos, end, table.columns, self.new, &self.unchanged)
         if pos < 0 or not self.ends_well(buf, start, pos, end):
             return DECLINED
-        if self.filter is not None and not table.conditional:
-            self.bind(table)
-        if table.condition is not None and not self.passes(table.condition, op, kind):
+        if self.filter is not None and not self.passes(table, op, kind):
             return self.counted(buf, start, pos, end)
         if self.emit(table, op, kind, lsn, pos - start - xid_size) < 0:
             return DECLINED
@@ -278,16 +291,28 @@ cdef class Scanner:
         self.rows += 1
         return pos
 
-    cdef int bind(self, Table table) except -2:
-        bound = self.filter.bound(table.relation)
-        table.condition = None if bound is None else Condition(bound)
-        table.conditional = True
+    cdef int bind(self, Table table, int op) except -2:
+        bound = self.filter.bound(table.relation, OPERATIONS[op])
+        table.bound[op] = True
+        if bound is not None and bound.root is not True:
+            table.shown[op] = bound.root is not False and bound.root is not None
+            table.conditions[op] = Condition(bound)
         return 0
 
-    cdef int passes(self, Condition condition, int op, uint8_t kind) except -2:
+    cdef int passes(self, Table table, int op, uint8_t kind) except -2:
+        cdef Condition condition
+        cdef Row row
         cdef int found
+        if not table.bound[op]:
+            self.bind(table, op)
+        condition = <Condition>table.conditions[op]
+        if condition is None:
+            return True
+        row.old, row.new, row.kind, row.xid, row.commit_ts = self.old, self.new, kind, self.xid, self.commit_ts
+        row.has_xid = self.transaction is None or self.transaction.xid is not None
+        row.has_commit_ts = self.transaction is None or self.transaction.commit_ts is not None
         condition.untested = False
-        found = condition.holds(0, self.old if op == 2 else self.new, op == 2 and kind == c"K", &self.scratch)
+        found = condition.holds(0, &row)
         self.not_sent += found == UNKNOWN and condition.untested
         return found == TRUE
 

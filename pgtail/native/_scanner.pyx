@@ -10,11 +10,12 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.unicode cimport PyUnicode_DecodeASCII
+from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy, memset
 
+from pgtail.native.conditions import NotTested
 from pgtail.native.plan import NoPlan
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
@@ -36,6 +37,7 @@ include "_encode.pxi"
 include "_walk.pxi"
 include "_kept.pxi"
 include "_plan.pxi"
+include "_compare.pxi"
 include "_condition.pxi"
 include "_scan.pxi"
 include "_fields.pxi"

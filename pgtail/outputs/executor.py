@@ -107,13 +107,14 @@ class Run(dict[int, bytes]):
 class Slot(NamedTuple):
     """What differs from row to row: the item of a Row at `place`, converted to text. `value` describes a cell.
 
-    The `nested` line of Dollars gets the whole row.
+    A `nested` line gets the whole row; its text is changed by `fit`.
     """
 
     place: int | slice
     convert: Callable[[Any], bytes]
     value: tuple[Side, int, Encoding] | None = None
     nested: Line | None = None
+    fit: Callable[[bytes], bytes] = bytes
 
 
 class Line:
@@ -164,7 +165,7 @@ class Line:
                 later.append((len(parts), piece))
                 parts.append(b"")
             elif piece.nested is not None:
-                parts.append(dollar_quoted(whole(piece.nested._parts(row, odd))))
+                parts.append(piece.fit(whole(piece.nested._parts(row, odd))))
             elif piece.value is not None and row[cast(int, piece.place)] is not None:
                 parts.append(_part(*piece.value, cast(bytes, row[piece.place]), odd))
             else:

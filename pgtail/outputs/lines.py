@@ -13,20 +13,24 @@ from pgtail.native.plan import (
     TRANSACTION_FIELDS,
     Cell,
     Cells,
+    Changed,
     Count,
     Dollars,
     Empty,
     Encoding,
     Field,
+    Fitted,
     IfChanged,
     Names,
     NoPlan,
     Odd,
     Plan,
     Side,
+    Skip,
     Text,
     Undecodable,
     Value,
+    Was,
 )
 from pgtail.outputs.executor import CELLS, Groups, Line, Row, Slot, dollar_quoted, reader
 from pgtail.outputs.fields import lsn_bytes
@@ -93,9 +97,9 @@ class Lines:
 def _compares(plan: Plan) -> bool:
     """Whether a plan depends on which cells are equal in both tuples."""
     return any(
-        isinstance(piece, IfChanged)
-        or (isinstance(piece, Dollars) and _compares(piece.pieces))
-        or (isinstance(piece, Cells) and any(cell.skip_same for cell in piece.cells))
+        isinstance(piece, IfChanged | Changed)
+        or (isinstance(piece, Dollars | Fitted) and _compares(piece.pieces))
+        or (isinstance(piece, Cells) and any(cell.skip or cell.was for cell in piece.cells))
         for piece in plan
     )
 
@@ -110,7 +114,7 @@ def _shows_nulls(plan: Plan) -> bool:
             and all(
                 cell.encoding is not None
                 and cell.null is not None
-                and not (cell.null_absent or cell.required or cell.skip_same)
+                and not (cell.null_absent or cell.required or cell.skip or cell.was)
                 for cell in piece.cells
             )
         )
@@ -150,7 +154,11 @@ class _Maker:
                 differs = _differ(self._old, self._new, piece.indexes)
                 yield from self._flat(piece.then if differs else piece.otherwise)
             elif isinstance(piece, Dollars):
-                yield self._dollars(piece)
+                yield self._nested(piece.pieces, dollar_quoted)
+            elif isinstance(piece, Fitted):
+                yield self._nested(piece.pieces, piece.fit)
+            elif isinstance(piece, Changed):
+                yield piece.of(_changed(piece, self._old, self._new))
             elif isinstance(piece, Count):
                 self._counts.append(piece.key)
             elif isinstance(piece, Value) and piece.field in _DIRECT:
@@ -189,26 +197,28 @@ class _Maker:
         for plan in piece.cells:
             index, side = plan.index, piece.side
             cell = row[index] if index < len(row) else None
-            if plan.skip_same and index < len(other) and _same(side, cell, other[index]):
+            before = other[index] if index < len(other) else UNCHANGED
+            if plan.skip and _skipped(plan.skip, cell, before, is_new=side == "new", alone=index >= len(other)):
+                if plan.skipped is not None:
+                    yield separator + plan.before + plan.skipped + plan.after
+                    separator, empty = piece.separator, False
                 continue
             if cell is UNCHANGED:
                 unchanged.append(index)
-                if piece.fill and index < len(other) and other[index] is not None:
-                    cell, side = other[index], "old"
+                if piece.fill and index < len(other) and before is not None:
+                    cell, side = before, "old"
                     filled.append(index)
-            if cell is UNCHANGED or (cell is None and not (self._nulls and index < len(row))):
-                if cell is UNCHANGED and plan.unchanged_odd and not plan.required:
-                    yield Odd(piece.side, index, plan.unchanged_odd)
-                text = self._missing(piece.side, plan, cell)
-                if text is None:
-                    continue
-                yield separator + plan.before + text + plan.after
-            elif plan.encoding is None:
-                yield separator + plan.before + plan.after
-            else:
-                yield separator + plan.before
-                yield self._value(side, piece.side, plan, plan.encoding, cell)
-                yield plan.after
+            missing = cell is UNCHANGED or (cell is None and not (self._nulls and index < len(row)))
+            text = self._missing(piece.side, plan, cell) if missing else b""
+            if text is None:
+                continue
+            if cell is UNCHANGED and plan.unchanged_odd:
+                yield Odd(piece.side, index, plan.unchanged_odd)
+            yield separator + plan.before
+            if plan.was is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
+                yield from self._was(piece.side, plan, plan.was, before)
+            yield text if missing or plan.encoding is None else self._value(side, piece.side, plan, plan.encoding, cell)
+            yield plan.after
             separator, empty = piece.separator, False
         if piece.not_empty and empty:
             raise Empty("no value was sent")
@@ -222,6 +232,16 @@ class _Maker:
         if plan.null_absent:
             self._not_sent[side][2].append(plan.index)
         return plan.null
+
+    def _was(self, side: Side, plan: Cell, was: Was, cell: SentCell) -> Iterator[bytes | Slot]:
+        """The value in the other tuple."""
+        yield was.before
+        if cell is None or plan.encoding is None:
+            yield plan.null or b""
+        else:
+            other: Side = "old" if side == "new" else "new"
+            yield self._value(other, other, plan, plan.encoding, cell)
+        yield was.after
 
     def _value(self, source: Side, side: Side, plan: Cell, encoding: Encoding, cell: SentCell) -> Slot:
         """The slot of a value that is in the tuple `source` and shown in `side`."""
@@ -239,9 +259,9 @@ class _Maker:
             found += sorted([*listed, *absent]) if piece.absent else listed
         return piece.of(found) if found else b""
 
-    def _dollars(self, piece: Dollars) -> Slot:
-        nested = Line(self._pieces(piece.pieces), ())
-        return Slot(slice(None), lambda row: dollar_quoted(nested.text(row)), nested=nested)
+    def _nested(self, plan: Plan, fit: Callable[[bytes], bytes]) -> Slot:
+        nested = Line(self._pieces(plan), ())
+        return Slot(slice(None), lambda row: fit(nested.text(row)), nested=nested, fit=fit)
 
 
 def _or_null(convert: Callable[[bytes], bytes], null: bytes) -> Callable[[SentCell], bytes]:
@@ -276,8 +296,17 @@ def _joined(pieces: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _same(side: Side, cell: SentCell, other: SentCell) -> bool:
-    return cell == other or (side == "old" and other is UNCHANGED)
+def _skipped(skip: Skip, cell: SentCell, other: SentCell, *, is_new: bool, alone: bool) -> bool:
+    """Whether `skip` applies to a cell; `alone`: there is no cell in the other tuple."""
+    now = cell if is_new else other
+    if now is UNCHANGED:
+        return is_new or not alone
+    return skip is Skip.SAME and not alone and cell == other
+
+
+def _changed(piece: Changed, old: Sequence[SentCell], new: Sequence[SentCell]) -> list[int]:
+    differ = [index for index in piece.compared if index < len(new) and (index >= len(old) or old[index] != new[index])]
+    return sorted([index for index in (*differ, *piece.unknown) if index < len(new) and new[index] is not UNCHANGED])
 
 
 def _differ(old: Sequence[SentCell], new: Sequence[SentCell], indexes: tuple[int, ...]) -> bool:

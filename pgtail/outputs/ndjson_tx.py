@@ -8,6 +8,7 @@ from pgtail.native.plan import Field, Plan, Value
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.ndjson import (
     RowObjects,
+    client_object,
     message_head,
     message_parts,
     outcome_object,
@@ -16,13 +17,14 @@ from pgtail.outputs.ndjson import (
 )
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, write_parts
+from pgtail.pgoutput.decoder import FromClient
 
 
 class JsonTx(PlannedOutput):
     """`-o json-tx`.
 
-    Events outside a transaction (outcomes, non-transactional messages, schema changes) get their own lines. While the
-    line of a transaction is being written, they are kept until its end.
+    Events outside a transaction (outcomes, non-transactional messages, schema changes, what a client sent) get
+    their own lines. While the line of a transaction is being written, they are kept until its end.
     """
 
     begin = (b"{", *transaction_keys(comma_first=False), b'"changes":[')
@@ -32,7 +34,7 @@ class JsonTx(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._objects = RowObjects(fill_unchanged=options.fill_unchanged, transaction=False)
+        self._objects = RowObjects(self.choice, fill_unchanged=options.fill_unchanged, transaction=False)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         return self._objects.row(shape, b""), self.write
@@ -47,6 +49,8 @@ class JsonTx(PlannedOutput):
             self.outside(outcome_object(event) + b"\n")
         elif isinstance(event, SchemaChange) and self.options.schema_changes:
             self.outside(relation_object(event) + b"\n")
+        elif isinstance(event, FromClient) and self.options.client:
+            self.outside(client_object(event) + b"\n")
 
     def ended(self, event: Ended) -> None:
         if event.complete and event.transaction.aborted:

@@ -105,6 +105,10 @@ class Rows:
             known = self._plans[key] = (shape.relation, Lines(plan, shape.width("old"), self._groups), write)
         return known[1:]
 
+    def forget_plans(self) -> None:
+        """Ask for new plans: those of the output have changed."""
+        self._plans.clear()
+
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
         write, line, row = self._line(change)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from pgtail.changes.condition import Bound
+from pgtail.changes.bound_condition import Bound
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
@@ -124,9 +124,14 @@ class TextScanner:
     def forget(self) -> None:
         self._kinds.clear()
 
+    def forget_plans(self) -> None:
+        """Ask for new plans: those of the output have changed."""
+        self._kinds.clear()
+        self._rows.forget_plans()
+
     def enter(self, transaction: Transaction, started: bool) -> None:
         self._transaction = transaction
-        self._selected = self._selects(transaction.xid)
+        self._selected = self._filter is None or self._filter.selects(transaction)
         self.inside, self.began, self.started, self.seq = True, False, started, transaction.changes
 
     def leave(self) -> None:
@@ -201,13 +206,9 @@ class TextScanner:
             return -1
         self._transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
         self._run = self._rows.run(self._transaction)
-        self._selected = self._selects(xid)
+        self._selected = self._filter is None or self._filter.selects(self._transaction)
         self.inside, self.began, self.started, self.seq, self.elements = True, True, False, 0, 0
         return after
-
-    def _selects(self, xid: int | None) -> bool:
-        """Whether a transaction passes the filter."""
-        return self._filter is None or not self._filter.xids or xid in self._filter.xids
 
     def _commit(self, buf: Buffer, at: int, stop: int) -> int:
         """Process the Commit of the transaction; returns its end, or -1 if it must be decoded."""
@@ -277,7 +278,7 @@ class TextScanner:
         assert condition is not None
         old = tuple(first) if kind.old_kind else None
         new = None if kind.op == "delete" else tuple(row[len(row) - kind.columns :])
-        change = RowChange(kind.op, self._transaction, None, None, kind.relation, kind.old_kind, old, new)
+        change = RowChange(kind.op, self._transaction, row[1], row[2], kind.relation, kind.old_kind, old, new)
         found = condition.holds(change)
         self.not_sent += found is None and condition.untested
         return found is True
@@ -291,7 +292,7 @@ class TextScanner:
             old_kind = "" if head[5] == _NEW else head[5:].decode()
             filter_, columns = self._filter, len(relation.columns)
             shown = filter_ is None or filter_.row_passes(relation, op)
-            condition = filter_.bound(relation) if filter_ is not None and shown else None
+            condition = filter_.bound(relation, op) if filter_ is not None and shown else None
             self._kinds[head] = _Kind(relation, columns, op, old_kind, shown, condition, self._write)
         return self._kinds[head]
 

@@ -13,7 +13,7 @@ from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgtail.pgoutput.transaction import Begin, Commit, Message, Origin
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
-from pgtail.pgoutput.walsender import HEADER, Keepalive, StandbyStatusUpdate, UnknownFrame, XLogData
+from pgtail.pgoutput.walsender import HEADER, Keepalive, StandbyStatusUpdate, StartReplication, UnknownFrame, XLogData
 
 
 class Unknown(NamedTuple):
@@ -31,6 +31,18 @@ class Continued(NamedTuple):
 
     changes: int
     messages: int
+
+
+class FromClient(NamedTuple):
+    """A message of the other direction, found in a packet capture.
+
+    `client` and `server` are addresses; `time` is when the packet was captured, in microseconds since 2000-01-01 UTC.
+    """
+
+    message: StartReplication | StandbyStatusUpdate
+    client: str
+    server: str
+    time: int | None
 
 
 AnyMessage: TypeAlias = (
@@ -55,7 +67,7 @@ AnyMessage: TypeAlias = (
     | StreamPrepare
     | Unknown
 )
-AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame | Continued
+AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame | Continued | FromClient
 
 Decoded: TypeAlias = tuple[AnyFrame, int | None, int, int | None]
 """What every input and the live session yield: (message, LSN if known, offset in the source, server clock if known).
@@ -65,6 +77,10 @@ A plain tuple, because one is created for each message. The LSN is never 0/0.
 
 _STREAM_START, _STREAM_ABORT = b"SA"
 _SHORT_ABORT, _LONG_ABORT = 9, 25
+
+_QUERY: Final = ord("Q")
+_COPY_DATA_HEAD: Final = 5
+"""Bytes of a CopyData message before its payload."""
 
 XLOG_DATA: Final = ord("w")
 _XLOG_HEADER: Final = Layout(("frame", *BYTE1), *HEADER.fields)
@@ -122,6 +138,16 @@ class Decoder:
             error.message = kind
             raise
         return self._message(cur), header.start_lsn or None, header.clock
+
+    def client_message(self, buf: bytes) -> StartReplication | StandbyStatusUpdate:
+        """Decode what a client sent: a Query or a CopyData message. Raises Truncated or Malformed."""
+        cur = self.cursor
+        cur.start(buf, 0, len(buf))
+        if buf[0] == _QUERY:
+            return StartReplication.read(cur)
+        cur.start(buf, _COPY_DATA_HEAD, len(buf))
+        cur.u8("frame", "Byte1")
+        return StandbyStatusUpdate.read(cur)
 
     def message(self, buf: Buffer, pos: int, end: int) -> AnyMessage:
         """Decode the message `buf[pos:end]`. Raises Truncated or Malformed."""

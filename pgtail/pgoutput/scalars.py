@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NewType
 
 Lsn = NewType("Lsn", int)
 """A position in the write-ahead log: bytes from its start, unsigned 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An LSN, or a time of commit in microseconds since 2000-01-01 UTC."""
+
+    lsn: int | None = None
+    time: int | None = None
+
 
 UNIX_EPOCH_OFFSET = 946_684_800_000_000
 """Microseconds between the Unix epoch and PostgreSQL's."""

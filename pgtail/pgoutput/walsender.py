@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final, NamedTuple, Self
 
@@ -9,6 +10,11 @@ from pgtail.pgoutput.cursor import LSN, TIME, Cursor, Layout
 
 HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
 _STATUS: Final = struct.Struct(">cQQQqB")
+_START: Final = re.compile(
+    r"\s*START_REPLICATION\s+SLOT\s+(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_OPTION: Final = re.compile(r"""(\"(?:[^"]|"")+\"|\w+)\s*(?:'((?:[^']|'')*)')?\s*(?:,|$)""")
 
 
 class XLogData(NamedTuple):
@@ -64,6 +70,41 @@ class StandbyStatusUpdate(NamedTuple):
     def encode(self) -> bytes:
         """The payload of the CopyData message to send."""
         return _STATUS.pack(b"r", self.write_lsn, self.flush_lsn, self.apply_lsn, self.clock, self.reply_requested)
+
+
+class StartReplication(NamedTuple):
+    """Q: the command with which a client starts replication (manual: streaming replication protocol)."""
+
+    command: str
+
+    @classmethod
+    def read(cls, cur: Cursor) -> Self:
+        cur.u8("type", "Byte1")
+        cur.u32("length")
+        return cls(cur.string("command"))
+
+    @property
+    def slot(self) -> str | None:
+        """The name of the slot; None if the command has none or is not understood."""
+        found = _START.match(self.command)
+        return None if found is None else _unquoted(found[1])
+
+    @property
+    def lsn(self) -> str | None:
+        """The position to start from, as it was written."""
+        found = _START.match(self.command)
+        return None if found is None else found[2]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options for the output plugin."""
+        found = _START.match(self.command)
+        pairs = () if found is None else _OPTION.findall(found[3] or "")
+        return {_unquoted(name): value.replace("''", "'") for name, value in pairs}
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 class UnknownFrame(NamedTuple):

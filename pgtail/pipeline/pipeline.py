@@ -21,7 +21,7 @@ from pgtail.changes.events import (
 from pgtail.changes.filters import Filter
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pipeline.fast_path import fast_path
 
 
@@ -157,7 +157,7 @@ class Pipeline:
         """
         for event in events:
             interrupted = self._interrupted
-            if interrupted is None or isinstance(event, Note | SchemaChange | Outcome):
+            if interrupted is None or isinstance(event, Note | SchemaChange | Outcome | FromClient):
                 yield event
             elif isinstance(event, UndecodedRows) or (event.transaction is not None and not event.transaction.settled):
                 continue  # outputs are still inside the interrupted transaction
@@ -199,7 +199,7 @@ class Pipeline:
                 self._outcome(event)
             elif isinstance(event, UndecodedRows):
                 self._take_buffered(event)
-            elif self._filter is None:
+            elif self._filter is None or isinstance(event, FromClient):
                 self._emit(event)
             else:
                 self._filtered(self._filter, event)

@@ -23,6 +23,7 @@ SELECT current_setting('server_version_num') AS server_version_num, current_sett
 _POSITION = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS position
 """
+_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 946684800000000 AS micros"
 _SLOTS = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s ORDER BY slot_name"
 _SLOT = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s WHERE slot_name = %s"
 _PUBLICATIONS = """
@@ -162,6 +163,11 @@ def server_facts(connection: Connection) -> ServerFacts:
 def position(connection: Connection) -> int:
     """The end of the server's flushed WAL, on a standby of the replayed WAL."""
     return rows.only(connection, "the server's position", _POSITION).optional_lsn("position") or 0
+
+
+def clock(connection: Connection) -> int:
+    """The server's clock in microseconds since 2000-01-01 UTC."""
+    return rows.only(connection, "its clock", _CLOCK).integer("micros")
 
 
 def slots(connection: Connection) -> list[Slot]:

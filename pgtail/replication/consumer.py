@@ -34,11 +34,13 @@ class ConsumerThread(threading.Thread, ABC):
     tracks_server: ClassVar[bool] = False
     """Whether the output stores which server it came from, so that server_changed() has an effect."""
 
-    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int) -> None:
+    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int, until: int | None = None) -> None:
         super().__init__(name="output", daemon=True)
         self._queue = queue
         self._wake = wake
         self.position = self.delivered = position
+        self.until = until
+        """The position at which to end; the main thread may set it."""
         self.reached: str | None = None
         self.error: BaseException | None = None
         self.ended = False
@@ -68,6 +70,11 @@ class ConsumerThread(threading.Thread, ABC):
         self._queue.close()
         self.join(seconds)
         return not self.is_alive()
+
+    @property
+    def acknowledged(self) -> int:
+        """The position to acknowledge to the server: `delivered`, unless the output must go further than that."""
+        return self.delivered
 
     @property
     def commits_at(self) -> int | None:

@@ -51,6 +51,8 @@ class Limits:
     """When to end, and how much the queue may hold. Times in seconds, sizes in bytes; None means no limit."""
 
     seconds: float | None = None
+    until_passes: float | None = None
+    """After this time the server's position becomes the one at which to end."""
     idle: float | None = None
     spill: int = 1 << 30
     output: int | None = None
@@ -69,6 +71,7 @@ class SessionLoop:
         lag: LagProbe,
         timelines: TimelineProbe,
         limits: Limits,
+        position: LagProbe,
     ) -> None:
         self._queue = queue
         self._consumer = consumer
@@ -77,6 +80,8 @@ class SessionLoop:
         self._lag = lag
         self._timelines = timelines
         self._limits = limits
+        self._position = position
+        self._passes = None if limits.until_passes is None else time.monotonic() + limits.until_passes
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self._asked = self._shown = 0.0
 
@@ -126,8 +131,16 @@ class SessionLoop:
                 return Ending.STOP
             self._send_status(session, feedback, now)
             self.server_changed(self._timelines.poll(self._consumer.position))
+            self._find_end(now)
             self._show_status(feedback, now)
             poll_timeout = self._poll_timeout(session, feedback, now)
+
+    def _find_end(self, now: float) -> None:
+        """Set the position at which to end, once the time for it has passed."""
+        if self._passes is not None and now >= self._passes:
+            self._position.poll()
+            if self._position.position is not None:
+                self._consumer.until, self._passes = self._position.position, None
 
     def server_changed(self, identity: Identity | None) -> None:
         """Report and record a change of the server's timeline; None is no change."""
@@ -151,8 +164,10 @@ class SessionLoop:
 
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
         """Send a status if one is due."""
-        feedback.delivered = self._consumer.delivered
-        ask = self._limits.idle is not None and now - max(self._asked, feedback.last_frame) > _TICK
+        feedback.delivered = self._consumer.acknowledged
+        ask = (self._limits.idle is not None or self._limits.until_passes is not None) and now - max(
+            self._asked, feedback.last_frame
+        ) > _TICK
         if session.wants_to_write or not (ask or feedback.next() <= now):
             return
         status = feedback.status(reply=ask)
@@ -170,7 +185,14 @@ class SessionLoop:
         if self._deadline is not None:
             times.append(self._deadline)
         due = self._timelines.is_due(self._consumer.position)
-        if due or self._limits.idle is not None or self._reporter.wants_status or not times:
+        limits = self._limits
+        if (
+            due
+            or limits.idle is not None
+            or limits.until_passes is not None
+            or self._reporter.wants_status
+            or not times
+        ):
             times.append(now + _TICK)
         return max(0.0, min(times) - now)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import OptionError, ServerError
 from pgtail.humanize import counted
 from pgtail.pgoutput.scalars import lsn_text
@@ -35,6 +36,8 @@ class Request:
     ack: Ack | None = None
     start: LsnOrNow = None
     until: LsnOrNow = None
+    until_time: int | None = None
+    """End before the first transaction that is committed later: microseconds since 2000-01-01 UTC."""
     tables: tuple[str, ...] = ()
     yes: bool = False
     allow_missing_publication: bool = False
@@ -58,6 +61,8 @@ class Plan:
     start: int
     """The position to request; 0 is the slot's own."""
     until: int | None
+    until_passes: float | None
+    """Seconds until the server's clock passes `until_time`; `until` is then the server's position at that time."""
     warnings: list[str]
     two_phase: bool
     """Whether the slot to create decodes two-phase commits."""
@@ -84,7 +89,7 @@ def prepare(request: Request, connection: Connection) -> Plan:
     if fork is not None and request.start is None:
         warnings += slot_copy.check_older(connection, fork, chosen)
     start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
-    until = server.position if request.until == "now" else request.until
+    until, passes = _until(request, connection, server)
     return Plan(
         server=server,
         slot=slot,
@@ -96,11 +101,20 @@ def prepare(request: Request, connection: Connection) -> Plan:
         ack=ack,
         start=start,
         until=until,
+        until_passes=passes,
         warnings=warnings + remarks,
         two_phase=request.wanted.two_phase,
         encoding=request.encoding,
         allow_missing_publication=request.allow_missing_publication,
     )
+
+
+def _until(request: Request, connection: Connection, server: ServerFacts) -> tuple[int | None, float | None]:
+    """The position at which to end, and in how many seconds it will be known."""
+    if request.until_time is None:
+        return server.position if request.until == "now" else request.until, None
+    seconds = (request.until_time + MARGIN - catalog.clock(connection)) / 1_000_000
+    return (server.position, None) if seconds < 0 else (None, seconds)
 
 
 def _slot(request: Request, connection: Connection, server: ServerFacts) -> tuple[Slot | None, str]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
+from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.errors import DecodeError
 from pgtail.humanize import counted
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.frames import LENGTH, LENGTHS
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Begin, Commit, Message
-from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
+from pgtail.pgoutput.two_phase import BeginPrepare, Prepare
 from pgtail.pgoutput.walsender import Keepalive
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
@@ -24,17 +24,7 @@ SYNC_PAUSE: Final = 1.0
 """Seconds between two fsyncs while more data arrives."""
 
 
-_BEGINS: Final[dict[type, Callable[[Any], int]]] = {
-    Begin: lambda message: message.final_lsn,
-    BeginPrepare: lambda message: message.prepare_lsn,
-    StreamCommit: lambda message: message.commit_lsn,
-    StreamPrepare: lambda message: message.prepare_lsn,
-    CommitPrepared: lambda message: message.commit_lsn,
-    RollbackPrepared: lambda message: message.rollback_end_lsn,
-    Message: lambda message: 0 if message.transactional else message.lsn,
-}
-"""The WAL position that each of these messages is about."""
-_MILESTONES: Final = frozenset({*_BEGINS, Commit, Prepare, Keepalive})
+_MILESTONES: Final = frozenset({*PLACES, Commit, Prepare, Keepalive})
 
 
 class MessagePipeline(Protocol):
@@ -64,7 +54,7 @@ class Sink(Protocol):
 
 
 class RenderThread(ConsumerThread):
-    """Feeds the pipeline, up to the position `until` or until `enough()`.
+    """Feeds the pipeline, up to the position `until`, past the end of `commits`, or until `enough()`.
 
     Delivered is what was flushed; if `durable`, what was synced to disk.
     """
@@ -80,15 +70,16 @@ class RenderThread(ConsumerThread):
         position: int,
         durable: bool,
         until: int | None = None,
+        commits: CommitRange | None = None,
         enough: Callable[[], bool] | None = None,
     ) -> None:
-        super().__init__(queue, wake, position=position)
+        super().__init__(queue, wake, position=position, until=until)
         self._pipeline = pipeline
         self._sink = sink
         self._new_decoder = decoder
         self._decoder = decoder()
         self._durable = durable
-        self._until = until
+        self._commits = commits or CommitRange()
         self._enough = enough
         self._inside = False
         self._synced = 0.0
@@ -151,10 +142,12 @@ class RenderThread(ConsumerThread):
 
     def _milestone(self, message: AnyFrame, lsn: int | None) -> None:
         """Process a message that may change the position or end the stream."""
-        begins = _BEGINS.get(type(message))
-        if begins is not None and self._until is not None and begins(message) > self._until:
-            self.reached = "until"
-            return
+        place = PLACES.get(type(message))
+        if place is not None:
+            begins_at, moment = place(message)
+            if self._commits.is_past(begins_at, moment) or (self.until is not None and begins_at > self.until):
+                self.reached = "until"
+                return
         self._pipeline.feed(message, lsn)
         if isinstance(message, Begin | BeginPrepare):
             self._inside = True
@@ -164,7 +157,7 @@ class RenderThread(ConsumerThread):
         self._advance(message)
         if self._enough is not None and self._enough():
             self.reached = "enough"
-        elif self._until is not None and self.position >= self._until:
+        elif self.until is not None and self.position >= self.until:
             self.reached = "until"
 
     def _advance(self, message: AnyFrame) -> None:

@@ -25,6 +25,8 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation, differences
 from pgtail.native import compiled
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
+from pgtail.pgoutput.decoder import FromClient
+from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.rate import Rate
 from pgtail.stats.transactions import Buckets, Transactions
@@ -88,6 +90,7 @@ class Statistics:
         self.transactions = Transactions()
         self.rate = Rate()
         self.hot_keys = HotKeys()
+        self.clients = Clients()
         self.messages = self.message_bytes = 0
         self.schema_changes: list[tuple[Relation, list[str]]] = []
         self.more_schema_changes = 0
@@ -105,6 +108,7 @@ class Statistics:
             Started: self._started,
             Ended: self._ended,
             SchemaChange: self._schema,
+            FromClient: self._from_client,
         }
 
     def event(self, event: Event) -> None:
@@ -260,6 +264,10 @@ class Statistics:
         self.messages += 1
         self.message_bytes += len(message.content)
         self.anything = self.anything or message.transaction is not None
+
+    def _from_client(self, message: FromClient) -> None:
+        last = self.transactions.last
+        self.clients.add(message, 0 if last is None else last.lsn or 0)
 
     def _schema(self, event: SchemaChange) -> None:
         if self._redaction is not None:

@@ -8,6 +8,7 @@ from pgtail._orjson import orjson
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.histogram import Histogram
 from pgtail.stats.transactions import Largest, TransactionSize
@@ -40,6 +41,7 @@ def _object(stats: Statistics) -> dict[str, Any]:
         },
         "schema_changes": [{**_name(relation), "differences": found} for relation, found in stats.schema_changes],
         "more_schema_changes": stats.more_schema_changes,
+        "clients": [_client(client) for client in stats.clients],
     }
 
 
@@ -109,6 +111,19 @@ def _size(size: TransactionSize) -> dict[str, Any]:
         "bytes": size.bytes,
         "seconds_at_least": _seconds(size.at_least),
         "seconds_at_most": _seconds(size.at_most),
+    }
+
+
+def _client(client: Client) -> dict[str, Any]:
+    return {
+        "client": client.address,
+        "server": client.server,
+        "slot": client.slot,
+        "status_updates": client.updates,
+        "confirmed_lsn": lsn_text(client.confirmed) if client.confirmed else None,
+        "behind_bytes": client.behind,
+        "most_behind_bytes": client.most_behind,
+        "stuck_seconds": _seconds(client.stuck_for),
     }
 
 

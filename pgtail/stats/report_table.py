@@ -7,15 +7,17 @@ from typing import Final
 
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.humanize import counted, grouped, size_text, span_text
+from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.histogram import Histogram
 from pgtail.stats.transactions import LARGEST_KEPT, TransactionSize
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, SPACE, Item, bar, fit_end, item_width, padding, plot, sentence, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
-from pgtail.terminal.values import ValueStyle, name
+from pgtail.terminal.values import ValueStyle, column_name, name, table_name
 
 MAX_TABLES: Final = 30
 """The largest tables are shown, by bytes."""
@@ -67,6 +69,7 @@ class _View:
             self._updates(),
             self._keys(),
             self._schema(),
+            self._clients(),
         ):
             lines = list(section)
             if lines:
@@ -169,7 +172,7 @@ class _View:
         if not found:
             return
         heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
-        rows = RowFormatter(ValueStyle(self._width // 3), fill_unchanged=False)
+        rows = RowFormatter(ValueStyle(self._width // 3), ColumnChoice(), fill_unchanged=False)
         yield from self._columns(
             heads, [[_key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found]
         )
@@ -183,10 +186,16 @@ class _View:
         for number, (relation, found) in enumerate(changes):
             if not number:
                 yield [padding(_MARGIN), ("schema changes", "dim")]
-            items: list[Item] = [((name(relation.qualified), "table"),), *[((name(text), "plain"),) for text in found]]
+            items: list[Item] = [((table_name(relation), "table"),), *[((name(text), "plain"),) for text in found]]
             yield from self._indented(wrap(items, self._inner))
         if self._stats.more_schema_changes:
             yield from self._words(f"and {grouped(self._stats.more_schema_changes)} more")
+
+    def _clients(self) -> Iterator[Line]:
+        for number, client in enumerate(self._stats.clients):
+            if not number:
+                yield from self._words("clients, and how far behind the last commit is what they confirmed", "dim")
+            yield from self._indented(wrap(_client_items(client), self._inner))
 
     # -- layout ------------------------------------------------------------------------------------------------
 
@@ -258,7 +267,7 @@ def _table_row(table: TableCount, total: int, *, truncates: bool) -> list[Item]:
     counts = [table.inserts, table.updates, table.deletes, *([table.truncates] if truncates else [])]
     share = f"{100 * table.bytes / total:.1f} %" if total else ""
     return [
-        ((name(table.relation.qualified), "table"),),
+        ((table_name(table.relation), "table"),),
         *[((grouped(count), "plain" if count else "dim"),) for count in counts],
         ((size_text(table.bytes), "plain"),),
         ((share, "plain"),),
@@ -273,7 +282,7 @@ def _percentile_row(title: str, histogram: Histogram, text: Callable[[int], str]
 def _update_row(table: TableCount) -> list[Item]:
     same = f"{grouped(table.same)} of {grouped(table.compared)}" if table.compared else "?"
     return [
-        ((name(table.relation.qualified), "table"),),
+        ((table_name(table.relation), "table"),),
         ((grouped(table.updates), "plain"),),
         ((grouped(table.moved), "plain" if table.moved else "dim"),),
         ((same, "plain" if table.same else "dim"),),
@@ -285,7 +294,7 @@ def _unsent(table: TableCount) -> Item:
     """The number of updates with an unsent TOASTed value, and the columns."""
     if not table.unsent:
         return (("0", "dim"),)
-    columns = [name(column) for column, _ in table.unsent_columns.most_common(_MAX_COLUMNS)]
+    columns = [column_name(column) for column, _ in table.unsent_columns.most_common(_MAX_COLUMNS)]
     more = "" if len(table.unsent_columns) <= _MAX_COLUMNS else ", …"
     return (f"{grouped(table.unsent)} ", "plain"), (f"({', '.join(columns)}{more})", "dim")
 
@@ -305,6 +314,23 @@ def _who(size: TransactionSize, widest: int, *, dated: bool) -> Item:
     if transaction.gid is not None:
         found.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
     return tuple(found)
+
+
+def _client_items(client: Client) -> list[Item]:
+    items: list[Item] = [((client.address, "table"),), ((counted(client.updates, "status update"), "plain"),)]
+    if client.slot is not None:
+        items.insert(1, (("slot ", "name"), (name(quoted(client.slot)), "plain")))
+    if not client.updates:
+        return items
+    confirmed = lsn_text(client.confirmed) if client.confirmed else "nothing"
+    items.append((("confirmed ", "name"), (confirmed, "lsn" if client.confirmed else "warning")))
+    if client.behind:
+        items.append(((f"{size_text(client.behind)} behind", "warning"),))
+    if client.most_behind > client.behind:
+        items.append(((f"at most {size_text(client.most_behind)} behind", "plain"),))
+    if client.stuck_for is not None:
+        items.append(((f"not advanced for {span_text(client.stuck_for)}", "warning"),))
+    return items
 
 
 def _took(size: TransactionSize) -> str:

@@ -113,9 +113,12 @@ def _infinity(value: int) -> str:
     return "infinity" if value > 0 else "-infinity"
 
 
+timestamp_text: Final = _timestamp("")
+timestamptz_text: Final = _timestamp("+00")
+
 DATE: Final = Loader(Kind.TEXT, strings, plain(date_text))
 TIME: Final = Loader(Kind.TEXT, strings, plain(time_text))
 TIMETZ: Final = Loader(Kind.TEXT, strings, plain(timetz_text))
-TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(_timestamp("")))
-TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(_timestamp("+00")))
+TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(timestamp_text))
+TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(timestamptz_text))
 INTERVAL: Final = Loader(Kind.TEXT, strings, plain(interval_text))

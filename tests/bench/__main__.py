@@ -1,7 +1,7 @@
-"""`make bench`: pgtail's speed beside others', on one workload; a tenth of its published size, or all with BENCH=full.
+"""`make bench`: pgtail's speed and others', on one workload: a tenth of the published size, or all with BENCH=full.
 
-The programs run in turn, several rounds, so that whatever else the machine does meets all of them; medians count, and
-CPU time more than wall time. Nothing here passes or fails by a time.
+The programs run in turn, in several rounds, so that other work on the machine affects all of them. Medians count, and
+CPU time more than wall time. No result is a pass or a failure.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _in_turn(found: list[Contender], backlog: Backlog, output: Path) -> dict[str
 
 
 def _measured(contender: Contender, backlog: Backlog, output: Path) -> Run:
-    """One run; it counts only if there is a line for every change where these can be counted."""
+    """One run. Where lines can be counted, it is valid only with a line for every change."""
     try:
         cost = run(contender.command, output)
     except Failed as failed:

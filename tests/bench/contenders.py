@@ -32,7 +32,7 @@ class Contender:
 
 
 def contenders(backlog: Backlog) -> tuple[list[Contender], list[str]]:
-    """Those that run here, pgtail first; and a line for each that does not."""
+    """The programs that run here, pgtail first, and a line for each that does not."""
     found, missing = [], []
     for make in (_pgtail, _filtered, _pgtail_recvlogical, _pure, _node, _pypgoutput, _walk, _cat):
         try:
@@ -47,7 +47,7 @@ def _pgtail(backlog: Backlog) -> Contender:
 
 
 def _filtered(backlog: Backlog) -> Contender:
-    """Filters that everything passes: what they cost by themselves."""
+    """Filters that everything passes, to measure their own cost."""
     filters = ["--table", "public.*", "--exclude", "nothing", "--op", "insert,update,delete"]
     return Contender("pgtail, --table and --op", [*_decode(), *filters, backlog.lengths])
 

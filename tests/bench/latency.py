@@ -55,7 +55,7 @@ def _commit(live: Live, commits: int) -> None:
 
 
 def _taken(program: subprocess.Popen[bytes], times: Callable[[bytes], Iterator[int]], commits: int) -> Iterator[float]:
-    """Milliseconds between what was committed and now, for each commit in what arrives."""
+    """Milliseconds from each commit in the arriving data until now."""
     assert program.stdout is not None
     count = 0
     while count < commits and (data := os.read(program.stdout.fileno(), 1 << 16)):
@@ -76,7 +76,7 @@ def _of_lines(data: bytes) -> Iterator[int]:
 def _of_messages(data: bytes) -> Iterator[int]:
     """The same of pgoutput's messages as pg_recvlogical writes them.
 
-    The newline behind a message is written by itself, and may come later.
+    The newline after a message is written separately, and may come later.
     """
     for commit in _COMMIT.finditer(data):
         yield int.from_bytes(commit[1]) + UNIX_EPOCH_OFFSET

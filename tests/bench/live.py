@@ -1,4 +1,4 @@
-"""The programs that drain a live slot, and what they need: a server with the workload, a fresh copy of its slot each.
+"""The programs that drain a live slot and what they need: a server with the workload, and a copy of its slot for each.
 
 The server is an installed PostgreSQL where wal2json can be had for it (Debian's package, unpacked and not installed),
 else an embedded one.

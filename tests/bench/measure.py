@@ -15,7 +15,7 @@ FLOOR = 10
 
 
 class Failed(Exception):
-    """A program did not do its work: what it said."""
+    """A program failed; the message is its own."""
 
 
 @dataclass(frozen=True, slots=True)

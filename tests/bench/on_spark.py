@@ -1,7 +1,7 @@
-"""`pgtail spark changes` beside the usual way: spark.read.json of wal2json's lines with a given schema, to Parquet.
+"""`pgtail spark changes` and the usual way: spark.read.json of wal2json's lines with a given schema, to Parquet.
 
 The command's tasks write their Parquet themselves; changes() is a DataFrame, which Spark writes like the usual way's.
-Both in one session that is warm, in turn; CPU time is that of the whole process tree. Only Linux tells it.
+Both in one session that is warm, in turn; CPU time is that of the whole process tree, which only Linux reports.
 The usual way has its input in parts of Spark's own size: pgtail's session makes them smaller, for segments of captures.
 """
 
@@ -41,7 +41,7 @@ _PARTS: Final = {"spark.sql.files.maxPartitionBytes": "128m", "spark.sql.files.o
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one run: seconds, and the largest worker's megabytes."""
+    """The cost of one run: seconds, and the largest worker's megabytes."""
 
     wall: float
     cpu: float
@@ -56,7 +56,7 @@ def on_spark(backlog: Backlog, console: Console) -> None:
         console.print(f"left out: Spark: {str(error).splitlines()[0]}", markup=False)
         return
     if not Path("/proc/self/stat").exists():
-        console.print("left out: Spark: only Linux tells the CPU time of a process tree")
+        console.print("left out: Spark: only Linux reports the CPU time of a process tree")
         return
     from pgtail.spark.session import session
 
@@ -127,7 +127,7 @@ def _measured(way: Callable[[], None]) -> Cost:
 
 
 def _tree() -> list[tuple[int, list[str]]]:
-    """This process and all below it: number, and the fields of its stat behind the name."""
+    """This process and its descendants: number, and the fields of its stat after the name."""
     found: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

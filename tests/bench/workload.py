@@ -72,12 +72,12 @@ class Backlog:
 
     @property
     def lengths(self) -> Path:
-        """The walsender's frames, each behind its length as an int32: what one gets who reads the slot."""
+        """The walsender's frames, each after its length as an int32, as a reader of the slot gets them."""
         return WORK / f"{self.size.name}.lengths.bin"
 
     @property
     def recvlogical(self) -> Path:
-        """The same messages as pg_recvlogical writes them: each with a newline behind it, and nothing else."""
+        """The same messages as pg_recvlogical writes them: each with a newline after it, and nothing else."""
         return WORK / f"{self.size.name}.recv.bin"
 
     def is_there(self) -> bool:
@@ -112,7 +112,7 @@ def _free_megabytes() -> int:
 
 
 def make_changes(server: EmbeddedServer, size: Size | None) -> None:
-    """The tables, a slot, and the changes that it is to hold (None: no changes). Raises ServerError."""
+    """The tables, a slot, and the changes that it will hold (None: no changes). Raises ServerError."""
     setup: list[str | Path] = [server.installation.program("psql"), "-X", "-q", "-d", server.conninfo(), "-f", _SETUP]
     psql = subprocess.run(setup, check=False, capture_output=True, text=True)
     if psql.returncode != 0:

@@ -48,7 +48,7 @@ def recorded(request: pytest.FixtureRequest, module_path: Path) -> tuple[Capture
     return request.param, directory
 
 
-def test_every_segment_decodes_alone(recorded: tuple[Capture, Path]) -> None:
+def test_every_segment_decodes_by_itself(recorded: tuple[Capture, Path]) -> None:
     found, directory = recorded
     paths = segments(directory)
     assert len(paths) > 3
@@ -66,7 +66,7 @@ def test_segments_given_in_any_order_and_twice(recorded: tuple[Capture, Path]) -
 
 
 @pytest.mark.usefixtures("gzip_library")
-def test_gzip_reads_it_and_its_frames_are_those_that_were_recorded(recorded: tuple[Capture, Path]) -> None:
+def test_gunzipped_segments_hold_the_recorded_frames(recorded: tuple[Capture, Path]) -> None:
     found, directory = recorded
     raw = subprocess.run(["gzip", "-dc", *segments(directory)], check=True, capture_output=True).stdout
     rest = raw
@@ -132,7 +132,7 @@ def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> 
                 (broken / other.name).write_bytes(other.read_bytes())
         result = read(broken)
         if index == 0:
-            # Nothing says what came before the first segment that is there: a capture may begin anywhere.
+            # A missing first segment cannot be noticed: a capture may begin anywhere.
             continue
         assert result.status == 1
         assert gone.name.removesuffix(".pgcap") in result.stderr

@@ -25,7 +25,7 @@ def record(directory: Path, *arguments: str | Path) -> Result:
 
 
 @pytest.mark.parametrize("found", STREAMS, ids=str)
-def test_the_lines_of_a_dump(found: Capture, tmp_path: Path) -> None:
+def test_recorded_dump_has_its_lines(found: Capture, tmp_path: Path) -> None:
     dump = tmp_path / "dump"
     dump.write_bytes(FORMS["lengths"](found))
     result = record(tmp_path / "capture", "--from", dump, "--encoding", found.encoding)
@@ -64,7 +64,7 @@ def test_dumps_in_the_wrong_order(tmp_path: Path) -> None:
     assert "give the dumps in the order" in result.stderr
 
 
-def test_damage_keeps_what_came_before_it(tmp_path: Path) -> None:
+def test_messages_before_damage_are_kept(tmp_path: Path) -> None:
     found = next(one for one in STREAMS if str(one) == "pg16-A_dml-p1")
     data = FORMS["lengths"](found)
     dump = tmp_path / "dump"

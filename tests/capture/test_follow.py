@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.capture.reader import head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.state import FILE
 from tests.support import encode
-from tests.support.captures import read, segments
+from tests.support.captures import head, read, segments
 
 NAME = "pgtail.timeline"
 
 
-def told(directory: Path) -> list[str]:
+def timelines(directory: Path) -> list[str]:
     return [head(path)[NAME] for path in segments(directory)]
 
 
@@ -42,7 +41,7 @@ def test_between_transactions(tmp_path: Path) -> None:
     assert read_state(tmp_path) == "3"
     take(recorder, encode.begin(2, 0x200), encode.insert("2", "b"), encode.commit(0x200, 0x208))
     recorder.close()
-    assert told(tmp_path) == ["1", "3"]
+    assert timelines(tmp_path) == ["1", "3"]
     result = read(tmp_path)
     assert (result.status, result.stderr, len(result.lines)) == (0, "", 2)
 
@@ -59,14 +58,14 @@ def test_inside_a_transaction(tmp_path: Path, crash: bool) -> None:
         assert recover(tmp_path, compress=True).position == 0
         return
     take(recorder, encode.commit(0x100, 0x108))
-    assert (recorder.name, read_state(tmp_path), told(tmp_path)) == ("", "2", ["1"])
+    assert (recorder.name, read_state(tmp_path), timelines(tmp_path)) == ("", "2", ["1"])
     take(recorder, encode.begin(2, 0x200), encode.insert("2", "b"))
     recorder.follow({NAME: "3"})
     recorder.restart()
     assert read_state(tmp_path) == "3"
     take(recorder, encode.begin(2, 0x200), encode.insert("2", "b"), encode.commit(0x200, 0x208))
     recorder.close()
-    assert told(tmp_path) == ["1", "3"]
+    assert timelines(tmp_path) == ["1", "3"]
     assert [line["new"]["id"] for line in read(tmp_path).objects] == [1, 2]
 
 
@@ -79,7 +78,7 @@ def test_a_message_outside_of_transactions_after_a_closed_segment(tmp_path: Path
     recorder.follow({NAME: "3"})
     take(recorder, encode.begin(1, 0x100), encode.relation(), encode.insert("1", "a"), encode.commit(0x100, 0x108))
     recorder.close()
-    assert told(tmp_path) == ["1", "2", "3"]
+    assert timelines(tmp_path) == ["1", "2", "3"]
     result = read(tmp_path)
     assert [line["op"] for line in result.objects] == ["message", "insert"]
     assert "missing" not in result.stderr

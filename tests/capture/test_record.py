@@ -43,7 +43,7 @@ def confirmed(database: Database) -> int:
     )
 
 
-def test_killed_again_and_again(newest_server: EmbeddedServer) -> None:
+def test_repeated_kills_lose_and_repeat_nothing(newest_server: EmbeddedServer) -> None:
     torture(newest_server, 25, 0, time.time_ns() % 1_000_000, print)
 
 
@@ -69,7 +69,7 @@ def test_it_creates_the_slot_and_continues(database: Database, tmp_path: Path) -
     ]
 
 
-def test_what_is_acknowledged_is_on_the_disk_and_idle_positions_too(newest_database: Database, tmp_path: Path) -> None:
+def test_acknowledged_changes_and_idle_positions_are_on_disk(newest_database: Database, tmp_path: Path) -> None:
     database = newest_database
     database.execute(*SCHEMA)
     record(database, tmp_path / "c", "--until", "now")
@@ -113,7 +113,7 @@ def test_times_are_seconds_or_have_a_unit(text: str, seconds: float) -> None:
 )
 def test_invalid_times(option: str, text: str, words: str) -> None:
     result = here("record", "-D", "c", option, text)
-    assert (result.status, f"Invalid value for '{option}': {words}" in result.stderr) == (2, True), result.stderr
+    assert (result.status, f"invalid value for '{option}': {words}" in result.stderr) == (2, True), result.stderr
 
 
 def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
     assert (other.status, "is of slot cap, not other" in other.stderr) == (2, True)
 
 
-def test_a_gap_stays_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
+def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
     """The next segment records it, even if the run that skipped the gap got nothing, or nothing complete."""
     database = newest_database
     database.execute(*SCHEMA)
@@ -157,9 +157,9 @@ def test_a_gap_stays_in_the_capture(newest_database: Database, tmp_path: Path) -
         assert record(database, tmp_path / "c", "--until", "now").status == 0
     found = command("decode", "-o", "json", tmp_path / "c")
     assert [one["new"]["v"] for one in found.objects] == ["before", "behind", "behind"]
-    _, behind, _ = segments(tmp_path / "c")
+    _, after_gap, _ = segments(tmp_path / "c")
     words = f"between {first} and {last} is not in the capture"
-    note = f"pgtail: note: {behind}: there is a gap before it: what was committed {words}\n"
+    note = f"pgtail: note: {after_gap}: there is a gap before it: what was committed {words}\n"
     assert (found.status, found.stderr) == (0, note)
     assert command("decode", "-o", "json", *segments(tmp_path / "c")).stderr == note
 
@@ -183,7 +183,7 @@ def test_ctrl_c_closes_the_open_segment(newest_database: Database, tmp_path: Pat
 @pytest.mark.parametrize(
     "away", [shutil.rmtree, lambda path: path.rename(path.with_name("other"))], ids=["removed", "renamed"]
 )
-def test_a_directory_that_goes_away_is_noticed_before_anything_more_is_acknowledged(
+def test_missing_directory_stops_acknowledgements(
     newest_database: Database, tmp_path: Path, away: Callable[[Path], object]
 ) -> None:
     database, directory = newest_database, tmp_path / "c"
@@ -208,8 +208,8 @@ def test_a_slot_is_needed(newest_database: Database, tmp_path: Path) -> None:
     assert (result.status, "--slot NAME is missing" in result.stderr) == (2, True)
 
 
-def test_a_capture_of_something_else(newest_database: Database, tmp_path: Path) -> None:
-    """Even if only positions came so far: what the slot has before them would be lost silently."""
+def test_capture_of_another_slot_or_server_is_refused(newest_database: Database, tmp_path: Path) -> None:
+    """Even if only positions were recorded so far: changes before them in the slot would be lost silently."""
     database, directory = newest_database, tmp_path / "c"
     database.execute(*SCHEMA, "SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
     database.execute("INSERT INTO t VALUES (1, 'x')")
@@ -230,7 +230,7 @@ def test_a_capture_of_something_else(newest_database: Database, tmp_path: Path) 
     assert confirmed(database) == before
 
 
-def test_text_as_the_server_stores_it(newest_server: EmbeddedServer, tmp_path: Path) -> None:
+def test_text_is_recorded_in_the_server_encoding(newest_server: EmbeddedServer, tmp_path: Path) -> None:
     """Otherwise one character without a UTF8 equivalent would make recording the slot impossible."""
     with fresh_database(newest_server, encoding="LATIN1", lc_collate="C", lc_ctype="C") as database:
         database.execute(*SCHEMA)

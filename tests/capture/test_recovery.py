@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.format import GAP, OPEN
-from pgtail.capture.reader import head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.errors import InputError, OptionError
-from tests.support.captures import SMALL, data_frames, lengths, read, record, segments
+from tests.support.captures import SMALL, data_frames, head, lengths, read, record, segments
 from tests.support.corpus import Capture, capture
 
 STREAMS = [capture("A_dml", "p1"), capture("A_big", "p1_msg"), capture("D_twophase", "p3_2pc")]
@@ -91,9 +90,9 @@ def test_the_segment_after_a_gap_records_it_however_often_it_crashes(tmp_path: P
     for frame in groups[-1]:
         recorder.take(frame)
     recorder.close()
-    told = [head(path).get(GAP) for path in segments(tmp_path / "capture")]
-    assert len(told) == (4 if whole else 2)
-    assert told == [None, "0/5 0/9", *[None] * (len(told) - 2)]
+    gaps = [head(path).get(GAP) for path in segments(tmp_path / "capture")]
+    assert len(gaps) == (4 if whole else 2)
+    assert gaps == [None, "0/5 0/9", *[None] * (len(gaps) - 2)]
 
 
 def test_an_open_segment_cut_anywhere_keeps_its_whole_transactions(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_a_crash_between_closing_and_removal(tmp_path: Path) -> None:
     assert read(tmp_path).stdout == lines
 
 
-def test_an_end_that_is_missing_in_the_middle_is_no_crash(tmp_path: Path) -> None:
+def test_missing_end_in_the_middle_is_not_a_crash(tmp_path: Path) -> None:
     record(tmp_path, data_frames(capture("A_big", "p1_msg")))
     first, second, *_ = segments(tmp_path)[-2:]
     first.with_name(first.name + ".part").write_bytes(first.read_bytes()[:-10])

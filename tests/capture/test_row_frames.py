@@ -1,4 +1,4 @@
-"""Rows that `record --from` takes as they are: those that the decoder takes, and no others."""
+"""`record --from` copies exactly the row messages that the decoder accepts."""
 
 from __future__ import annotations
 

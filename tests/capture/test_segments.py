@@ -41,13 +41,13 @@ def recorded(folder: Path, *dumps: list[bytes], status: int = 0) -> tuple[Result
     return again, result.stderr
 
 
-def test_a_cut_off_transaction_that_comes_again(tmp_path: Path) -> None:
+def test_cut_off_transaction_that_is_repeated(tmp_path: Path) -> None:
     found, said = recorded(tmp_path, [*FIRST, *SECOND[:2]], [encode.relation(), *SECOND])
     assert rows(found) == [(1, 1), (2, 2), (3, 1), (4, 2)]
     assert said == ""
 
 
-def test_a_cut_off_transaction_that_never_comes_again(tmp_path: Path) -> None:
+def test_cut_off_transaction_that_is_never_repeated(tmp_path: Path) -> None:
     third = [begin(3, 0x300), insert("5", "c"), commit(0x300, 0x308)]
     found, said = recorded(tmp_path, [*FIRST, *SECOND[:2]], third, status=1)
     assert rows(found) == [(1, 1), (2, 2), (5, 1)]
@@ -58,14 +58,14 @@ def test_a_cut_off_transaction_that_never_comes_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "end", [stream_commit(5, 0x200, 0x208), encode.rollback_prepared(9, end=0x180)], ids=["stream", "outcome"]
 )
-def test_what_follows_a_cut_off_transaction(end: bytes, tmp_path: Path) -> None:
+def test_data_after_a_cut_off_transaction(end: bytes, tmp_path: Path) -> None:
     streamed = [stream_start(5), insert("9", "s", xid=5), STREAM_STOP]
     found, said = recorded(tmp_path, [*streamed, *FIRST[:3]], [end], status=1)
     assert "a transaction without its end" in said
     assert (1, 1) not in rows(found)
 
 
-def test_a_streamed_transaction_that_comes_again(tmp_path: Path) -> None:
+def test_streamed_transaction_that_is_repeated(tmp_path: Path) -> None:
     streamed = [stream_start(5), encode.relation(xid=5), insert("1", "x", xid=5), STREAM_STOP]
     rest = [stream_start(5, first=0), insert("2", "x", xid=5), STREAM_STOP, stream_commit(5)]
     found, _ = recorded(tmp_path, streamed, [*streamed, *rest])

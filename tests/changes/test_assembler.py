@@ -23,7 +23,7 @@ from pgtail.changes.events import (
 )
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.errors import AssemblyError
-from pgtail.pgoutput.decoder import AnyFrame, Decoder, Unknown
+from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.schema import Relation, RelationColumn, Type
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
@@ -71,7 +71,7 @@ TRANSACTIONAL = Message(None, 1, 9, "p", b"later")
 
 
 def shown(event: Event) -> tuple[Any, ...]:
-    """What matters of an event."""
+    """An event as a tuple of the parts that the tests compare."""
     match event:
         case Started(transaction):
             return "started", transaction.xid
@@ -92,16 +92,18 @@ def shown(event: Event) -> tuple[Any, ...]:
             raise AssertionError("only the pipeline leaves rows undecoded")
         case Note():
             return "note", event.text
+        case FromClient():
+            return "client", type(event.message).__name__
 
 
-class Told:
-    """An assembler and its events."""
+class Collector:
+    """Feeds an assembler and collects its events."""
 
     def __init__(self, *, strict: bool = False, limit: int = 10**9) -> None:
         self.assembler = Assembler(Types(), strict=strict, buffer=StreamBuffer(limit))
         self.events: list[Event] = []
 
-    def feed(self, *messages: AnyFrame) -> Told:
+    def feed(self, *messages: AnyFrame) -> Collector:
         for message in messages:
             self.events += self.assembler.feed(message, None, 40)
         return self
@@ -112,9 +114,9 @@ class Told:
         return [shown(event) for event in self.events]
 
 
-def told(*messages: AnyFrame, **options: Any) -> list[tuple[Any, ...]]:
+def events_of(*messages: AnyFrame, **options: Any) -> list[tuple[Any, ...]]:
     """The events of these messages, without schema changes."""
-    return [event for event in Told(**options).feed(*messages).end() if event[0] != "described"]
+    return [event for event in Collector(**options).feed(*messages).end() if event[0] != "described"]
 
 
 def notes(events: Iterable[tuple[Any, ...]]) -> list[str]:
@@ -124,10 +126,10 @@ def notes(events: Iterable[tuple[Any, ...]]) -> list[str]:
 # -- transactions that are not streamed -------------------------------------------------------------------------------
 
 
-def test_a_transaction() -> None:
+def test_transaction_gives_its_events() -> None:
     deleted = Delete(None, T, "K", (b"3",))
     updated = Update(None, T, "K", (b"1",), (b"2",))
-    assert told(table(), begin(), insert(b"1"), updated, deleted, Truncate(None, 3, (T,)), commit()) == [
+    assert events_of(table(), begin(), insert(b"1"), updated, deleted, Truncate(None, 3, (T,)), commit()) == [
         ("started", 7),
         ("insert", 1, b"1"),
         ("update", 2, b"2"),
@@ -148,7 +150,7 @@ def test_every_truncated_table_has_its_seq_and_messages_have_none() -> None:
         insert(),
         commit(),
     )
-    assert told(*messages) == [
+    assert events_of(*messages) == [
         ("started", 7),
         ("message", b"later", 7),
         ("truncate", 1, T, True, False),
@@ -159,11 +161,11 @@ def test_every_truncated_table_has_its_seq_and_messages_have_none() -> None:
     ]
 
 
-def test_an_empty_transaction_is_told() -> None:
-    assert told(begin(), commit()) == [("started", 7), ("ended", 7, "complete")]
+def test_empty_transaction_is_reported() -> None:
+    assert events_of(begin(), commit()) == [("started", 7), ("ended", 7, "complete")]
 
 
-def test_what_is_known_when_a_transaction_starts_and_when_it_ends() -> None:
+def test_transaction_fields_at_its_start_and_end() -> None:
     assembler = Assembler(Types())
     assert list(assembler.feed(begin(), None)) == []
     assert list(assembler.feed(Origin(77, "node_b"), None)) == []
@@ -182,22 +184,22 @@ def test_what_is_known_when_a_transaction_starts_and_when_it_ends() -> None:
     assert ended.transaction.changes == 1
 
 
-def test_an_origin_behind_the_first_change_is_not_taken() -> None:
-    told_ = Told().feed(table(), begin(), insert(b"1"), Origin(0, "n"), insert(b"2"), commit())
-    assert [shown(event) for event in told_.events if not isinstance(event, Note | SchemaChange)] == [
+def test_origin_after_the_first_change_is_ignored() -> None:
+    collector = Collector().feed(table(), begin(), insert(b"1"), Origin(0, "n"), insert(b"2"), commit())
+    assert [shown(event) for event in collector.events if not isinstance(event, Note | SchemaChange)] == [
         ("started", 7),
         ("insert", 1, b"1"),
         ("insert", 2, b"2"),
         ("ended", 7, "complete"),
     ]
-    assert [event.text for event in told_.events if isinstance(event, Note)] == [
+    assert [event.text for event in collector.events if isinstance(event, Note)] == [
         "Origin 'n' inside a transaction, after its first change: ignored"
     ]
-    assert {event.transaction.origin for event in told_.events if isinstance(event, RowChange)} == {None}
+    assert {event.transaction.origin for event in collector.events if isinstance(event, RowChange)} == {None}
 
 
-def test_a_message_that_is_not_transactional_belongs_to_none() -> None:
-    assert told(NOT_TRANSACTIONAL, begin(), NOT_TRANSACTIONAL, commit()) == [
+def test_nontransactional_message_has_no_transaction() -> None:
+    assert events_of(NOT_TRANSACTIONAL, begin(), NOT_TRANSACTIONAL, commit()) == [
         ("message", b"now", None),
         ("started", 7),
         ("message", b"now", None),
@@ -205,24 +207,24 @@ def test_a_message_that_is_not_transactional_belongs_to_none() -> None:
     ]
 
 
-def test_unknown_bits_of_a_message_s_flags_do_not_make_it_transactional() -> None:
-    assert told(Message(None, 2, 9, "p", b"x")) == [("message", b"x", None)]
-    assert told(begin(), Message(None, 3, 9, "p", b"x"), commit())[1] == ("message", b"x", 7)
+def test_unknown_message_flags_do_not_make_it_transactional() -> None:
+    assert events_of(Message(None, 2, 9, "p", b"x")) == [("message", b"x", None)]
+    assert events_of(begin(), Message(None, 3, 9, "p", b"x"), commit())[1] == ("message", b"x", 7)
 
 
-def test_a_table_inside_a_transaction_holds_from_there_on() -> None:
-    told_ = Told().feed(table(T, "a"), begin(), Insert(None, T, (b"1",)), table(T, "a", "b"))
-    told_.feed(Insert(None, T, (b"1", b"2")), commit())
-    changes = [event for event in told_.events if isinstance(event, RowChange)]
+def test_relation_inside_a_transaction_applies_from_there() -> None:
+    collector = Collector().feed(table(T, "a"), begin(), Insert(None, T, (b"1",)), table(T, "a", "b"))
+    collector.feed(Insert(None, T, (b"1", b"2")), commit())
+    changes = [event for event in collector.events if isinstance(event, RowChange)]
     assert [[column.name for column in change.relation.columns] for change in changes] == [["a"], ["a", "b"]]
-    assert notes(told_.end()) == []
+    assert notes(collector.end()) == []
 
 
 # -- rows that do not fit ----------------------------------------------------------------------------------------------
 
 
-def test_a_table_that_was_never_described_is_said_once() -> None:
-    events = told(begin(), insert(b"1"), insert(b"2"), Truncate(None, 0, (U,)), commit())
+def test_undescribed_table_is_noted_once() -> None:
+    events = events_of(begin(), insert(b"1"), insert(b"2"), Truncate(None, 0, (U,)), commit())
     assert notes(events) == [
         "relation 100 was never described: its columns are shown as ?1, ?2, ...",
         "relation 200 was never described: its columns are shown as ?1, ?2, ...",
@@ -243,14 +245,14 @@ def test_a_table_that_was_never_described_is_said_once() -> None:
         ((b"1",), "a row of public.t100 has only 1 of 2 columns"),
     ],
 )
-def test_a_row_of_another_width_is_said_once_and_shown(cells: tuple[bytes, ...], note: str) -> None:
+def test_row_with_a_wrong_column_count_is_noted_once_and_shown(cells: tuple[bytes, ...], note: str) -> None:
     for messages in (
         (begin(), Insert(None, T, cells), Insert(None, T, cells), commit()),
         (begin(), Delete(None, T, "O", cells), commit()),
         (begin(), Update(None, T, "", None, cells), commit()),
         (start(), Insert(7, T, cells), STOP, stream_commit()),
     ):
-        events = told(table(T, "a", "b"), *messages)
+        events = events_of(table(T, "a", "b"), *messages)
         assert notes(events) == [note]
         assert any(event[0] in ("insert", "update", "delete") for event in events)
 
@@ -258,8 +260,8 @@ def test_a_row_of_another_width_is_said_once_and_shown(cells: tuple[bytes, ...],
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def test_streams_come_at_their_commit_and_in_commit_order() -> None:
-    assert told(
+def test_streams_are_emitted_at_commit_in_commit_order() -> None:
+    assert events_of(
         table(),
         *(start(7), insert(b"7a", xid=7), STOP),
         *(start(8), insert(b"8a", xid=8), STOP),
@@ -281,7 +283,7 @@ def test_streams_come_at_their_commit_and_in_commit_order() -> None:
     ]
 
 
-def test_what_is_known_of_a_streamed_transaction() -> None:
+def test_fields_of_a_streamed_transaction() -> None:
     assembler = Assembler(Types())
     for message in (start(), Origin(0, "node_b"), insert(xid=7), STOP):
         assert [event for event in assembler.feed(message, 55) if not isinstance(event, Note)] == []
@@ -296,8 +298,8 @@ def test_what_is_known_of_a_streamed_transaction() -> None:
     assert (change.lsn, change.transaction is transaction) == (55, True)
 
 
-def test_rolled_back_savepoints_take_their_own_changes_and_count_for_nothing() -> None:
-    assert told(
+def test_rolled_back_savepoints_drop_only_their_own_changes() -> None:
+    assert events_of(
         table(),
         start(7),
         insert(b"1", xid=7),
@@ -312,73 +314,77 @@ def test_rolled_back_savepoints_take_their_own_changes_and_count_for_nothing() -
     ) == [("started", 7), ("insert", 1, b"1"), ("insert", 2, b"2"), ("ended", 7, "complete")]
 
 
-def test_a_message_in_a_stream_stands_under_its_top_transaction() -> None:
+def test_streamed_message_belongs_to_the_top_transaction() -> None:
     """The server writes the top transaction's xid even inside a savepoint: it outlives the savepoint's rollback."""
-    assert told(
+    assert events_of(
         *(start(7), Message(7, 1, 9, "p", b"stays"), insert(b"goes", xid=70), STOP),
         StreamAbort(7, 70, None, None),
         stream_commit(7),
     )[:2] == [("started", 7), ("message", b"stays", 7)]
 
 
-def test_a_rolled_back_stream_is_not_told() -> None:
+def test_rolled_back_stream_gives_no_events() -> None:
     messages = (start(7), insert(b"1", xid=7), insert(b"2", xid=70), STOP)
     aborts = (StreamAbort(7, 70, None, None), StreamAbort(7, 7, None, None))
-    assert told(table(), *messages, *aborts) == []
+    assert events_of(table(), *messages, *aborts) == []
 
 
-def test_an_abort_of_nothing_is_a_note_also_when_strict() -> None:
+def test_abort_of_an_unknown_transaction_is_a_note_even_if_strict() -> None:
     for strict in (False, True):
-        events = told(StreamAbort(7, 7, None, None), begin(), commit(), strict=strict)
+        events = events_of(StreamAbort(7, 7, None, None), begin(), commit(), strict=strict)
         assert notes(events) == ["Stream Abort of unknown transaction 7: ignored"]
         assert ("ended", 7, "complete") in events
 
 
 def test_a_savepoint_without_changes_may_be_rolled_back() -> None:
-    assert told(table(), start(7), insert(xid=7), STOP, StreamAbort(7, 70, None, None), stream_commit(7)) == [
+    assert events_of(table(), start(7), insert(xid=7), STOP, StreamAbort(7, 70, None, None), stream_commit(7)) == [
         ("started", 7),
         ("insert", 1, b"v"),
         ("ended", 7, "complete"),
     ]
 
 
-def test_a_table_described_in_a_stream_holds_there_at_once_and_for_all_at_its_commit() -> None:
-    told_ = Told().feed(table(T, "a"))
-    told_.feed(start(7), table(T, "a", "b", xid=7), Insert(7, T, (b"1", b"2")), STOP)
-    told_.feed(begin(8), Insert(None, T, (b"1",)), commit(8))
-    told_.feed(stream_commit(7))
-    told_.feed(begin(9), Insert(None, T, (b"1", b"2")), commit(9))
-    assert [(e.transaction.xid, len(e.relation.columns)) for e in told_.events if isinstance(e, RowChange)] == [
+def test_relation_in_a_stream_applies_to_others_after_its_commit() -> None:
+    collector = Collector().feed(table(T, "a"))
+    collector.feed(start(7), table(T, "a", "b", xid=7), Insert(7, T, (b"1", b"2")), STOP)
+    collector.feed(begin(8), Insert(None, T, (b"1",)), commit(8))
+    collector.feed(stream_commit(7))
+    collector.feed(begin(9), Insert(None, T, (b"1", b"2")), commit(9))
+    assert [(e.transaction.xid, len(e.relation.columns)) for e in collector.events if isinstance(e, RowChange)] == [
         (8, 1),
         (7, 2),
         (9, 2),
     ]
-    assert notes(told_.end()) == []
+    assert notes(collector.end()) == []
 
 
 def test_a_table_described_in_a_rolled_back_stream_is_forgotten() -> None:
-    told_ = Told().feed(table(T, "a"), start(7), table(T, "a", "b", xid=7), STOP, StreamAbort(7, 7, None, None))
-    told_.feed(begin(8), Insert(None, T, (b"1",)), commit(8))
-    assert notes(told_.end()) == []
+    collector = Collector().feed(
+        table(T, "a"), start(7), table(T, "a", "b", xid=7), STOP, StreamAbort(7, 7, None, None)
+    )
+    collector.feed(begin(8), Insert(None, T, (b"1",)), commit(8))
+    assert notes(collector.end()) == []
 
 
-def test_each_change_of_a_stream_keeps_the_table_as_it_was_then() -> None:
-    told_ = Told().feed(start(7), table(T, "a", xid=7), Insert(7, T, (b"1",)), table(T, "a", "b", xid=7))
-    told_.feed(Insert(7, T, (b"1", b"2")), STOP, stream_commit(7))
-    assert [len(e.relation.columns) for e in told_.events if isinstance(e, RowChange)] == [1, 2]
-    assert notes(told_.end()) == []
+def test_streamed_changes_keep_their_version_of_the_table() -> None:
+    collector = Collector().feed(start(7), table(T, "a", xid=7), Insert(7, T, (b"1",)), table(T, "a", "b", xid=7))
+    collector.feed(Insert(7, T, (b"1", b"2")), STOP, stream_commit(7))
+    assert [len(e.relation.columns) for e in collector.events if isinstance(e, RowChange)] == [1, 2]
+    assert notes(collector.end()) == []
 
 
 @pytest.mark.parametrize("name", ["p2_stream_msg", "p2_stream_bin"])
-def test_a_stream_that_went_to_disk_gives_the_same_events(name: str) -> None:
+def test_stream_spilled_to_disk_gives_the_same_events(name: str) -> None:
     results = []
     for limit in (0, 10_000, 10**9):
-        decoder, told_ = Decoder(), Told(limit=limit)
+        decoder, collector = Decoder(), Collector(limit=limit)
         for raw in capture("C_stream", name).messages():
             message = decoder.message(raw.data, 0, len(raw.data))
-            told_.events += told_.assembler.feed(message, raw.lsn, 0)
-        lsns = [event.lsn for event in told_.events if isinstance(event, RowChange | TableTruncate | LogicalMessage)]
-        results.append((lsns, told_.end()))
+            collector.events += collector.assembler.feed(message, raw.lsn, 0)
+        lsns = [
+            event.lsn for event in collector.events if isinstance(event, RowChange | TableTruncate | LogicalMessage)
+        ]
+        results.append((lsns, collector.end()))
     assert results[0] == results[1] == results[2]
     assert len(results[0][1]) > 500
 
@@ -392,7 +398,7 @@ def test_a_prepared_transaction_and_its_outcomes() -> None:
         (RollbackPrepared(0, 120, 310, 5, 6, 7, "g"), "rollback_prepared"),
     ):
         first, last = prepared()
-        assert told(table(), first, insert(), last, outcome) == [
+        assert events_of(table(), first, insert(), last, outcome) == [
             ("started", 7),
             ("insert", 1, b"v"),
             ("ended", 7, "complete"),
@@ -400,20 +406,20 @@ def test_a_prepared_transaction_and_its_outcomes() -> None:
         ]
 
 
-def test_what_is_known_of_a_prepared_transaction() -> None:
+def test_fields_of_a_prepared_transaction() -> None:
     for messages in (prepared(), (start(), STOP, StreamPrepare(*prepared()[1]))):
-        events = Told().feed(*messages).events
+        events = Collector().feed(*messages).events
         [transaction] = [event.transaction for event in events if isinstance(event, Started)]
         assert (transaction.state, transaction.gid, transaction.xid) == ("prepared", "g", 7)
         assert (transaction.prepare_lsn, transaction.prepare_ts, transaction.end_lsn) == (112, 5, 120)
         assert (transaction.commit_lsn, transaction.commit_ts) == (None, None)
 
 
-def test_an_outcome_without_its_prepare_is_a_note_also_when_strict() -> None:
+def test_outcome_without_its_prepare_is_a_note_even_if_strict() -> None:
     """Its Prepare may belong to an earlier session, or be missing because of a server bug."""
     commit_it, roll_back = CommitPrepared(0, 300, 310, 6, 7, "g"), RollbackPrepared(0, 120, 310, 5, 6, 7, "g")
     for strict in (False, True):
-        assert told(commit_it, roll_back, strict=strict) == [
+        assert events_of(commit_it, roll_back, strict=strict) == [
             ("note", "CommitPrepared of 'g', whose Prepare is not in this input"),
             ("commit_prepared", "g"),
             ("note", "RollbackPrepared of 'g', whose Prepare is not in this input"),
@@ -423,13 +429,13 @@ def test_an_outcome_without_its_prepare_is_a_note_also_when_strict() -> None:
 
 def test_a_gid_may_be_used_again() -> None:
     outcome = CommitPrepared(0, 300, 310, 6, 7, "g")
-    assert notes(told(*prepared(), outcome, *prepared(8), outcome)) == []
-    assert len(notes(told(*prepared(), outcome, outcome))) == 1
+    assert notes(events_of(*prepared(), outcome, *prepared(8), outcome)) == []
+    assert len(notes(events_of(*prepared(), outcome, outcome))) == 1
 
 
 def test_a_streamed_transaction_may_be_prepared() -> None:
     last = StreamPrepare(*prepared()[1])
-    assert told(table(), start(), insert(xid=7), STOP, last, CommitPrepared(0, 300, 310, 6, 7, "g")) == [
+    assert events_of(table(), start(), insert(xid=7), STOP, last, CommitPrepared(0, 300, 310, 6, 7, "g")) == [
         ("started", 7),
         ("insert", 1, b"v"),
         ("ended", 7, "complete"),
@@ -441,7 +447,7 @@ def test_a_streamed_transaction_may_be_prepared() -> None:
 
 
 def test_changes_without_a_begin_have_no_seq() -> None:
-    events = told(table(), insert(b"1"), insert(b"2"), commit(), begin(8), insert(b"3"), commit(8))
+    events = events_of(table(), insert(b"1"), insert(b"2"), commit(), begin(8), insert(b"3"), commit(8))
     assert events == [
         ("note", "no Begin before this Insert: its transaction is unknown, its changes have no seq"),
         ("started", None),
@@ -456,16 +462,16 @@ def test_changes_without_a_begin_have_no_seq() -> None:
 
 @pytest.mark.parametrize("first", [insert(), Update(None, T, "", None, (b"v",)), Delete(None, T, "K", (b"v",)),
                                    Truncate(None, 0, (T,)), TRANSACTIONAL])  # fmt: skip
-def test_whatever_comes_first(first: AnyFrame) -> None:
-    events = told(table(), first, prepared()[1])
+def test_first_change_without_a_begin_is_noted(first: AnyFrame) -> None:
+    events = events_of(table(), first, prepared()[1])
     assert [event[0] for event in events] == ["note", "started", events[2][0], "ended"]
     assert events[2][0] != "note"
     with pytest.raises(AssemblyError, match="byte 40: no Begin before this"):
-        told(table(), first, strict=True)
+        events_of(table(), first, strict=True)
 
 
 def test_a_stream_whose_beginning_is_missing_has_no_seq() -> None:
-    events = told(table(), start(7, 0), insert(xid=7), STOP, stream_commit())
+    events = events_of(table(), start(7, 0), insert(xid=7), STOP, stream_commit())
     assert events == [
         ("note", "the first segments of streamed transaction 7 are missing"),
         ("started", 7),
@@ -474,9 +480,9 @@ def test_a_stream_whose_beginning_is_missing_has_no_seq() -> None:
     ]
 
 
-def test_the_end_of_a_stream_of_which_nothing_was_seen() -> None:
+def test_end_of_an_unseen_stream_is_noted() -> None:
     for last in (stream_commit(), StreamPrepare(*prepared()[1])):
-        assert told(last) == [
+        assert events_of(last) == [
             ("note", "the end of streamed transaction 7, which has no changes in this input"),
             ("started", 7),
             ("ended", 7, "complete"),
@@ -484,13 +490,13 @@ def test_the_end_of_a_stream_of_which_nothing_was_seen() -> None:
 
 
 def test_an_input_may_end_inside_a_transaction() -> None:
-    assert told(table(), begin(), insert()) == [
+    assert events_of(table(), begin(), insert()) == [
         ("started", 7),
         ("insert", 1, b"v"),
         ("ended", 7, "broken off"),
         ("note", "the input ends inside transaction 7"),
     ]
-    assert told(begin()) == [
+    assert events_of(begin()) == [
         ("started", 7),
         ("ended", 7, "broken off"),
         ("note", "the input ends inside transaction 7"),
@@ -499,18 +505,18 @@ def test_an_input_may_end_inside_a_transaction() -> None:
 
 def test_an_input_may_end_with_open_streams() -> None:
     note = "the input ends inside streamed transaction 7, 8: it is not shown"
-    assert told(start(7), STOP, start(8)) == [("note", note)]
+    assert events_of(start(7), STOP, start(8)) == [("note", note)]
 
 
 @pytest.mark.parametrize("messages", [(begin(),), (table(), begin(), insert()), (start(7), STOP), (start(7),)])
-def test_an_end_in_the_middle_is_an_error_when_strict(messages: tuple[AnyFrame, ...]) -> None:
+def test_incomplete_input_is_an_error_if_strict(messages: tuple[AnyFrame, ...]) -> None:
     with pytest.raises(AssemblyError, match="the input ends"):
-        told(*messages, strict=True)
+        events_of(*messages, strict=True)
 
 
-def test_a_reader_that_starts_again_in_a_transaction() -> None:
+def test_reader_restarts_inside_a_transaction() -> None:
     """As in G_restart: complete transactions are repeated and shown again."""
-    events = told(table(), begin(), insert(b"1"), table(), begin(), insert(b"1"), insert(b"2"), commit())
+    events = events_of(table(), begin(), insert(b"1"), table(), begin(), insert(b"1"), insert(b"2"), commit())
     assert events == [
         ("started", 7),
         ("insert", 1, b"1"),
@@ -523,8 +529,8 @@ def test_a_reader_that_starts_again_in_a_transaction() -> None:
     ]
 
 
-def test_a_reader_that_starts_again_in_a_segment() -> None:
-    events = told(
+def test_reader_restarts_inside_a_segment() -> None:
+    events = events_of(
         table(),
         *(start(7), insert(b"old", xid=7)),
         *(start(7), insert(b"new", xid=7), STOP),
@@ -538,9 +544,9 @@ def test_a_reader_that_starts_again_in_a_segment() -> None:
     ]
 
 
-def test_a_reader_that_starts_again_between_segments() -> None:
+def test_reader_restarts_between_segments() -> None:
     first = (start(7), insert(b"old", xid=7), STOP)
-    assert told(table(), *first, start(7), insert(b"new", xid=7), STOP, stream_commit()) == [
+    assert events_of(table(), *first, start(7), insert(b"new", xid=7), STOP, stream_commit()) == [
         ("started", 7),
         ("insert", 1, b"new"),
         ("ended", 7, "complete"),
@@ -548,8 +554,8 @@ def test_a_reader_that_starts_again_between_segments() -> None:
 
 
 def test_the_end_of_another_transaction_does_not_end_this_one() -> None:
-    """What a dump shows from which the middle was cut."""
-    events = told(table(), begin(7), insert(), commit(8))
+    """As in a dump whose middle was cut out."""
+    events = events_of(table(), begin(7), insert(), commit(8))
     assert events == [
         ("started", 7),
         ("insert", 1, b"v"),
@@ -558,16 +564,16 @@ def test_the_end_of_another_transaction_does_not_end_this_one() -> None:
         ("note", "Commit outside a transaction: its beginning is missing"),
     ]
     for first, last in ((prepared(7)[0], commit(7)), (begin(7), prepared(7)[1]), (prepared(7)[0], prepared(8)[1])):
-        events = told(table(), first, insert(), last)
+        events = events_of(table(), first, insert(), last)
         assert ("ended", 7, "broken off") in events
         assert len(notes(events)) == 2
 
 
-def test_after_lost_messages_seqs_are_no_longer_known() -> None:
-    told_ = Told().feed(table(), start(8), insert(b"8", xid=8), STOP, begin(7), insert(b"1"))
-    told_.events += told_.assembler.lost()
-    told_.feed(insert(b"2"), commit(7), stream_commit(8))
-    events = [event for event in told_.end() if event[0] != "described"]
+def test_seqs_are_unknown_after_lost_messages() -> None:
+    collector = Collector().feed(table(), start(8), insert(b"8", xid=8), STOP, begin(7), insert(b"1"))
+    collector.events += collector.assembler.lost()
+    collector.feed(insert(b"2"), commit(7), stream_commit(8))
+    events = [event for event in collector.end() if event[0] != "described"]
     assert events == [
         ("started", 7),
         ("insert", 1, b"1"),
@@ -582,15 +588,15 @@ def test_after_lost_messages_seqs_are_no_longer_known() -> None:
     ]
 
 
-# -- every message everywhere ------------------------------------------------------------------------------------------
+# -- every message in every state --------------------------------------------------------------------------------------
 
-WAYS_IN: dict[State, tuple[AnyFrame, ...]] = {
+LEADING_MESSAGES: dict[State, tuple[AnyFrame, ...]] = {
     State.OUTSIDE: (),
     State.BEGUN: (begin(),),
     State.INSIDE: (begin(), TRANSACTIONAL),
     State.SEGMENT: (start(),),
 }
-EVERYTHING: list[AnyFrame] = [
+ONE_OF_EACH: list[AnyFrame] = [
     begin(),
     commit(),
     Origin(1, "n"),
@@ -615,7 +621,7 @@ EVERYTHING: list[AnyFrame] = [
     StandbyStatusUpdate(1, 2, 3, 4, 0),
     UnknownFrame(0x73, b"body"),
 ]
-AT_HOME: dict[State, set[type]] = {
+EXPECTED: dict[State, set[type]] = {
     State.OUTSIDE: {Begin, BeginPrepare, StreamStart},
     State.BEGUN: {Insert, Update, Delete, Truncate, Message, Commit, Origin},
     State.INSIDE: {Insert, Update, Delete, Truncate, Message, Commit},
@@ -625,20 +631,20 @@ ALWAYS = {Relation, Type, Keepalive, StandbyStatusUpdate}
 ALWAYS_NOTED = {Unknown, UnknownFrame}
 
 
-@pytest.mark.parametrize("message", EVERYTHING, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", ONE_OF_EACH, ids=lambda message: type(message).__name__)
 @pytest.mark.parametrize("state", State, ids=lambda state: state.name)
-def test_every_message_in_every_state_is_at_home_or_gets_a_word(state: State, message: AnyFrame) -> None:
+def test_unexpected_message_is_noted_in_every_state(state: State, message: AnyFrame) -> None:
     def fed(*, strict: bool) -> list[str]:
-        told_ = Told(strict=strict).feed(table(), *WAYS_IN[state])
-        with closing(told_.assembler):
-            return [event.text for event in told_.assembler.feed(message, None, 40) if isinstance(event, Note)]
+        collector = Collector(strict=strict).feed(table(), *LEADING_MESSAGES[state])
+        with closing(collector.assembler):
+            return [event.text for event in collector.assembler.feed(message, None, 40) if isinstance(event, Note)]
 
     kind = type(message)
-    outside_alone = state is State.OUTSIDE and message is NOT_TRANSACTIONAL
-    at_home = kind in AT_HOME[state] | ALWAYS or outside_alone
-    assert (fed(strict=False) == []) == at_home
-    server_s_own = state is State.OUTSIDE and kind in {StreamAbort, CommitPrepared, RollbackPrepared}
-    if at_home or kind in ALWAYS_NOTED or server_s_own:
+    standalone = state is State.OUTSIDE and message is NOT_TRANSACTIONAL
+    expected = kind in EXPECTED[state] | ALWAYS or standalone
+    assert (fed(strict=False) == []) == expected
+    server_may_send = state is State.OUTSIDE and kind in {StreamAbort, CommitPrepared, RollbackPrepared}
+    if expected or kind in ALWAYS_NOTED or server_may_send:
         assert fed(strict=True) == fed(strict=False)
     else:
         with pytest.raises(AssemblyError):
@@ -647,7 +653,7 @@ def test_every_message_in_every_state_is_at_home_or_gets_a_word(state: State, me
 
 def test_unknown_flags_are_a_note() -> None:
     texts = notes(
-        told(
+        events_of(
             *(begin(), commit()._replace(flags=1)),
             *(prepared()[0], prepared()[1]._replace(flags=2)),
             CommitPrepared(4, 300, 310, 6, 7, "g"),
@@ -667,8 +673,8 @@ def test_unknown_flags_are_a_note() -> None:
     ]
 
 
-def test_what_is_unknown_is_noted_with_its_place() -> None:
-    told_ = Told().feed(Unknown(0xFE, b"body"), UnknownFrame(ord("s"), b"xy"))
-    first, second = told_.events
+def test_unknown_messages_are_noted_with_their_offset() -> None:
+    collector = Collector().feed(Unknown(0xFE, b"body"), UnknownFrame(ord("s"), b"xy"))
+    first, second = collector.events
     assert first == Note("a message of unknown kind 'þ', 4 bytes: not shown", 40, damage=True)
     assert second == Note("a frame of unknown kind 's', 2 bytes", 40, damage=False)

@@ -1,4 +1,4 @@
-"""Masked values get into no output: real captures in every format, both views of inspect, words and errors."""
+"""No output shows a masked value: real captures in every format, both views of inspect, messages and errors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _names(one: Capture) -> Iterator[str]:
             yield line["table"]
 
 
-def test_masks_are_not_written_for_a_database_to_run() -> None:
+def test_sql_output_refuses_masks() -> None:
     for options in ((), ("--undo",)):
         result = decode("-o", "sql", *options, "--redact", "v", input=DUMP)
         assert (result.status, result.stdout) == (2, b"")
@@ -108,7 +108,7 @@ def test_masks_are_not_written_for_a_database_to_run() -> None:
 
 
 @pytest.mark.parametrize("one", CAPTURES[:3], ids=str)
-def test_no_byte_of_a_masked_column_is_inspected(one: Capture, tmp_path: Path) -> None:
+def test_inspect_shows_no_byte_of_a_masked_column(one: Capture, tmp_path: Path) -> None:
     arguments = (frames(one), "--kind", "insert,update,delete", "-o", "json")
     plain = inspect(tmp_path, *arguments)
     shown = inspect(tmp_path, *arguments, *EVERYTHING)
@@ -129,13 +129,13 @@ def test_no_byte_of_a_masked_column_is_inspected(one: Capture, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["p1", "p1_bin"])
-def test_a_hash_is_that_of_the_text_in_both_forms(name: str, key: Path) -> None:
-    """Text and binary twins of the same log: 110 types."""
+def test_hash_is_of_the_text_in_both_forms(name: str, key: Path) -> None:
+    """Text and binary captures of the same log: 110 types."""
     options = ("--redact", "*", "--redact-hash", "--redact-key-file", key)
     text, shown = (lines(*options, frames(capture("A_types", one))) for one in ("p1", name))
-    untold = lines(frames(capture("A_types", name)))
+    unmasked = lines(frames(capture("A_types", name)))
     compared = 0
-    for one, other, plain in zip(text, shown, untold, strict=True):
+    for one, other, plain in zip(text, shown, unmasked, strict=True):
         for row in ("old", "new"):
             for column, value in one.get(row, {}).items():
                 assert value is None or value.startswith(HASHED)
@@ -145,7 +145,7 @@ def test_a_hash_is_that_of_the_text_in_both_forms(name: str, key: Path) -> None:
     assert compared > 1000
 
 
-def test_what_was_equal_stays_equal_and_what_was_not_does_not(key: Path) -> None:
+def test_hashes_are_equal_exactly_where_values_are(key: Path) -> None:
     one = capture("A_dml", "p1")
     hashed = lines(*EVERYTHING, "--redact-hash", "--redact-key-file", key, frames(one))
     names: dict[str, str] = {}
@@ -191,7 +191,7 @@ DUMP = recvlogical(
         ('"*"', set()),
     ],
 )
-def test_which_columns_a_rule_masks(rule: str, masked: set[str]) -> None:
+def test_columns_that_a_rule_masks(rule: str, masked: set[str]) -> None:
     found = set()
     for line in decode("--redact", rule, input=DUMP).objects:
         for row in ("old", "new"):
@@ -199,7 +199,7 @@ def test_which_columns_a_rule_masks(rule: str, masked: set[str]) -> None:
     assert found == masked
 
 
-def test_null_and_unchanged_stay_what_they_are() -> None:
+def test_null_and_unchanged_cells_are_not_masked() -> None:
     plain, masked = decode(input=DUMP).objects, decode("--redact", "v,id", input=DUMP).objects
     assert len(masked) == 6
     for one, other in zip(plain, masked, strict=True):
@@ -238,7 +238,7 @@ def test_a_masked_column_stays_masked_under_another_name() -> None:
 
 
 def _renamed(**now: Any) -> bytes:
-    """people.mail has another name in a second version of the table, whose only other name is in a third."""
+    """people.mail is renamed in a second version of the table; a third version renames the table."""
     before = relation(name="people", columns=(("id", 23), ("old", 25), ("mail", 25)))
     second = {"name": "people", "columns": (("id", 23), ("address", 25)), **now}
     third = relation(**{**second, "name": "users"})
@@ -247,20 +247,20 @@ def _renamed(**now: Any) -> bytes:
 
 
 @pytest.mark.parametrize("options", [(), ("-t", "users"), ("-t", "users", "--where", "id = 3"), ("-t", "people")])
-def test_a_renamed_column_stays_masked_whatever_passes(options: tuple[str, ...]) -> None:
-    """Also where the filter lets none of the tables pass that had it under its first name."""
+def test_renamed_column_stays_masked_under_any_filter(options: tuple[str, ...]) -> None:
+    """Even if the filter excludes every table that had the column under its first name."""
     rows = lines("--redact", "people.mail", *options, input=_renamed())
     assert rows
     assert [row["new"].get("address", MASK) for row in rows] == [MASK] * len(rows)
 
 
-def test_a_masked_column_with_another_name_place_and_type() -> None:
+def test_masked_column_with_another_name_position_and_type() -> None:
     retyped = (("id", 23), ("address", 1043))
     assert b"@x.org" not in decode("--redact", "people.mail", input=_renamed(columns=retyped)).stdout
 
 
 @pytest.mark.parametrize("shown", [("id", "address"), ("id", "note", "address"), ("id", "address", "mail")])
-def test_a_masked_column_that_was_away_comes_back_masked_under_another_name(shown: tuple[str, ...]) -> None:
+def test_masked_column_that_returns_renamed_stays_masked(shown: tuple[str, ...]) -> None:
     """Renamed, then left out by a publication's column list, then there again."""
     rows = []
     for names in (("id", "note", "mail"), ("id", "note"), ("id",), shown):
@@ -273,7 +273,7 @@ def test_a_masked_column_that_was_away_comes_back_masked_under_another_name(show
     assert found[3]["new"] == {"id": "1", **dict.fromkeys(shown[1:], MASK)}
 
 
-def test_what_an_update_changed_is_told_of_masked_values_too() -> None:
+def test_updates_show_which_masked_columns_changed() -> None:
     full = relation(identity="f", key=(0, 1), oid=200, name="f")
     data = recvlogical(
         relation(), full, begin(), update(("2", "a"), ("1", None)), update(("2", "a"), ("2", None)),
@@ -288,8 +288,8 @@ def test_what_an_update_changed_is_told_of_masked_values_too() -> None:
 # -- a server ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_error_of_the_server_about_a_value_is_not_repeated(newest_database: Database) -> None:
-    """A row filter that fails on a value: the server says which."""
+def test_server_error_that_quotes_a_value_is_withheld(newest_database: Database) -> None:
+    """A row filter fails on a value, which the server's error quotes."""
     database = newest_database
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, month int)",
@@ -304,7 +304,7 @@ def test_an_error_of_the_server_about_a_value_is_not_repeated(newest_database: D
         assert (WITHHELD in words) == (not shown)
 
 
-def test_masked_on_the_way_from_a_server_in_text_and_in_binary_form(newest_database: Database, key: Path) -> None:
+def test_values_from_a_server_are_masked_in_text_and_binary_form(newest_database: Database, key: Path) -> None:
     database = newest_database
     database.execute("CREATE TABLE people (id int PRIMARY KEY, mail text, born date)")
     database.execute("CREATE PUBLICATION p FOR ALL TABLES")

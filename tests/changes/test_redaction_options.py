@@ -1,4 +1,4 @@
-"""What is said of masked columns: notes, errors and refusals quote no value."""
+"""Notes, errors and refusals about masked columns quote no value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.encode import begin, commit, insert, recvlogical, relation
 from tests.support.run import command, decode
 
 
-def test_a_condition_is_tested_on_the_true_value_and_not_quoted() -> None:
+def test_condition_sees_the_unmasked_value_and_is_not_quoted() -> None:
     result = decode("--redact", "v", "--where", "v = one", input=DUMP)
     assert [line["new"] for line in result.objects] == [{"id": 1, "v": MASK}]
     result = decode("--redact", "colour", "--where", "colour = red", input=DUMP)
@@ -83,7 +83,7 @@ def test_errors_quote_no_length_and_no_character_that_may_be_a_value(data: bytes
         (("--redact", "a", "--redact-hash", "--redact-key-file", "/dev/null"), "has 0 bytes, fewer than 16"),
     ],
 )
-def test_what_cannot_be_asked_for(options: tuple[str, ...], words: str) -> None:
+def test_invalid_options_are_refused(options: tuple[str, ...], words: str) -> None:
     result = decode(*options, input=DUMP)
     assert (result.status, result.stdout) == (2, b"")
     assert words in result.stderr

@@ -1,4 +1,4 @@
-"""Which version of a table holds where, and what changed between two."""
+"""Which version of a table applies where, and how two versions differ."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def relations() -> Relations:
     return Relations(Types())
 
 
-def test_the_last_description_holds(relations: Relations) -> None:
+def test_last_description_applies(relations: Relations) -> None:
     before, first = relations.see(described("id"))
     assert before is None
     assert relations.get(OID) is first
@@ -38,13 +38,13 @@ def test_the_last_description_holds(relations: Relations) -> None:
     assert [relation.version for relation in relations.versions] == [0, 1]
 
 
-def test_a_repetition_is_no_new_version(relations: Relations) -> None:
+def test_repeated_description_is_no_new_version(relations: Relations) -> None:
     _, first = relations.see(described("id"))
     assert relations.see(described("id")) == (first, first)
     assert len(relations.versions) == 1
 
 
-def test_going_back_is_a_version_of_its_own(relations: Relations) -> None:
+def test_return_to_an_earlier_description_is_a_new_version(relations: Relations) -> None:
     for columns in (("a",), ("a", "b"), ("a",)):
         relations.see(described(*columns))
     assert [names(relation) for relation in relations.versions] == [["a"], ["a", "b"], ["a"]]
@@ -84,7 +84,7 @@ def test_a_stream_sees_its_own_description_and_others_do_not(relations: Relation
     assert relations.get(OID) is inside
 
 
-def test_a_rolled_back_stream_leaves_nothing(relations: Relations) -> None:
+def test_rolled_back_stream_leaves_no_description(relations: Relations) -> None:
     _, outside = relations.see(described("id"))
     relations.see(described("id", "v"), 7)
     relations.drop(7)
@@ -92,14 +92,14 @@ def test_a_rolled_back_stream_leaves_nothing(relations: Relations) -> None:
     assert relations.get(OID, 7) is outside
 
 
-def test_what_was_described_since_stays_when_a_stream_is_kept(relations: Relations) -> None:
+def test_newer_description_survives_the_commit_of_a_stream(relations: Relations) -> None:
     relations.see(described("id", "a"), 7)
     _, newer = relations.see(described("id", "b"))
     relations.keep(7)
     assert relations.get(OID) is newer
 
 
-def test_of_two_streams_the_later_description_stays_in_either_order(relations: Relations) -> None:
+def test_later_description_wins_in_either_commit_order(relations: Relations) -> None:
     for first, second in ((7, 8), (8, 7)):
         relations.see(described("id", "a"), 7)
         _, newer = relations.see(described("id", "b"), 8)
@@ -124,7 +124,7 @@ def test_a_renamed_type_makes_another_version_with_its_codec(relations: Relation
     assert differences(before, now) == ["column id: its type public.thing is called public.hstore now"]
 
 
-def test_a_type_that_is_declared_late_is_read_right_from_then_on(relations: Relations) -> None:
+def test_type_declared_late_applies_from_then_on(relations: Relations) -> None:
     _, before = relations.see(described("id", type_=20000))
     relations.see_type(Type(None, 20000, "", "int4"))
     _, now = relations.see(described("id", type_=20000))

@@ -48,7 +48,7 @@ def make() -> Iterator[MakeBuffer]:
         yield made
 
 
-def test_what_went_in_comes_out_in_order(make: MakeBuffer) -> None:
+def test_entries_come_out_in_order(make: MakeBuffer) -> None:
     buffer = make()
     buffer.start(7)
     for number in range(10):
@@ -98,7 +98,7 @@ def test_starting_again_drops_old_entries(make: MakeBuffer) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1000, 100_000, 10**9])
 @pytest.mark.parametrize("seed", range(5))
-def test_any_history_is_that_of_the_model(make: MakeBuffer, limit: int, seed: int) -> None:
+def test_buffer_agrees_with_the_model(make: MakeBuffer, limit: int, seed: int) -> None:
     choose = random.Random(f"{limit} {seed}")
     buffer, model = make(limit=limit), Model()
     number = 0

@@ -62,8 +62,8 @@ def parsed(found: list[bytes]) -> list[dict[str, Any]]:
     return [json.loads(line, parse_int=str, parse_float=str) for line in found]
 
 
-def what(line: dict[str, Any]) -> str:
-    """A change without what its transaction's end adds."""
+def without_outcome(line: dict[str, Any]) -> str:
+    """A change without the keys that the end of its transaction adds."""
     own = {
         key: value for key, value in line.items() if key not in ("seq", "commit_lsn", "commit_ts", "state", "aborted")
     }
@@ -74,7 +74,7 @@ def what(line: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("one", STREAMED, ids=str)
-def test_the_other_lines_stay_to_the_byte(one: Capture) -> None:
+def test_other_lines_are_the_same_bytes(one: Capture) -> None:
     plain = lines(frames(one))
     assert [line for line in lines("--show-aborted", frames(one)) if not line.endswith(b'"aborted":true}')] == plain
     assert [line for line in lines("--show-uncommitted", frames(one)) if b'"state":"open"' not in line] == plain
@@ -83,7 +83,7 @@ def test_the_other_lines_stay_to_the_byte(one: Capture) -> None:
 
 
 @pytest.mark.parametrize("one", STREAMED, ids=str)
-def test_what_is_added_and_what_it_lacks(one: Capture) -> None:
+def test_added_lines_and_the_keys_they_lack(one: Capture) -> None:
     """Every change of a stream is shown once as open, and again as committed or rolled back."""
     found = parsed(lines(*BOTH, frames(one)))
     open_ = [line for line in found if line.get("state") == "open"]
@@ -99,11 +99,11 @@ def test_what_is_added_and_what_it_lacks(one: Capture) -> None:
     assert any("commit_lsn" not in line for line in aborted)
     xids = {line["xid"] for line in open_}
     ended = [line for line in found if line.get("state") != "open" and line.get("xid") in xids]
-    assert Counter(map(what, open_)) == Counter(map(what, ended))
+    assert Counter(map(without_outcome, open_)) == Counter(map(without_outcome, ended))
 
 
 @pytest.mark.parametrize("one", STREAMED, ids=str)
-def test_what_was_rolled_back_is_not_in_the_table(one: Capture) -> None:
+def test_rolled_back_rows_are_not_in_the_table(one: Capture) -> None:
     """Compared with the final contents read by SQL."""
     rows = {int(row[0]) for row in one.scenario.state["tables"]["public.st"]["rows"]}
     aborted = [line for line in parsed(lines("--show-aborted", frames(one))) if line.get("aborted")]
@@ -113,7 +113,7 @@ def test_what_was_rolled_back_is_not_in_the_table(one: Capture) -> None:
 
 
 @pytest.mark.parametrize("output", ["json", "json-tx", "table"])
-def test_every_way_and_a_buffer_on_disk_write_the_same(output: str) -> None:
+def test_scanner_decoder_and_spilled_buffer_write_the_same(output: str) -> None:
     one = capture("C_stream", "p2_stream")
     written = set()
     for way in WAYS:
@@ -171,7 +171,7 @@ def test_json() -> None:
     assert b'"lsn"' not in decode(*BOTH, input=MIXED).stdout
 
 
-def test_lines_of_transactions_are_those_of_committed_ones() -> None:
+def test_transaction_lines_are_of_committed_ones_only() -> None:
     ends = [line for line in decode(*BOTH, "--transactions", input=MIXED).objects if line["op"] in ("begin", "commit")]
     assert [(line["op"], line["xid"]) for line in ends] == [("begin", 5), ("commit", 5), ("begin", 7), ("commit", 7)]
     assert ends[-1]["changes"] == 3
@@ -212,7 +212,7 @@ def test_tables() -> None:
     assert "3 changes, 1 rolled back, 3 not shown (--max-rows 1)" in few
 
 
-def test_filters_and_limits_are_about_these_as_well() -> None:
+def test_filters_and_limits_apply_to_them_too() -> None:
     found = decode(*BOTH, "--where", "v ~ gone", input=MIXED).objects
     assert [(line["xid"], line["new"]["v"]) for line in found] == [*[(7, "gone")] * 2, *[(6, "all gone")] * 2]
     one = decode(*BOTH, "-n", "1", input=MIXED).objects
@@ -220,7 +220,7 @@ def test_filters_and_limits_are_about_these_as_well() -> None:
     assert decode(*BOTH, "--redact", "v", "--op", "insert", input=MIXED).stdout.count(b"(redacted)") == 9
 
 
-def test_a_segment_that_breaks_off_is_closed() -> None:
+def test_incomplete_segment_is_closed() -> None:
     half = [relation(), stream_start(7), insert("1", "x", xid=7)]
     for rest in ([], [begin(), insert("2", "y"), commit()]):
         result = decode("-o", "json-tx", "--show-uncommitted", input=recvlogical(*half, *rest))
@@ -229,7 +229,7 @@ def test_a_segment_that_breaks_off_is_closed() -> None:
 
 
 def test_other_formats_refuse() -> None:
-    """They would show as committed what was not."""
+    """They would show uncommitted changes as committed."""
     for output in OUTPUTS:
         for option in BOTH:
             result = decode("-o", output, option, input=MIXED)
@@ -240,7 +240,7 @@ def test_other_formats_refuse() -> None:
             assert f"{option}: only with -o table, json, json-tx; this is {output}" in result.stderr
 
 
-def test_a_segment_is_closed_where_the_stream_begins_again() -> None:
+def test_segment_is_closed_where_the_stream_restarts() -> None:
     """The open transaction is repeated from its start; the rendered part of the other transaction is not."""
     sink, decoder = Sink(), Decoder()
     with closing(Assembler(Types(), show=Show(aborted=True, uncommitted=True))) as assembler:
@@ -298,7 +298,7 @@ def test_a_large_transaction_is_seen_before_it_ends(newest_database: Database) -
     assert aborted
 
 
-def test_the_real_command_takes_both(tmp_path: Path) -> None:
+def test_real_command_accepts_both_options(tmp_path: Path) -> None:
     path = tmp_path / "dump"
     path.write_bytes(MIXED)
     result = command("decode", *BOTH, path)

@@ -1,43 +1,204 @@
-"""What the shells are told when somebody presses Tab: the commands, their options and what those take."""
+"""Completion in the shells: commands, options, and the names of a server or a dump."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from pgtail.commands.complete import LIMIT
+from tests.support.corpus import capture
+from tests.support.limits import within
+from tests.support.servers import Database
+
 PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
+SHELLS = ["bash", "zsh", "fish"]
+TABLES = capture("A_ddl", "p1").forms["recv.bin"]
 
 
 def completed(shell: str, *words: str, **variables: str) -> set[str]:
-    """What may stand in place of the last word."""
+    """The completions of the last word."""
+    line = " ".join(["pgtail", *words])
     asked = {
         "_PGTAIL_COMPLETE": f"{shell}_complete",
-        "COMP_WORDS": " ".join(["pgtail", *words]),
+        "COMP_WORDS": line,
         "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
     }
     environment = {**os.environ, **asked, **variables}
     ran = subprocess.run(PROGRAM, env=environment, capture_output=True, text=True, check=True)
     assert ran.stderr == ""
-    lines = ran.stdout.splitlines()
-    return set(lines[1::3]) if shell == "zsh" else {line.split(",")[1].split("\t")[0] for line in lines}
+    lines = ran.stdout.split("\n")[:-1] if ran.stdout.strip() else []
+    return set(lines[1::3]) if shell == "zsh" else {line.partition(",")[2].split("\t")[0] for line in lines}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_commands_options_and_their_values(shell: str, tmp_path: Path) -> None:
     assert completed(shell, "con") == {"config"}
     assert completed(shell, "decode", "--red") == {"--redact", "--redact-hash", "--redact-key-file"}
-    # A config file that is wrong is told when a command runs, not here.
+    # A wrong config file is an error when a command runs, not here.
     wrong = tmp_path / "config.toml"
     wrong.write_text("[")
     assert completed(shell, "stream", "--show-", PGTAIL_CONFIG=str(wrong)) == {"--show-aborted", "--show-uncommitted"}
     assert completed(shell, "decode", "--color", "") == {"auto", "always", "never"}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script(shell: str) -> None:
-    ran = subprocess.run([*PROGRAM, "completion", shell], capture_output=True, text=True, check=True)
-    assert "_PGTAIL_COMPLETE" in ran.stdout
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_option_and_its_value_in_one_word(shell: str) -> None:
+    """bash replaces what comes after the =, the others the whole word."""
+    assert completed(shell, "decode", "--op=ins") == {"insert" if shell == "bash" else "--op=insert"}
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (("decode", "--op", "insert,t"), {"insert,truncate"}),
+        (
+            ("inspect", "--kind", "begin,stream-"),
+            {f"begin,stream-{x}" for x in ["abort", "commit", "prepare", "start", "stop"]},
+        ),
+        (("decode", "--wal2json", "include-x"), {"include-xids=on"}),
+        (("decode", "--since", "y"), {"yesterday"}),
+        (("stream", "--until", "n"), {"now"}),
+        (("decode", "--until", "n"), set()),
+        (("decode", "--wal2json", "include-tr"), {"include-transaction=off"}),
+        (("decode", "--colors", "insert=red:del"), {"insert=red:delete="}),
+        (("decode", "--help", "f"), {"filter"}),
+        (("help", "sl"), {"slot"}),
+        (("help", "slot", "c"), {"copy", "create"}),
+        (("help", "stream", "m"), {"masking"}),
+        (("help", "stream", "filter", ""), set()),
+    ],
+)
+def test_other_values(words: tuple[str, ...], values: set[str]) -> None:
+    assert completed("fish", *words) == values
+
+
+def test_tables_of_a_dump() -> None:
+    bare = completed("fish", "decode", str(TABLES), "-t", "")
+    assert {"later", "d_renamed"} <= bare
+    assert completed("fish", "decode", str(TABLES), "-t", "nosuch,public.la") == {"nosuch,public.later"}
+    assert completed("fish", "decode", "/no/such/file", "-t", "") == set()
+
+
+@pytest.fixture
+def shop(newest_database: Database) -> Database:
+    newest_database.execute(
+        "CREATE SCHEMA sales",
+        "CREATE TABLE sales.orders (id int PRIMARY KEY)",
+        'CREATE TABLE "not plain; $(x)" (id int)',
+        "CREATE PUBLICATION shop_pub FOR TABLE sales.orders",
+    )
+    newest_database.query("SELECT pg_create_logical_replication_slot('shop_slot', 'pgoutput')")
+    return newest_database
+
+
+def environment(database: Database) -> dict[str, str]:
+    server = database.server
+    return {
+        "PGHOST": str(server.directory),
+        "PGPORT": str(server.port),
+        "PGUSER": "postgres",
+        "PGDATABASE": database.name,
+    }
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_names_of_a_server(shop: Database, shell: str) -> None:
+    where = environment(shop)
+    for words in (("stream", "-S"), ("stream", "--fork"), ("record", "-S"), ("slot", "drop"), ("stats", "-S")):
+        assert completed(shell, *words, "shop_", **where) == {"shop_slot"}, words
+    assert completed(shell, "stream", "-P", "", **where) == {"shop_pub"}
+    assert completed(shell, "stream", "-t", "", **where) == {"orders"}
+    assert completed(shell, "stream", "-t", "x,sal", **where) == {"x,sales.orders"}
+    assert shop.name in completed(shell, "stream", "", **where)
+
+
+def test_command_line_and_configuration_give_the_server(shop: Database, tmp_path: Path) -> None:
+    server = shop.server
+    conninfo = f"'host={server.directory} port={server.port} dbname={shop.name} user=postgres'"
+    assert completed("fish", "stream", conninfo, "-P", "") == {"shop_pub"}
+    uri = f"postgresql://postgres@localhost:1/{shop.name}"
+    assert completed("bash", "stream", uri, "-P", "", **environment(shop)) == set()
+    options = f"-h {server.directory} -p {server.port} -U postgres -d {shop.name}".split()
+    assert completed("fish", "expect", *options, "--publication", "") == {"shop_pub"}
+    config = tmp_path / "config.toml"
+    config.write_text(f"dsn = {conninfo}\n")
+    assert completed("fish", "stream", "-P", "", PGTAIL_CONFIG=str(config)) == {"shop_pub"}
+
+
+def test_services(tmp_path: Path) -> None:
+    (tmp_path / "services").write_text("[shop]\nhost=/nowhere\n\n[stock]\nhost=/nowhere\n")
+    where = {"PGSERVICEFILE": str(tmp_path / "services"), "PGHOST": "/nowhere"}
+    assert completed("fish", "stream", "ser", **where) == {"service=shop", "service=stock"}
+    assert completed("bash", "stream", "service=st", **where) == {"stock"}, "bash replaces what comes after the ="
+
+
+def test_unresponsive_server_is_given_up_silently() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begun = time.monotonic()
+        where = {"PGHOST": "127.0.0.1", "PGPORT": str(silent.getsockname()[1])}
+        assert completed("fish", "stream", "-S", "", **where) == set()
+        assert time.monotonic() - begun < within(LIMIT + 2)
+
+
+def script(shell: str) -> str:
+    return subprocess.run([*PROGRAM, "completion", shell], capture_output=True, text=True, check=True).stdout
+
+
+def in_shell(shell: str, text: str, tmp_path: Path) -> list[str]:
+    """The output of a shell that has the script and finds this pgtail; skips the test if there is no such shell."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    program = tmp_path / "pgtail"
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m pgtail \"$@\"\n")
+    program.chmod(0o755)
+    (tmp_path / "script").write_text(script(shell))
+    ran = subprocess.run(
+        [shell, {"bash": "--norc", "zsh": "-f", "fish": "--no-config"}[shell], "-c", text],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr == ""
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("line", "current", "replies"),
+    [
+        ("pgtail dec", "dec", ["decode"]),
+        ("pgtail decode --op=ins", "ins", ["insert"]),
+        ("pgtail decode --op insert,t", "insert,t", ["insert,truncate"]),
+        ("pgtail decode script", "script", ["asked for default"]),
+        ("pgtail stats script", "script", ["asked for default"]),
+    ],
+)
+def test_bash_completes(line: str, current: str, replies: list[str], tmp_path: Path) -> None:
+    """Without a terminal: the function is called as bash calls it."""
+    called = f"""
+        source ./script
+        compopt() {{ echo "asked for $2"; }}
+        COMP_LINE='{line}' COMP_POINT={len(line)}
+        _pgtail_completion pgtail '{current}' decode
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    assert [line for line in in_shell("bash", called, tmp_path) if line] == replies
+
+
+def test_fish_completes(tmp_path: Path) -> None:
+    assert in_shell("fish", "source ./script; complete -C 'pgtail decode --op insert,t'", tmp_path) == [
+        "insert,truncate"
+    ]
+
+
+def test_zsh_takes_the_script_without_compinit(tmp_path: Path) -> None:
+    asked = "source ./script; whence compdef; print $_comps[pgtail]"
+    assert in_shell("zsh", asked, tmp_path) == ["compdef", "_pgtail_completion"]

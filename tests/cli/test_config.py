@@ -1,4 +1,4 @@
-"""The config file and PGTAIL_* variables: what they set, who wins, what is wrong with them, and `pgtail config`."""
+"""The config file and PGTAIL_* variables: their values, precedence and errors, and `pgtail config`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECV = capture("Z_small", "p1").forms["recv.bin"]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The config file, where it is looked for; empty."""
+    """An empty config file, at the path where pgtail looks for it."""
     monkeypatch.delenv("PGTAIL_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     path = tmp_path / "pgtail" / "config.toml"
@@ -40,7 +40,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def config(*arguments: str, **variables: str) -> Result:
-    """`pgtail config`, run here."""
+    """`pgtail config`, run in this process."""
     result = here("config", *arguments, **variables)
     assert result.status == 0, result.stderr
     return result
@@ -50,7 +50,7 @@ def values(*arguments: str) -> list[dict[str, Any]]:
     return [line["new"] for line in decode(*arguments, input=DUMP).objects]
 
 
-# -- who wins ----------------------------------------------------------------------------------------------------------
+# -- precedence --------------------------------------------------------------------------------------------------------
 
 
 def test_flags_win_over_variables_and_those_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_flags_win_over_variables_and_those_over_the_file(file: Path, monkeypatc
     assert values() == both
 
 
-def test_what_is_masked_adds_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masked_columns_add_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text('redact = "t.v"\n')
     assert values() == [{"id": 1, "v": MASK}, {"id": 2, "v": "bob"}]
     assert values("--redact", "other.id") == [{"id": 1, "v": MASK}, {"id": MASK, "v": "bob"}]
@@ -88,7 +88,7 @@ def test_redaction_and_its_key_from_the_file(file: Path, tmp_path: Path) -> None
     assert values(*flags) == hashed
 
 
-def test_inspect_masks_what_the_file_says_and_shows_every_message_all_the_same(file: Path) -> None:
+def test_inspect_masks_by_the_file_and_shows_every_message(file: Path) -> None:
     file.write_text('redact = ["v"]\ntable = ["other"]\n')
     lines = decode(RECV, name="inspect").objects
     assert {"Begin", "Commit", "Relation", "Insert"} <= {line["kind"] for line in lines}
@@ -96,7 +96,7 @@ def test_inspect_masks_what_the_file_says_and_shows_every_message_all_the_same(f
     assert {(field["hex"], field["value"]) for field in cells} == {(None, MASK)}
 
 
-def test_other_options_than_lists(file: Path) -> None:
+def test_options_that_are_not_lists(file: Path) -> None:
     file.write_text('output = "table"\nmax-rows = 1\ncolor = "always"\nnumbers = "string"\n')
     result = command("decode", "-", input=DUMP, environment={"PGTAIL_CONFIG": str(file)})
     assert b"1 not shown (--max-rows 1)" in result.stdout
@@ -128,15 +128,15 @@ def kind(parameter: click.Parameter) -> str:
 
 
 def test_every_command_that_shows_values_masks() -> None:
-    """It has the option, whose default the config file's is; a capture is what the server sent, and shows nothing."""
-    for name in set(COMMANDS) - {"config", "completion", "demo", "doctor", "record", "slot", "spark"}:
+    """Each has the option, which the config file sets. `record` stores what the server sent, and shows no values."""
+    for name in set(COMMANDS) - {"config", "completion", "demo", "doctor", "help", "record", "slot", "spark"}:
         found = main.get_command(click.Context(main), name)
         assert found is not None
         assert any(isinstance(one, Configured) and key_of(one) == "redact" for one in found.params), name
 
 
-def test_spark_refuses_where_values_are_to_be_masked(file: Path, tmp_path: Path) -> None:
-    """Its tables hold the values."""
+def test_spark_refuses_to_run_if_values_are_masked(file: Path, tmp_path: Path) -> None:
+    """Its tables would contain the values."""
     file.write_text('redact = ["v"]\n')
     out = tmp_path / "out"
     result = here("spark", "changes", tmp_path, out)
@@ -146,7 +146,7 @@ def test_spark_refuses_where_values_are_to_be_masked(file: Path, tmp_path: Path)
     assert here("spark", "changes", "--help").status == 0
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,15 +193,15 @@ def test_a_wrong_variable(name: str, value: str, words: str) -> None:
     assert f"pgtail: error: {words}" in result.stderr
 
 
-def test_a_file_that_is_no_text(file: Path) -> None:
+def test_file_that_is_not_text_is_an_error(file: Path) -> None:
     file.write_bytes(b"slot = '\xff'")
     result = command("decode", RECV, environment={"PGTAIL_CONFIG": str(file)})
     assert result.status == 2
     assert f"pgtail: error: {file}: 'utf-8' codec" in result.stderr
 
 
-def test_a_file_that_cannot_be_read_is_not_passed_over(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it masks would be shown."""
+def test_unreadable_file_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the values that it masks would be shown."""
     file.unlink()
     assert command("decode", RECV, environment={}).status == 0
     file.symlink_to(file.with_name("gone"))
@@ -215,11 +215,11 @@ def test_a_file_that_cannot_be_read_is_not_passed_over(file: Path, monkeypatch: 
     assert here("config").status == 2
 
 
-def test_a_folder_that_may_not_be_searched_is_not_passed_over(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsearchable_folder_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lstat(path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "lstat", lstat)  # root may search all
+    monkeypatch.setattr(Path, "lstat", lstat)  # root may search every folder
     result = here("config")
     assert (result.status, f"{file}: Permission denied" in result.stderr) == (2, True)
 
@@ -227,7 +227,7 @@ def test_a_folder_that_may_not_be_searched_is_not_passed_over(file: Path, monkey
 # -- pgtail config -----------------------------------------------------------------------------------------------------
 
 
-def test_config_shows_what_is_in_force_and_where_it_comes_from(file: Path) -> None:
+def test_config_shows_effective_values_and_their_sources(file: Path) -> None:
     file.write_text('slot = "audit"\nmax-rows = 3\nredact = ["v"]\nwhere = ["v = ada", "id > 3"]\n')
     shown = json.loads(config("-o", "json", PGTAIL_SLOT="other", PGTAIL_REDACT="w").stdout)
     assert shown["file"] == str(file)
@@ -267,7 +267,7 @@ def test_config_never_shows_a_password(file: Path, dsn: str) -> None:
         assert "host=h" in shown or "cannot read it" in shown
 
 
-def test_bytes_that_are_no_text_are_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_are_not_text_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     result = command("config", "-o", "json", environment={"PGTAIL_SLOT": "a\udcff\x9b"})
     assert (result.status, result.stdout.isascii()) == (0, True)
     assert json.loads(result.stdout)["settings"]["slot"]["value"] == "a\udcff\x9b"
@@ -277,7 +277,7 @@ def test_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("PGTAIL_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert f"config file  none (looked for {tmp_path}/pgtail/config.toml)" in config().stdout.decode()
-    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")  # is to be ignored, says the specification
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")  # the specification says to ignore a relative path
     monkeypatch.setenv("HOME", str(tmp_path))
     assert f"{tmp_path}/.config/pgtail/config.toml" in config().stdout.decode()
 
@@ -294,8 +294,8 @@ def test_an_environment_without_settings() -> None:
 # -- a server ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_slot_read_as_the_file_says(newest_database: Database, file: Path) -> None:
-    """No argument at all: where to, which slot, and what is masked stand in the file, in every format."""
+def test_slot_is_read_by_the_settings_of_the_file(newest_database: Database, file: Path) -> None:
+    """Without arguments: the file names the server, the slot and the masked columns. In every format."""
     newest_database.execute(
         "CREATE TABLE people (id int PRIMARY KEY, mail text)", "CREATE PUBLICATION p FOR ALL TABLES"
     )

@@ -1,4 +1,4 @@
-"""`pgtail decode` as its users run it: filters, several files, pipes, and what it says at its end."""
+"""`pgtail decode` as its users run it: filters, several files, pipes, and its final messages."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_transaction_of_messages_alone_counts_for_the_limit(output: str, more:
 
 
 @pytest.mark.parametrize("output", ["json", "json-tx", "table"])
-def test_a_transaction_without_its_begin_of_which_nothing_passes_does_not_count(output: str) -> None:
+def test_filtered_transaction_without_a_begin_does_not_count(output: str) -> None:
     rest = [relation(), begin(), delete("1", None), commit(), begin(), delete("2", None), commit()]
     data = lengths(insert("1", "x"), insert("2", "x"), commit(), *rest)
     for limit in (1, 2):
@@ -108,7 +108,7 @@ def test_a_transaction_without_its_begin_of_which_nothing_passes_does_not_count(
         assert (counts["transactions"]["count"], counts["transactions"]["incomplete"]) == (2, 0)
 
 
-def test_where_and_what_was_not_sent(dump: Path) -> None:
+def test_where_and_values_not_sent(dump: Path) -> None:
     assert shown("--where", "id > 5", dump) == ["update t"]
     assert shown("--where", "v is null", "--op", "insert", dump) == []
     result = decode("--where", "v = uno", "--op", "update", dump)
@@ -125,19 +125,19 @@ def test_where_and_what_was_not_sent(dump: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--op", "delete"], ["--xid", "9"], ["--where", "id = 1"]])
-def test_a_table_that_never_came_is_told_with_those_that_did(dump: Path, more: list[str]) -> None:
+def test_filter_that_leaves_nothing_names_the_tables_found(dump: Path, more: list[str]) -> None:
     result = decode("-t", "nosuch", *more, dump)
     assert (result.status, result.stdout) == (0, b"")
-    told = "note: --table and --exclude leave nothing: the changes are of public.t, public.other"
-    assert result.stderr == f"pgtail: {told}\n"
+    note = "note: --table and --exclude leave nothing: the changes are of public.t, public.other"
+    assert result.stderr == f"pgtail: {note}\n"
     assert decode("-t", "nosuch", "-t", "other", *more, dump).stderr.count("leave nothing") == 0
-    assert decode("--exclude", "*", *more, dump).stderr == f"pgtail: {told}\n"
+    assert decode("--exclude", "*", *more, dump).stderr == f"pgtail: {note}\n"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--where", "id"), "expected COLUMN OP VALUE"),
+        (("--where", "id"), "expected an operator"),
         (("--op", "upsert"), "--op upsert: expected one of insert, update, delete"),
         (("--encoding", "klingon"), "klingon"),
         (("--type", "mood"), "expected NAME=enum"),
@@ -145,7 +145,7 @@ def test_a_table_that_never_came_is_told_with_those_that_did(dump: Path, more: l
         (("-o", "yaml"), "yaml"),
     ],
 )
-def test_what_cannot_be_asked_for(dump: Path, options: tuple[str, ...], words: str) -> None:
+def test_invalid_options_are_refused(dump: Path, options: tuple[str, ...], words: str) -> None:
     result = command("decode", *options, dump)
     assert (result.status, result.stdout) == (2, b"")
     assert words in result.stderr
@@ -155,7 +155,7 @@ def test_what_cannot_be_asked_for(dump: Path, options: tuple[str, ...], words: s
 
 
 @pytest.mark.parametrize("name", ["decode", "inspect", "stats"])
-def test_what_is_read_is_not_written_over(name: str, dump: Path) -> None:
+def test_input_file_is_never_overwritten(name: str, dump: Path) -> None:
     data, link = dump.read_bytes(), dump.with_name("link")
     link.symlink_to(dump)
     result = command(name, dump, "-f", link)
@@ -164,7 +164,7 @@ def test_what_is_read_is_not_written_over(name: str, dump: Path) -> None:
 
 
 def on_a_terminal(*arguments: str | Path) -> str:
-    """What a command writes there."""
+    """What a command writes to a terminal."""
     ours, theirs = open_terminal()
     try:
         process = subprocess.Popen(
@@ -172,7 +172,7 @@ def on_a_terminal(*arguments: str | Path) -> str:
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "TERM": "xterm"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
         )
         assert process.wait(within(60)) == 0
         os.write(theirs, b"|")
@@ -190,7 +190,7 @@ def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> No
     value = "\x1b]0;title\x07 \x9b31m \u202e \x7f \u00e4 \u20ac"
     dump = tmp_path / "dump"
     dump.write_bytes(recvlogical(relation(), begin(), insert("1", value), commit()))
-    seen = on_a_terminal("-o", name, "--color", "never", dump)
+    seen = on_a_terminal("--no-pager", "-o", name, "--color", "never", "--max-width", "0", dump)
     assert {char for char in seen if not (char.isprintable() or char == "\n")} == set()
     assert "\u00e4 \u20ac" in seen
     if "json" in name:
@@ -201,7 +201,7 @@ def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> No
         assert value in command("decode", "-o", name, dump).stdout.decode()
 
 
-def test_a_file_without_a_message_is_told(dump: Path, tmp_path: Path) -> None:
+def test_file_without_messages_is_noted(dump: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     for data in (b"", gzip.compress(b"")):
         empty.write_bytes(data)
@@ -214,7 +214,7 @@ def test_a_file_without_a_message_is_told(dump: Path, tmp_path: Path) -> None:
 
 
 def test_several_files_are_one_stream(tmp_path: Path) -> None:
-    """Here the second one begins in the midst of a transaction."""
+    """Here the second one begins in the middle of a transaction."""
     half = DUMP.index(insert("2", "two", oid=200))
     for name, data in (("a", DUMP[:half]), ("b", gzip.compress(DUMP[half:]))):
         (tmp_path / name).write_bytes(data)
@@ -231,14 +231,14 @@ def test_standard_input() -> None:
         assert (result.status, result.stdout) == (0, from_file.stdout)
 
 
-def test_a_file_that_is_not_there(dump: Path) -> None:
+def test_missing_file_is_an_error(dump: Path) -> None:
     result = command("decode", dump, "nowhere.bin")
     assert result.status == 1
     assert result.stdout == command("decode", dump).stdout
     assert result.stderr == "pgtail: error: nowhere.bin: No such file or directory\n"
 
 
-def test_a_file_is_written_anew(dump: Path, tmp_path: Path) -> None:
+def test_existing_output_file_is_overwritten(dump: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for _ in range(2):
         result = command("decode", "-f", out, dump)
@@ -253,7 +253,7 @@ def test_a_full_disk(dump: Path) -> None:
         assert result.stderr.startswith(f"pgtail: error: cannot write to {options[1]}: ")
 
 
-def test_a_reader_that_goes_away() -> None:
+def test_closed_output_pipe_ends_quietly() -> None:
     many = recvlogical(relation(), begin(), *[insert("1", "x" * 100)] * 20_000, commit())
     with started([*PROGRAM, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin
@@ -283,7 +283,7 @@ def test_no_colours_in_a_pipe(dump: Path) -> None:
 
 
 def test_progress_of_a_long_file(tmp_path: Path) -> None:
-    """On a terminal's standard error, where the output goes elsewhere; gone at the end."""
+    """Shown on standard error if that is a terminal and the output is not; erased at the end."""
     piece = insert("1", "x" * 1000) + b"\n"
     long = tmp_path / "long.bin"
     long.write_bytes(recvlogical(relation(), begin()) + piece * (SMALL // len(piece) + 1) + recvlogical(commit()))
@@ -330,7 +330,7 @@ def test_a_file_that_ends_in_the_middle() -> None:
     assert decode("--strict", input=cut).status == 1
 
 
-def test_damage_and_what_comes_after_it() -> None:
+def test_damage_and_data_after_it() -> None:
     data = bytearray(DUMP)
     data[DUMP.index(insert("2", "two", oid=200)) + 8] = 0x7F
     stopped = decode(input=bytes(data))

@@ -1,4 +1,4 @@
-"""Formats that others read, from the command line: their options, and slots of a real server through them."""
+"""Formats for other programs, on the command line: their options, and slots of a real server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_options_reach_their_formats() -> None:
     assert b"DELETE FROM" in decode("-o", "sql", "--undo", input=CHANGES).stdout
 
 
-def test_what_an_output_has_to_say_is_on_standard_error() -> None:
+def test_messages_of_an_output_go_to_standard_error() -> None:
     found = decode("-o", "sql", "--undo", capture("Z_small", "p1").forms["walsender.bin"])
     assert found.status == 0
     assert "pgtail: 4 changes cannot be undone; each is replaced by a comment\n" in found.stderr
@@ -73,7 +73,7 @@ def shop(newest_database: Database) -> Database:
     return newest_database
 
 
-def test_a_slot_as_debezium_events_knows_its_database(shop: Database) -> None:
+def test_debezium_events_of_a_slot_name_the_database(shop: Database) -> None:
     with tailing(shop, "-S", "s", "-P", "p", "--until", "now", "-o", "debezium", "--source-name", "x") as started:
         started.end()
         events = [json.loads(line) for line in started.out]
@@ -81,10 +81,10 @@ def test_a_slot_as_debezium_events_knows_its_database(shop: Database) -> None:
     assert {(event["source"]["name"], event["source"]["db"]) for event in events} == {("x", shop.name)}
 
 
-def test_a_slot_into_a_directory_once_and_again(shop: Database, tmp_path: Path) -> None:
+def test_slot_into_a_directory_twice(shop: Database, tmp_path: Path) -> None:
     read = ("-S", "s", "-P", "p", "--until", "now", "-o", "csv", "-f", f"{tmp_path}/", "--ack", "commit")
-    _, told = stream(shop, *read)
-    assert "2 transactions shown" in told
+    _, messages = stream(shop, *read)
+    assert "2 transactions shown" in messages
     shop.execute("INSERT INTO a VALUES (4, 'four')")
     stream(shop, *read)
     found = {path.name: path.read_text().splitlines() for path in tmp_path.iterdir()}
@@ -100,7 +100,7 @@ def test_two_tables_in_one_csv_end_the_stream_with_the_reason(shop: Database) ->
         assert [line.decode().rstrip().split(",")[-2:] for line in started.out[1:]] == [["3", "three"]]
 
 
-def test_what_is_written_later_is_not_acknowledged_before(shop: Database) -> None:
+def test_undo_acknowledges_only_at_exit(shop: Database) -> None:
     undo = ("-S", "s", "-P", "p", "--until", "now", "-o", "sql", "--undo")
     with tailing(shop, *undo, "--ack", "commit") as started:
         assert "would be acknowledged; use --ack exit or --ack none" in started.end(status=2)

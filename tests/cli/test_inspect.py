@@ -1,4 +1,4 @@
-"""`pgtail inspect` as a command: every form of dump, picking, damage, exit statuses."""
+"""`pgtail inspect` as a command: every form of dump, selection, damage, exit statuses."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def inspect(*arguments: str | Path, stdin: bytes | None = None, width: int = 120
 
 
 def lines(*arguments: str | Path) -> list[Any]:
-    """What `-o json` says, where all is well."""
+    """The lines of `-o json`, from a run without errors."""
     ran = inspect(*arguments, "-o", "json")
     assert (ran.returncode, ran.stderr) == (0, b"")
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
 def shown(*arguments: str | Path) -> str:
-    """What is shown to people, where all is well."""
+    """The text output of a run without errors."""
     ran = inspect(*arguments)
     assert (ran.returncode, ran.stderr) == (0, b"")
     return ran.stdout.decode()
@@ -83,7 +83,7 @@ def test_gzip_and_standard_input() -> None:
     assert inspect("-", stdin=data).stdout.count("●".encode()) == len(lines(RECV))
 
 
-def test_a_message_larger_than_what_is_held_is_shown_whole(tmp_path: Path) -> None:
+def test_message_larger_than_the_buffer_is_shown_whole(tmp_path: Path) -> None:
     value = b"x" * (5 << 20)
     insert = b"I" + struct.pack(">IcHcI", 17907, b"N", 1, b"t", len(value)) + value
     begin, described = list(capture("Z_small", "p1").messages())[:2]
@@ -131,7 +131,7 @@ def test_filters_apply() -> None:
 
 
 @pytest.mark.parametrize("nothing", [("-t", "nothing"), ("--message", "99"), ("--offset", "9999"), ("--lsn", "1/0")])
-def test_a_selection_that_matches_nothing_says_what_was_read(nothing: tuple[str, ...]) -> None:
+def test_empty_selection_reports_what_was_read(nothing: tuple[str, ...]) -> None:
     ran = inspect(RECV, *nothing)
     assert (ran.returncode, ran.stdout) == (0, b"")
     [last] = [one["message"] for one in lines(RECV, "--offset", str(len(read(RECV)) - 1))]
@@ -139,7 +139,7 @@ def test_a_selection_that_matches_nothing_says_what_was_read(nothing: tuple[str,
     assert expected in ran.stderr.decode()
 
 
-def test_a_filter_on_values_that_were_not_sent_says_so() -> None:
+def test_filter_on_values_not_sent_is_noted() -> None:
     ran = inspect(RECV, "--where", "v = one")
     assert ran.returncode == 0
     assert ran.stdout.startswith(b"\xe2\x97\x8f 3  Insert")
@@ -169,7 +169,7 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
         (["--encoding", "x"], "--encoding x: PostgreSQL has no such encoding"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], complaint: str) -> None:
+def test_invalid_option_values_are_refused(arguments: list[str], complaint: str) -> None:
     ran = inspect(RECV, *arguments)
     assert ran.returncode == 2
     assert complaint in ran.stderr.decode()
@@ -208,7 +208,7 @@ def test_the_bad_byte_is_red(tmp_path: Path) -> None:
     assert b"\x1b[1;31m58\x1b[0m" in ran.stdout
 
 
-def test_resync_goes_on_and_the_status_tells(tmp_path: Path) -> None:
+def test_resync_continues_and_sets_the_exit_status(tmp_path: Path) -> None:
     bad = damaged(tmp_path, RECV, 71, ord("X"))
     ran = inspect(bad, "--resync", "-o", "json")
     found = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -230,7 +230,7 @@ def test_damage_inside_a_frame_is_shown_at_its_offset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [RECV, WALSENDER], ids=lambda path: str(path.name))
 @pytest.mark.parametrize("left", [1, 200, 300, 500])
-def test_a_cut_shows_every_byte_that_is_there(tmp_path: Path, source: Path, left: int) -> None:
+def test_cut_message_shows_every_byte_present(tmp_path: Path, source: Path, left: int) -> None:
     data = read(source)[:left]
     (tmp_path / "cut").write_bytes(data)
     form = "recvlogical" if source == RECV else "lengths"
@@ -251,7 +251,7 @@ def test_damage_in_a_text_form_is_shown_within_its_message(tmp_path: Path) -> No
     assert "\n  +8  58                       ✗ id kind  " in ran.stdout.decode()
 
 
-def test_nothing_of_a_file_that_is_none_is_shown(tmp_path: Path) -> None:
+def test_file_that_is_not_a_dump_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x00\x01\x02nothing")
     ran = inspect(tmp_path / "x")
     assert (ran.returncode, ran.stdout) == (1, b"")
@@ -271,7 +271,7 @@ def test_a_closed_pipe_is_quiet() -> None:
         assert process.wait(within(30)) == 0
 
 
-def test_a_message_with_a_wrong_byte_behind_it_is_shown_once(tmp_path: Path) -> None:
+def test_message_before_a_wrong_byte_is_shown_once(tmp_path: Path) -> None:
     path = tmp_path / "bad.bin"
     path.write_bytes(recvlogical(relation(), begin()) + insert("1", "one") + b"X" + recvlogical(insert("2", "two")))
     ran = inspect("--input-format", "recvlogical", path)

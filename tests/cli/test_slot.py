@@ -80,7 +80,7 @@ def test_a_list_shows_what_the_server_reports(database: Database) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", str(held["inactive_since"]))
 
 
-def test_a_table_stays_within_the_width_and_says_the_same(newest_database: Database) -> None:
+def test_table_stays_within_the_width_with_the_same_contents(newest_database: Database) -> None:
     database = newest_database
     publish(database)
     database.query("SELECT pg_create_logical_replication_slot('audit', 'pgoutput', false, true)")
@@ -241,7 +241,7 @@ def test_a_slot_in_use_is_neither_dropped_nor_advanced(newest_database: Database
         running.stop()
 
 
-def test_what_was_done_is_reported_if_its_position_cannot_be_written(newest_database: Database) -> None:
+def test_action_is_reported_if_its_position_cannot_be_written(newest_database: Database) -> None:
     conninfo = newest_database.conninfo()
     for arguments, words in (
         (("slot", "create", "s", conninfo), "slot s was created. It retains WAL"),

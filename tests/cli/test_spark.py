@@ -1,4 +1,4 @@
-"""`pgtail spark`: what its options say reaches the work, and contradictions are refused before Spark starts."""
+"""`pgtail spark`: options are passed on, and contradictory ones are refused before Spark starts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_json_loads_no_tables() -> None:
-    """They bring rich with them, which takes longer than a short run."""
+    """Tables import rich, which takes longer than a short run."""
     program = (
         "import sys\n"
         "from pgtail.cli import main\n"
@@ -74,8 +74,8 @@ def test_the_summaries_are_the_commands_own(module: str) -> None:
     assert command.get_short_help_str(200) == SUMMARIES[module]
 
 
-def test_help_takes_at_most_half_as_long_again_as_click() -> None:
-    """The least of several rounds in turn, so that whatever else the machine does counts little."""
+def test_help_takes_at_most_1_5_times_as_long_as_click() -> None:
+    """The minimum of several alternating rounds, so that other work on the machine counts little."""
     costs = [(_cpu("-m", "pgtail", "--help"), _cpu("-c", "import click")) for _ in range(ROUNDS)]
     assert min(help_ for help_, _ in costs) <= 1.5 * min(click for _, click in costs)
 
@@ -83,17 +83,18 @@ def test_help_takes_at_most_half_as_long_again_as_click() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"), [("decod", "decode"), ("xyzzy", None), ("slots", "slot"), ("spark histroy", "history")]
 )
-def test_a_command_that_there_is_not(typed: str, meant: str | None) -> None:
+def test_unknown_command_suggests_a_similar_one(typed: str, meant: str | None) -> None:
     ran = subprocess.run([*PROGRAM, *typed.split()], capture_output=True, check=False, text=True)
     assert ran.returncode == 2
-    last = ran.stderr.splitlines()[-1]
-    assert last.startswith(f"Error: No such command {typed.rpartition(' ')[2]!r}.")
-    assert last.partition("Did you mean ")[2] == (f"{meant}?" if meant else "")
+    first, cure = ran.stderr.splitlines()
+    assert first.startswith(f"pgtail: error: no such command {typed.rpartition(' ')[2]!r}.")
+    assert first.partition("Did you mean ")[2] == (f"{meant}?" if meant else "")
+    assert cure == f"        for help: {' '.join(['pgtail', *typed.split()[:-1]])} --help"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("arguments", [["--version"], ["config"], ["config", "-o", "json"], ["completion", "bash"]])
-def test_what_cannot_be_written_is_said(arguments: list[str]) -> None:
+def test_full_standard_output_is_an_error(arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         ran = subprocess.run([*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, text=True)
     assert (ran.returncode, ran.stderr) == (
@@ -103,7 +104,7 @@ def test_what_cannot_be_written_is_said(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["config"], ["completion", "bash"]])
-def test_what_nobody_reads_ends_quietly(arguments: list[str]) -> None:
+def test_closed_pipe_ends_quietly(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
@@ -116,13 +117,13 @@ def test_what_nobody_reads_ends_quietly(arguments: list[str]) -> None:
     [["--version"], ["config"], ["decode", RECV], ["inspect", RECV], ["stats", RECV]],
     ids=lambda all_: all_[0],
 )
-def test_a_closed_standard_output_is_said(arguments: list[str | Path]) -> None:
+def test_closed_standard_output_is_an_error(arguments: list[str | Path]) -> None:
     shell = ["sh", "-c", 'exec "$@" >&-', "sh"]
     ran = subprocess.run([*shell, *PROGRAM, *arguments], stderr=subprocess.PIPE, check=False, text=True)
     assert (ran.returncode, ran.stderr) == (4, "pgtail: error: cannot write to standard output: it is closed\n")
 
 
-def test_ctrl_c_before_anything_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_the_command_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str) -> None:
         raise KeyboardInterrupt
 
@@ -165,7 +166,7 @@ def test_ctrl_c_before_the_command_line_is_read_is_quiet_too(monkeypatch: pytest
 
 
 def test_ctrl_c_while_orjson_is_loaded() -> None:
-    """It crashes where what it imports does not come."""
+    """orjson crashes if one of its own imports fails."""
     program = """
 import os, signal, sys
 

@@ -1,4 +1,4 @@
-"""`pgtail stream` from the outside: where it begins and ends, what it writes where, and its exit status."""
+"""`pgtail stream` from the outside: where it begins and ends, what it writes, and its exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.terminals import on_terminal
 
 @pytest.fixture
 def shop(newest_database: Database) -> Database:
-    """A table with ten transactions of one row behind slot s."""
+    """A table with ten transactions of one row, which slot s holds."""
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)", "CREATE PUBLICATION p FOR TABLE t")
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     newest_database.execute(*[f"INSERT INTO t VALUES ({i}, 'row {i}')" for i in range(10)])
@@ -60,11 +60,68 @@ def test_until_and_limit(shop: Database) -> None:
     assert ids(found) == [5, 6]
 
 
+def test_since_and_until_a_time(shop: Database, tmp_path: Path) -> None:
+    """Times of commits, as the output has them."""
+    time.sleep(0.01)  # the last one is committed later than the others on a clock of any resolution
+    shop.execute("INSERT INTO t VALUES (10, 'last')")
+    lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
+    commits = [line for line in lines if line["op"] == "commit"]
+    times = [line["commit_ts"] for line in commits]
+    assert ids(stream(shop, "-S", "s", "--since", times[7], "--until", times[9])[0]) == [7, 8, 9]
+    assert ids(stream(shop, "-S", "s", "--since", commits[8]["commit_lsn"], "--until", "now")[0]) == [8, 9, 10]
+    found, words = stream(shop, "-S", "s", "--until", times[3], "--ack", "commit")
+    assert ids(found) == [0, 1, 2, 3]
+    assert resume(words) == commits[3]["end_lsn"], "nothing that is not shown is acknowledged"
+    _, words = stream(shop, "-S", "s", "--since", times[7], "--ack", "commit", "--until", "now", status=2)
+    assert "--since together with --ack permanently skips earlier changes" in words
+    counted = json.loads(text_of("stats", shop, "-S", "s", "--since", times[5], "--until", times[6], "-o", "json"))
+    assert [(table["table"], table["inserts"]) for table in counted["tables"]] == [("t", 2)]
+    text_of("record", shop, "-S", "s", "-D", str(tmp_path / "c"), "--until", times[6])
+    recorded = [json.loads(line) for line in text_of("decode", None, str(tmp_path / "c")).splitlines()]
+    assert ids(recorded) == [4, 5, 6]
+    assert ids(stream(shop, "-S", "s", "--until", "now")[0]) == [7, 8, 9, 10]
+
+
+def text_of(command: str, database: Database | None, *options: str) -> str:
+    """What a command writes."""
+    named = [] if database is None else [database.conninfo()]
+    ran = subprocess.run(
+        [*COMMAND[:-1], command, *options, *named], capture_output=True, text=True, check=True, timeout=within(60)
+    )
+    return ran.stdout
+
+
+def test_until_a_time_that_comes(shop: Database) -> None:
+    """Nothing is committed after it: the server's clock ends the stream."""
+    soon = shop.value("SELECT to_char(now() AT TIME ZONE 'UTC' + '1 s', 'YYYY-MM-DD HH24:MI:SS.US')")
+    began = time.monotonic()
+    found, words = stream(shop, "-S", "s", "--until", soon)
+    assert ids(found) == list(range(10))
+    assert "10 transactions shown" in words
+    assert time.monotonic() - began > 10, "a commit may come that is older than those before"
+
+
+def test_lines_with_keys_and_what_changed(shop: Database) -> None:
+    shop.execute("ALTER TABLE t REPLICA IDENTITY FULL", "UPDATE t SET note = 'new' WHERE id = 3", "DELETE FROM t")
+    options = ("--until", "now", "--where", "id = 3")
+    with tailing(shop, "-S", "s", "-o", "line", *options) as running:
+        running.end()
+        shown = [line.decode().split(maxsplit=3)[3] for line in running.out]
+    assert [" ".join(line.split()) for line in shown] == [
+        "INSERT public.t [id=3] note='row 3'",
+        "UPDATE public.t id=3 note='row 3'→'new'",
+        "DELETE public.t id=3 note='new'",
+    ]
+    found, _ = stream(shop, "-S", "s", *options, "--changed", "--columns", "note")
+    assert [change.get("new") for change in found] == [{"id": "3", "note": "row 3"}, {"note": "new"}, None]
+
+
 def test_from(shop: Database) -> None:
     lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
     ends = [line["end_lsn"] for line in lines if line["op"] == "commit"]
-    found, words = stream(shop, "-S", "s", "--from", ends[6], "--until", "now")
-    assert ids(found) == [7, 8, 9]
+    for option in ("--from", "-I", "--startpos"):
+        found, words = stream(shop, "-S", "s", option, ends[6], "--until", "now")
+        assert ids(found) == [7, 8, 9]
     found, words = stream(shop, "-S", "s", "--from", "0/1", "--until", "now")
     assert ids(found) == list(range(10))
     assert "--from 0/1 is before the slot's confirmed_flush_lsn: starting there, at" in words
@@ -79,7 +136,7 @@ def test_from(shop: Database) -> None:
         running.stop()
 
 
-def test_from_and_ack_skip_for_good_only_when_told(shop: Database) -> None:
+def test_from_with_ack_skips_changes_only_with_yes(shop: Database) -> None:
     lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
     end = [line["end_lsn"] for line in lines if line["op"] == "commit"][6]
     for ack in ("commit", "exit"):
@@ -130,10 +187,10 @@ def test_a_created_slot_stays_and_acknowledges(shop: Database) -> None:
     assert "--create-slot needs a name" in stream(shop, "--create-slot", status=2)[1]
 
 
-# -- what it writes --------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------
 
 
-def test_output_comes_at_each_commit_and_while_a_transaction_pauses(shop: Database) -> None:
+def test_output_is_flushed_at_each_commit_and_in_pauses(shop: Database) -> None:
     with tailing(shop, "-S", "s", "--from", "now", "-o", "json-tx") as running:
         running.wait_for_slot(shop, "s")
         shop.execute("INSERT INTO t VALUES (10), (11)")
@@ -189,12 +246,12 @@ def test_a_status_carries_a_flush_only_where_it_advances(shop: Database) -> None
         time.sleep(1.5)
         words = running.stop()
     flushes = [line.split()[4] for line in words.splitlines() if line.startswith("r  ")]
-    told = [flush for flush in flushes if flush != "0/0"]
-    assert len(told) >= 2
-    assert told == sorted(set(told), key=lambda lsn: int(lsn.partition("/")[2], 16))
+    advances = [flush for flush in flushes if flush != "0/0"]
+    assert len(advances) >= 2
+    assert advances == sorted(set(advances), key=lambda lsn: int(lsn.partition("/")[2], 16))
 
 
-def test_a_terminal_sees_first_words_and_a_status_line(shop: Database) -> None:
+def test_terminal_shows_opening_messages_and_a_status_line(shop: Database) -> None:
     command = [*COMMAND, shop.conninfo(), "-S", "s", "--for", f"{within(4):.1f}"]
     status, shown = on_terminal(command, env={"TERM": "xterm-256color"})
     assert status == 0
@@ -242,7 +299,7 @@ def terminate(database: Database) -> None:
     database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
 
 
-def test_a_broken_connection_is_made_anew(shop: Database) -> None:
+def test_broken_connection_is_reopened(shop: Database) -> None:
     with tailing(shop, "-S", "s", "--ack", "commit") as running:
         running.wait_for_lines(10)
         for number in (10, 11):
@@ -265,7 +322,7 @@ def test_no_reconnect(shop: Database) -> None:
     assert "resume at" in words
 
 
-def test_a_lost_temporary_slot_says_what_was_not_seen(shop: Database) -> None:
+def test_lost_temporary_slot_is_reported_with_the_missed_changes(shop: Database) -> None:
     with tailing(shop) as running:
         wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
         shop.execute("INSERT INTO t VALUES (10)")
@@ -288,7 +345,7 @@ def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:
         running.stop()
 
 
-def test_a_slot_that_somebody_else_moved_is_a_gap(shop: Database) -> None:
+def test_slot_advanced_by_another_client_is_a_gap(shop: Database) -> None:
     with tailing(shop, "-S", "s") as running:
         running.wait_for_lines(10)
         shop.server.stop()
@@ -302,7 +359,7 @@ def test_a_slot_that_somebody_else_moved_is_a_gap(shop: Database) -> None:
     assert "another client has consumed slot s" in words
 
 
-def test_a_slot_that_went_meanwhile(shop: Database) -> None:
+def test_slot_dropped_while_reconnecting_is_an_error(shop: Database) -> None:
     with tailing(shop, "-S", "s") as running:
         running.wait_for_lines(10)
         shop.server.stop()

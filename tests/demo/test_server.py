@@ -74,7 +74,7 @@ def test_a_directory_without_a_server_is_an_error(tmp_path: Path) -> None:
         embedded_installations()[0].program("pg_wrong")
 
 
-def test_the_environment_does_not_reach_the_server(
+def test_environment_does_not_affect_the_server(
     installation: Installation, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"TZ": "Asia/Tokyo", "LC_ALL": "C.UTF-8", "PGDATA": "/nowhere", "PGTZ": "Asia/Tokyo"}.items():
@@ -119,7 +119,7 @@ def test_given_settings_override_defaults_and_change_with_a_restart(
     wait_for("reload", lambda: query(server, shown)[0][1] == "reloaded")
 
 
-def test_what_was_committed_survives_a_crash(installation: Installation, start_server: StartServer) -> None:
+def test_committed_rows_survive_a_crash(installation: Installation, start_server: StartServer) -> None:
     server = start_server(installation)
     with psycopg.connect(server.conninfo(), autocommit=True) as session:
         session.execute("CREATE TABLE kept AS SELECT 1 AS one")
@@ -179,7 +179,7 @@ def temporary_directory_named(name: str, monkeypatch: pytest.MonkeyPatch) -> Ite
         shutil.rmtree(above)
 
 
-def test_a_server_that_cannot_start_says_why_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_gives_the_reason_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_directory_named("tmp", monkeypatch) as place:
         with pytest.raises(ServerError, match='invalid value for parameter "wal_level": "sideways"'):
             EmbeddedServer(embedded_installations()[0], settings={"wal_level": "sideways"}).__enter__()

@@ -85,13 +85,13 @@ CONDITIONS = {
         ("ALTER TABLE t REPLICA IDENTITY FULL", "ALTER PUBLICATION p SET TABLE t (id)"),
         since=15,
     ),
-    "a filter beside the key": Condition(
+    "a filter outside the key": Condition(
         "identity_coverage",
         PROBLEM,
         ("ALTER PUBLICATION p SET TABLE t WHERE (v = 'a''b' AND length(v) < 9)",),
         since=15,
     ),
-    "a filter beside the key, and a list": Condition(
+    "a filter outside the key, and a list": Condition(
         "identity_coverage", PROBLEM, ("ALTER PUBLICATION p SET TABLE t (id, v) WHERE (v > 'a')",), since=15
     ),
     "a list and a filter, both wrong": Condition(
@@ -192,7 +192,7 @@ CONDITIONS = {
 
 
 @pytest.fixture
-def well(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+def healthy(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """A database without problems; limits are seconds and kilobytes instead of hours and gigabytes."""
     monkeypatch.setattr(slots, "LONG", 0)
     monkeypatch.setattr(slots, "MUCH_WAL", 500_000)
@@ -201,32 +201,32 @@ def well(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_a_condition_is_found_and_cured(well: Database, name: str) -> None:
+def test_a_condition_is_found_and_cured(healthy: Database, name: str) -> None:
     condition = CONDITIONS[name]
-    if well.version < condition.since:
+    if healthy.version < condition.since:
         pytest.skip(f"there is no such thing before {condition.since}")
-    well.execute(*condition.made)
-    others = wrong(examine(well)).keys() - {condition.check}
+    healthy.execute(*condition.made)
+    others = wrong(examine(healthy)).keys() - {condition.check}
     for _ in range(condition.pastes):
-        finding, *_ = of_severity(well, condition.check)
+        finding, *_ = of_severity(healthy, condition.check)
         assert finding.severity is condition.severity
         if condition.check == "bugs":
             assert finding.cure[0].startswith("-- Update to ")
-            well.query("SELECT pg_drop_replication_slot('s')")
+            healthy.query("SELECT pg_drop_replication_slot('s')")
         else:
-            paste(well, finding, decide=condition.decide)
-    wait_for("cure", lambda: of_severity(well, condition.check) == [])
-    assert wrong(examine(well)).keys() <= others, "a cure caused another problem"
+            paste(healthy, finding, decide=condition.decide)
+    wait_for("cure", lambda: of_severity(healthy, condition.check) == [])
+    assert wrong(examine(healthy)).keys() <= others, "a cure caused another problem"
 
 
-def test_a_server_that_is_well_has_status_0(well: Database) -> None:
+def test_healthy_server_has_status_0(healthy: Database) -> None:
     """Also with an older slot that holds back catalog_xmin, and with a slot that was read to its end."""
-    with fresh_database(well.server) as other:
+    with fresh_database(healthy.server) as other:
         other.query("SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
-        well.execute("CREATE PUBLICATION young FOR TABLE t", "INSERT INTO t VALUES (1)")
-        well.query(LATE)
-        pgtail("doctor", well.conninfo())
-        well.execute("INSERT INTO t VALUES (2)")
-        before = well.query("SELECT * FROM pg_replication_slots")
-        pgtail("doctor", well.conninfo())
-        assert well.query("SELECT * FROM pg_replication_slots") == before
+        healthy.execute("CREATE PUBLICATION young FOR TABLE t", "INSERT INTO t VALUES (1)")
+        healthy.query(LATE)
+        pgtail("doctor", healthy.conninfo())
+        healthy.execute("INSERT INTO t VALUES (2)")
+        before = healthy.query("SELECT * FROM pg_replication_slots")
+        pgtail("doctor", healthy.conninfo())
+        assert healthy.query("SELECT * FROM pg_replication_slots") == before

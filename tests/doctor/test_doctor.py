@@ -54,7 +54,7 @@ def role(database: Database, name: str, rights: str = "") -> Iterator[str]:
 # -- server ----------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_well(database: Database) -> None:
+def test_healthy_server_has_no_problems(database: Database) -> None:
     publish(database)
     database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     findings = examine(database)
@@ -64,7 +64,7 @@ def test_a_server_that_is_well(database: Database) -> None:
     assert one(findings, "slots").subjects == ("s",)
 
 
-def test_a_server_that_was_never_set_up(start_server: StartServer) -> None:
+def test_unconfigured_server_has_problems(start_server: StartServer) -> None:
     found = start_server(
         wal_level="replica", synchronous_standby_names="*", synchronous_commit="local", wal_sender_timeout=0,
         max_replication_slots=1,
@@ -114,7 +114,7 @@ def test_the_bugs_of_this_release(database: Database) -> None:
 
 
 @since(18)
-def test_aborts_that_nobody_asked_for_need_large_transactions(database: Database) -> None:
+def test_stray_aborts_need_large_transactions(database: Database) -> None:
     if bugs.BUGS[3].fixed_in(server_version(database)) is None:
         pytest.skip("this release does not have the bug")
     publish(database)
@@ -158,7 +158,7 @@ def test_the_wal_level_of_any_version(
     ("version", "feedback", "severity"),
     [(150000, "on", Severity.PROBLEM), (160000, "off", Severity.WARNING), (160000, "on", Severity.OK)],
 )
-def test_what_a_standby_needs(newest_database: Database, version: int, feedback: str, severity: Severity) -> None:
+def test_standby_requirements(newest_database: Database, version: int, feedback: str, severity: Severity) -> None:
     with context_of(newest_database) as context:
         assert list(server.standby(context)) == []
         other = replace(context.server, in_recovery=True, version=version)
@@ -192,13 +192,15 @@ def test_a_list_of_output_plugins(newest_database: Database) -> None:
         assert server.allowed(shown) == ["wal2json", "pgoutput"]
         listed = replace(context, settings={"output_plugin_libraries": "wal2json"})
         newest_database.query("SELECT pg_create_logical_replication_slot('r', 'pgoutput')")
-        assert len(list(server.output_plugins(listed))) == 1, "one cure for all: a second one would undo the first"
+        assert len(list(server.output_plugins(listed))) == 1, (
+            "one cure for all of them: a second one would undo the first"
+        )
 
 
 # -- access ----------------------------------------------------------------------------------------------------
 
 
-def test_a_role_without_rights_gets_a_list_of_what_is_hidden(database: Database) -> None:
+def test_role_without_rights_gets_a_list_of_hidden_things(database: Database) -> None:
     publish(database)
     with role(database, "mere") as conninfo:
         findings = examine(conninfo)
@@ -360,14 +362,14 @@ def of_severity(database: Database, check: str) -> list[Finding]:
 
 def test_unlogged_and_partitioned_tables(database: Database) -> None:
     database.execute(
-        "CREATE UNLOGGED TABLE hasty (id int PRIMARY KEY)",
+        "CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)",
         "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         "CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10)",
         "CREATE PUBLICATION p FOR ALL TABLES",
     )
     findings = examine(database)
     assert wrong(findings) == {"unlogged": Severity.WARNING, "partitioned": Severity.WARNING}
-    assert one(findings, "unlogged").subjects == ("public.hasty",)
+    assert one(findings, "unlogged").subjects == ("public.scratch",)
     assert one(findings, "partitioned").subjects == ("public.parts",)
     database.execute(*one(findings, "unlogged").cure, one(findings, "partitioned").cure[1])
     assert wrong(examine(database)) == {}
@@ -376,7 +378,7 @@ def test_unlogged_and_partitioned_tables(database: Database) -> None:
 # -- slots -----------------------------------------------------------------------------------------------------
 
 
-def test_much_wal_says_why(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retained_wal_is_explained(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "MUCH_WAL", 1_000_000)
     publish(newest_database)
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
@@ -415,7 +417,7 @@ def test_a_publication_newer_than_the_changes_of_a_slot(database: Database) -> N
 
 
 @pytest.mark.parametrize("version", list(installations()))
-def test_what_cannot_be_checked_is_reported(version: str, start_server: StartServer) -> None:
+def test_skipped_check_is_reported(version: str, start_server: StartServer) -> None:
     """Without enough free slots no copy is made: another client may need the last one."""
     database = Database(start_server(installations()[version], max_replication_slots=2), "postgres")
     database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

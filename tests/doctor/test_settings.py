@@ -88,10 +88,10 @@ def test_settings_are_found_and_cured(alone: Database, name: str) -> None:
 
 
 def test_a_setting_of_a_role_is_changed_there(alone: Database) -> None:
-    with role(alone, "hasty", "REPLICATION IN ROLE pg_monitor") as conninfo:
-        alone.execute("ALTER ROLE hasty SET wal_sender_timeout = '3s'")
+    with role(alone, "impatient", "REPLICATION IN ROLE pg_monitor") as conninfo:
+        alone.execute("ALTER ROLE impatient SET wal_sender_timeout = '3s'")
         [finding] = [one for one in examine(conninfo) if one.severity is not Severity.OK]
-        assert finding.cure == ("ALTER ROLE hasty SET wal_sender_timeout = '1min';",)
+        assert finding.cure == ("ALTER ROLE impatient SET wal_sender_timeout = '1min';",)
         paste(alone, finding)
         assert wrong(examine(conninfo)) == {}
     [finding] = [one for one in examine(alone.conninfo(options="-c wal_sender_timeout=0")) if one.severity]

@@ -71,7 +71,7 @@ def test_decode(tmp_path: Path, output: str, streamed: bool) -> None:
     assert rows == ROWS
     rows, small = decode(tmp_path, ROWS // 20, output, streamed=streamed)
     assert rows == ROWS // 20
-    if large.peak:  # only Linux tells
+    if large.peak:  # only Linux reports it
         assert large.peak < BOUND
         assert large.peak - small.peak < GROWTH
 

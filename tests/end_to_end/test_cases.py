@@ -1,4 +1,4 @@
-"""The inputs under tests/cases: each gives the same with the compiled scanner and without, and what it should."""
+"""The inputs under tests/cases give the expected output, with and without the compiled scanner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(name: str, *arguments: str | Path, pure: str = "") -> Result:
 
 
 @BOTH
-def test_an_origin_behind_the_first_row_is_not_taken(pure: str) -> None:
+def test_origin_after_the_first_row_is_ignored(pure: str) -> None:
     result = run("origin-late.bin", "decode", "-o", "json", pure=pure)
     assert result.status == 0
     assert "byte 925: Origin 'pg_17725' inside a transaction, after its first change: ignored\n" in result.stderr

@@ -1,4 +1,4 @@
-"""Every capture in all its forms: decodes, says the same in every form, and equals what other plugins and SQL said."""
+"""Every capture decodes to the same changes in all its forms, equal to those of other plugins and SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.pgtext import Digits, Pairs, expected, parse
 from tests.support.replay import Replica, Row
 from tests.support.run import Result, command, decode
 
-# -- what is known to differ, and why ----------------------------------------------------------------------------------
+# -- known differences, and their reasons ------------------------------------------------------------------------------
 
 _PSQL = ("peek.hex", "peek.txt", "peek.csv", "copy.bin")
 SESSION_TEXT = {
@@ -49,8 +49,8 @@ NO_TRUTH = {
 """Captures that hold less than test_decoding saw, or under other names: compared by replay alone, as all of A_filter
 (test_decoding knows no row filters, column lists or publish lists)."""
 
-UNTOLD = re.compile(r"reg[a-z]+|float8_r|float8_mr|aclitem")
-"""Types whose binary form does not tell what it means: the only ones that may be named in `undecoded`."""
+UNDECODABLE = re.compile(r"reg[a-z]+|float8_r|float8_mr|aclitem")
+"""Types whose binary form cannot be decoded: the only ones that may be named in `undecoded`."""
 
 ENUMS = ("mood", "col", "colour", 'We"ird Enum, type')
 """The captures' enums, whose binary form is a label that a dump does not announce."""
@@ -75,7 +75,7 @@ def without_lsn(lines: Iterable[bytes]) -> list[bytes]:
 
 
 def changes(capture: Capture, form: str) -> list[bytes]:
-    """The lines but for descriptions of tables, which each session sends when it sees fit."""
+    """The lines except descriptions of tables, which a session may send at any time."""
     return [line for line in decoded(capture, form).lines if not line.startswith(b'{"op":"relation"')]
 
 
@@ -103,7 +103,7 @@ def forms() -> list[Any]:
 
 
 @pytest.mark.parametrize(("capture", "form"), forms())
-def test_it_decodes_and_every_form_says_the_same(capture: Capture, form: str) -> None:
+def test_every_form_decodes_to_the_same(capture: Capture, form: str) -> None:
     result = decoded(capture, form)
     if capture.scenario.name in REPEATS and form == "recv.bin":
         assert result.status == 0
@@ -123,14 +123,14 @@ def test_it_decodes_and_every_form_says_the_same(capture: Capture, form: str) ->
 
 
 def rolled_back(capture: Capture) -> list[bytes]:
-    """How lines about prepared transactions begin whose contents PostgreSQL 18 does not send after their rollback."""
+    """Beginnings of lines of prepared transactions that PostgreSQL 18 does not send after their rollback."""
     lines = [line for line in parsed(capture) if line["op"] == "rollback_prepared"]
     assert lines or capture.scenario.name != "D_twophase" or capture.name == "p1_no2pc"
     return [b'"gid":%b,"state":"prepared"' % json.dumps(line["gid"]).encode() for line in lines]
 
 
 def check_same_but_for(types: re.Pattern[str], capture: Capture, form: str) -> None:
-    """The changes are the same in both forms, but for columns of these types, which do differ somewhere."""
+    """The changes are the same in both forms, except in columns of these types, which do differ somewhere."""
     differ = 0
     for one, other in zip(rows(capture, form), rows(capture), strict=True):
         for row in ("old", "new"):
@@ -143,7 +143,7 @@ def check_same_but_for(types: re.Pattern[str], capture: Capture, form: str) -> N
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)
-def test_the_real_command_says_what_its_code_says_here(scenario: Scenario) -> None:
+def test_real_command_prints_the_same_as_in_process(scenario: Scenario) -> None:
     first = scenario.captures[0]
     options = ("--encoding", first.encoding, "--schema-changes", "--transactions")
     enums = [option for name in ENUMS for option in ("--type", f"{name}=enum")]
@@ -201,7 +201,7 @@ def transactions(capture: Capture) -> dict[int, list[dict[str, Any]]]:
 
 
 @with_truth
-def test_it_equals_test_decoding_value_by_value(capture: Capture) -> None:
+def test_values_equal_those_of_test_decoding(capture: Capture) -> None:
     types = described(capture)
     found = transactions(capture)
     wanted = {
@@ -274,7 +274,7 @@ def moment(text: str) -> datetime:
 
 
 @with_truth
-def test_json_is_the_document_itself_on_one_line(capture: Capture) -> None:
+def test_json_is_unchanged_on_one_line(capture: Capture) -> None:
     types = described(capture)
     lines = [line for line in decoded(capture, "walsender.bin").lines if b'"insert"' in line[:20]]
     for transaction in capture.scenario.truth:
@@ -287,11 +287,11 @@ def test_json_is_the_document_itself_on_one_line(capture: Capture) -> None:
                     assert any(token.encode() in line for line in lines), token
 
 
-# -- tables as they were, and as they came to be -----------------------------------------------------------------------
+# -- table descriptions and final contents -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("capture", captures(), ids=str)
-def test_tables_are_described_as_the_catalog_has_them(capture: Capture) -> None:
+def test_table_descriptions_match_the_catalog(capture: Capture) -> None:
     """The last description of each table, unless it was dropped since; DDL after the last change was never sent."""
     state, last = capture.scenario.state, dict[int, dict[str, Any]]()
     for line in parsed(capture):
@@ -357,10 +357,10 @@ def as_set(rows: list[Row]) -> list[str]:
 
 
 def stored(type_name: str, text: str | None, raw: str | None) -> Any:
-    """What the JSON must show of a stored value; `raw` are its bytes in hex, of a binary capture."""
+    """The JSON value of a stored value; `raw` is its bytes in hex, from a binary capture."""
     if text is None:
         return None
-    if raw is not None and UNTOLD.search(type_name):
+    if raw is not None and UNDECODABLE.search(type_name):
         return "\\x" + raw
     encoded = text.encode(errors="surrogateescape")
     if encoded != text.encode(errors="replace"):
@@ -377,8 +377,8 @@ def published(capture: Capture) -> dict[str, Any]:
     return found
 
 
-def test_binary_form_knows_no_settings() -> None:
-    """I_gucs: German dates and the like are in the text of the text captures; what the bytes mean is plain ISO."""
+def test_binary_form_does_not_depend_on_settings() -> None:
+    """I_gucs: the text captures have German dates and the like; binary values are shown in ISO form."""
     rows = [line["new"] for line in parsed(capture("I_gucs", "p1_bin")) if "new" in line]
     assert rows == [
         {
@@ -404,31 +404,31 @@ def test_binary_form_knows_no_settings() -> None:
     ]
 
 
-# -- twins -------------------------------------------------------------------------------------------------------------
+# -- text and binary captures of the same changes ----------------------------------------------------------------------
 
-TWINS = {"p1_bin": ("p1", "p1_msg"), "p4_parallel_bin": ("p4_parallel",), "p1_none_bin": ("p4_none",)}
+TEXT_CAPTURES = {"p1_bin": ("p1", "p1_msg"), "p4_parallel_bin": ("p4_parallel",), "p1_none_bin": ("p4_none",)}
 
 
-def twins() -> list[Any]:
+def text_and_binary() -> list[Any]:
     found = []
     for scenario in scenarios():
         if scenario.name == "I_gucs":
-            continue  # the text is what the session's settings made; see test_binary_form_knows_no_settings
+            continue  # the text depends on the session's settings; see test_binary_form_does_not_depend_on_settings
         by_name = {one.name: one for one in scenario.captures}
         for name, binary in by_name.items():
-            others = TWINS.get(name, (name.removesuffix("_bin"),)) if binary.binary else ()
+            others = TEXT_CAPTURES.get(name, (name.removesuffix("_bin"),)) if binary.binary else ()
             found += [pytest.param(by_name[other], binary, id=str(binary)) for other in others if other in by_name]
     return found
 
 
-@pytest.mark.parametrize(("text", "binary"), twins())
-def test_text_and_binary_form_say_the_same_but_for_what_is_named(text: Capture, binary: Capture) -> None:
+@pytest.mark.parametrize(("text", "binary"), text_and_binary())
+def test_text_and_binary_form_differ_only_in_undecoded_columns(text: Capture, binary: Capture) -> None:
     ones, others = rows(text), rows(binary)
     assert len(ones) == len(others) > 0
     for one, other in zip(ones, others, strict=True):
         unknown = other.pop("undecoded", [])
         for name in unknown:
-            assert UNTOLD.search(other["types"][name]), (other["table"], name)
+            assert UNDECODABLE.search(other["types"][name]), (other["table"], name)
             for row in ("old", "new"):
                 if other.get(row, {}).get(name) is not None:
                     assert other[row][name].startswith("\\x")
@@ -438,7 +438,7 @@ def test_text_and_binary_form_say_the_same_but_for_what_is_named(text: Capture, 
 
 
 def rows(capture: Capture, form: str = "walsender.bin") -> list[dict[str, Any]]:
-    """The changes of rows, without positions; twins may have been asked for messages or not."""
+    """The row changes without positions, and without messages, which not every capture has."""
     found = [line for line in parsed(capture, form) if line["op"] in ("insert", "update", "delete", "truncate")]
     for line in found:
         line.pop("lsn", None)
@@ -449,8 +449,8 @@ def rows(capture: Capture, form: str = "walsender.bin") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("capture", [c for c in captures() if "peek.hex" in c.forms], ids=str)
-def test_end_positions_are_those_that_sql_shows(capture: Capture) -> None:
-    """pg_logical_slot_peek_binary_changes shows the end of the commit beside each Commit."""
+def test_end_positions_equal_those_of_sql(capture: Capture) -> None:
+    """pg_logical_slot_peek_binary_changes shows the end of the commit next to each Commit."""
     shown = []
     for line in read(capture.forms["peek.hex"]).decode().split("\n"):
         if line.count("|") == 2:

@@ -1,4 +1,4 @@
-"""Damage: said plainly, with its place, after everything before it was written; never a traceback, never a hang."""
+"""Damage is reported with its position, after everything before it was written; no traceback, no hang."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BINARY = ("recv.bin", "walsender.bin", "copy.bin")
 
 
 def check(result: Result) -> None:
-    """What holds of every damaged input: an exit status that says so, words for it, and nothing but JSON."""
+    """Check what every damaged input must give: its exit status, a message, and nothing but JSON."""
     assert result.status in (0, 1)
     assert "Traceback" not in result.stderr
     assert all(line.startswith(("pgtail: ", "        ")) for line in result.stderr.splitlines())
@@ -81,7 +81,7 @@ def clean_cuts(form: str) -> set[int] | None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_cut_anywhere(form: str) -> None:
-    """Whatever is shown is a beginning of the whole; what is not a clean end is an error."""
+    """The output is a prefix of the whole output; an end that is not clean is an error."""
     data, lines = read(SMALL.forms[form]), without_lsn(whole(form).lines)
     clean = set()
     cuts = range(0, len(data), 1 if form in BINARY else len(data) // 200)
@@ -106,7 +106,7 @@ def test_an_end_between_messages_inside_a_transaction_is_a_note() -> None:
     assert "the input ends inside transaction 7" in result.stderr
 
 
-def test_a_cut_says_source_offset_message_and_field() -> None:
+def test_cut_is_reported_with_source_offset_message_and_field() -> None:
     data = encode.recvlogical(encode.begin(), encode.relation(), encode.insert("1", "hello"))
     place = len(data) - len(b"hello\n")
     result = decode(input=data[:-3])
@@ -114,7 +114,7 @@ def test_a_cut_says_source_offset_message_and_field() -> None:
     assert re.search(rf"/input: byte {place}: Insert\.new\[1\]: ", result.stderr)
 
 
-def test_the_real_command_says_the_same(tmp_path: Path) -> None:
+def test_real_command_reports_the_same(tmp_path: Path) -> None:
     data = read(SMALL.forms["recv.bin"])
     for cut in (1, 100, 300, 500, 511):
         file = tmp_path / "cut.bin"
@@ -155,7 +155,7 @@ def flipped(data: bytes, choose: random.Random, form: str = "recv.bin") -> Itera
 
 
 def overwritten(data: bytes, choose: random.Random, form: str = "recv.bin") -> Iterator[bytes]:
-    """Lengths and counts that are none, anywhere."""
+    """Invalid lengths and counts, at any position."""
     values = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x3f\xff\xff\xff", b"\xff\xff", b"\0\0"]
     for at in places(data, choose, form):
         value = choose.choice(values)
@@ -163,7 +163,7 @@ def overwritten(data: bytes, choose: random.Random, form: str = "recv.bin") -> I
 
 
 def shifted(data: bytes, choose: random.Random, form: str = "recv.bin") -> Iterator[bytes]:
-    """A byte too many, or some too few."""
+    """One byte too many, or a few too few."""
     for at in places(data, choose, form):
         if at % 2:
             yield data[:at] + choose.randbytes(1) + data[at:]
@@ -172,13 +172,13 @@ def shifted(data: bytes, choose: random.Random, form: str = "recv.bin") -> Itera
 
 
 @pytest.mark.parametrize("resync", [False, True], ids=["stop", "resync"])
-@pytest.mark.parametrize("wound", [flipped, overwritten, shifted], ids=["flip", "overwrite", "shift"])
+@pytest.mark.parametrize("damage", [flipped, overwritten, shifted], ids=["flip", "overwrite", "shift"])
 @pytest.mark.parametrize("form", FORMS)
-def test_damaged_anywhere(form: str, wound: Callable[..., Iterator[bytes]], resync: bool) -> None:
+def test_damaged_anywhere(form: str, damage: Callable[..., Iterator[bytes]], resync: bool) -> None:
     data = read(SMALL.forms[form])
     options = ("--resync",) if resync else ()
     statuses = set()
-    for damaged in wound(data, random.Random(f"{form} {wound.__name__} {resync}"), form):
+    for damaged in damage(data, random.Random(f"{form} {damage.__name__} {resync}"), form):
         result = decode(*options, input=damaged)
         check(result)
         statuses.add(result.status)
@@ -209,7 +209,7 @@ def test_everything_before_the_damage_is_written() -> None:
 
 
 @pytest.mark.parametrize("form", ["recv.bin", "walsender.bin", "copy.bin", "peek_At.hex", "peek.txt", "peek.csv"])
-def test_resync_goes_on_behind_the_damage(form: str) -> None:
+def test_resync_continues_after_the_damage(form: str) -> None:
     """Damage in the second quarter of the file costs the transactions around it and nothing else."""
     data, lines = read(SMALL.forms[form]), whole(form).lines
     for at in range(len(data) // 4, len(data) // 2):
@@ -224,7 +224,7 @@ def test_resync_goes_on_behind_the_damage(form: str) -> None:
     assert re.search(r"pgtail: damage: .*: byte \d+: .*; skipped \d+ bytes, going on at byte \d+", went_on.stderr)
 
 
-def test_resync_says_where_nothing_follows() -> None:
+def test_resync_reports_that_nothing_follows() -> None:
     data = read(SMALL.forms["recv.bin"])
     result = decode("--resync", input=data[:300] + b"#" * 400)
     assert result.status == 1
@@ -247,7 +247,7 @@ def test_resync_in_a_stream_of_many_segments() -> None:
 
 
 @pytest.mark.parametrize("found", captures()[::4], ids=str)
-def test_scanner_and_decoder_write_the_same_of_damaged_rows(found: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scanner_and_decoder_write_the_same_for_damaged_rows(found: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
     choose = random.Random(str(found))
     messages = [raw.data for raw in found.messages() if len(raw.data) < 500][:60]
@@ -269,7 +269,7 @@ def test_scanner_and_decoder_write_the_same_of_damaged_rows(found: Capture, monk
         assert results[0] == results[1]
 
 
-# -- what does not come out as a traceback -----------------------------------------------------------------------------
+# -- inputs that are not dumps -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_scanner_and_decoder_write_the_same_of_damaged_rows(found: Capture, monk
      b"\xff\xfeI\0", bytes(100_000), b"A" * 100_000, b"\xff" * 100_000, b"d\0\0\0\5w", b"{}", b"<html>"],
     ids=lambda data: repr(data[:12]),
 )  # fmt: skip
-def test_what_is_no_dump(data: bytes) -> None:
+def test_input_that_is_not_a_dump_is_an_error(data: bytes) -> None:
     for options in ((), ("--resync",), ("--strict",)):
         result = decode(*options, input=data)
         check(result)
@@ -288,7 +288,7 @@ def test_what_is_no_dump(data: bytes) -> None:
 @pytest.mark.parametrize(
     "form", ["recvlogical", "raw", "copydata", "lengths", "psql", "csv", "hex", "copytext", "pgcopy"]
 )
-def test_every_form_forced_upon_every_other(form: str) -> None:
+def test_every_form_read_as_every_other(form: str) -> None:
     for name in FORMS:
         for options in ((), ("--resync",)):
             check(decode("--input-format", form, *options, SMALL.forms[name]))

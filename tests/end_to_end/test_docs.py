@@ -75,13 +75,13 @@ OUTPUTS = choices("pgtail decode", "--output")
 INPUTS = choices("pgtail decode", "--input-format")
 
 
-def test_the_command_line_offers_every_format_there_is() -> None:
+def test_command_line_offers_every_format() -> None:
     assert list(outputs.OUTPUTS) == OUTPUTS == choices("pgtail stream", "--output")
     assert set(inputs.INPUTS) == set(INPUTS)
     assert choices("pgtail inspect", "--input-format") == INPUTS
 
 
-def test_the_committed_pages_are_what_the_commands_say() -> None:
+def test_committed_man_pages_are_current() -> None:
     made = make_man.pages()
     assert sorted(made) == PAGES
     for name, text in made.items():
@@ -118,7 +118,7 @@ def test_every_option_that_the_readme_mentions_exists() -> None:
     assert set(OPTION.findall(README)) <= all_options() | OTHERS
 
 
-def test_the_options_of_others_are_still_needed() -> None:
+def test_options_of_other_programs_are_still_mentioned() -> None:
     text = README + "".join(map(page, PAGES))
     assert set(OPTION.findall(text)) >= OTHERS
 
@@ -235,7 +235,7 @@ def test_examples_are_command_lines_that_pgtail_takes(line: str) -> None:
 def test_a_page_renders_without_warnings(name: str) -> None:
     if shutil.which("groff") is None:
         pytest.skip("groff is not installed")
-    command = ["groff", "-man", "-Tutf8", "-ww", "-k", "-rLL=80n", str(make_man.MAN / name)]
+    command = ["groff", "-t", "-man", "-Tutf8", "-ww", "-k", "-rLL=80n", str(make_man.MAN / name)]
     ran = subprocess.run(command, capture_output=True, check=True, text=True)
     assert ran.stderr == ""
     wide = [line for line in re.sub(r"\x1b\[[0-9;]*m|.\x08", "", ran.stdout).splitlines() if len(line) > 80]

@@ -14,7 +14,7 @@ KNOWN = orjson.loads(MANIFEST.read_bytes())
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(CAPTURES))) for path in sources(CAPTURES)])
-def test_the_outputs_are_what_they_were(path: Path) -> None:
+def test_outputs_match_the_manifest(path: Path) -> None:
     assert hashes(path) == KNOWN[str(path.relative_to(CAPTURES))]
 
 

@@ -166,7 +166,7 @@ def test_the_examples_do_what_they_say(tmp_path: Path, start_server: Callable[..
 @pytest.mark.parametrize(
     "block", [block for block in BLOCKS if block.not_run or block.not_read], ids=lambda block: block.text[:30]
 )
-def test_examples_that_cannot_run_here_say_why(block: Block) -> None:
+def test_examples_that_cannot_run_here_give_a_reason(block: Block) -> None:
     pytest.skip(str(block.not_run or block.not_read))
 
 

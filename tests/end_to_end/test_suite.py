@@ -1,4 +1,4 @@
-"""The test suite itself: what a shell ignores, a slow machine, and missing pseudo-terminals do not make it fail."""
+"""The test suite itself: ignored signals, a slow machine or missing pseudo-terminals do not make it fail."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import os, signal, subprocess, sys
 def test_signals():
     os.kill(os.getpid(), signal.SIGHUP)
     ask = "import signal; print(*[signal.getsignal(one).__repr__() for one in (1, 2, 3)])"
-    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
-    assert "IGN" not in told, told
+    handlers = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
+    assert "IGN" not in handlers, handlers
 """
 IGNORING = ["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]
 """As nohup, and a job in the background of a script."""
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["plain", "xdist"])
-def test_programs_under_test_heed_what_the_shell_ignored(tmp_path: Path, workers: list[str]) -> None:
+def test_programs_under_test_do_not_inherit_ignored_signals(tmp_path: Path, workers: list[str]) -> None:
     (tmp_path / "test_signals.py").write_text(SUITE)
     command = [*IGNORING, sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", *workers]
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -20,7 +20,7 @@ LIMIT = 1 << 20
 
 
 def read(data: bytes, *, fast: bool, limit: int = LIMIT, piece: int = LIMIT, skip: bool = False) -> list[bytes | str]:
-    """What Gunzip returns, each damage after what precedes it."""
+    """The results of Gunzip: data, and every damage after the data before it."""
     file = io.BytesIO(data)
     gunzip = Gunzip(lambda size: file.read(min(size, piece)), file.seek if fast else None)
     found: list[bytes | str] = []
@@ -73,7 +73,7 @@ WRITERS = [
 
 
 def examples() -> Iterator[tuple[bytes, bytes]]:
-    """Gzip data of one to many members, and what it holds."""
+    """Gzip data of one to many members, and its contents."""
     rng = random.Random(8)
     for writer in WRITERS:
         for size in (0, 1, 300, 20_000):
@@ -106,7 +106,7 @@ def test_cut_off_anywhere() -> None:
             assert isinstance(exact[-1], bytes) or size < 2 or f"after {size} bytes" in exact[-1]
 
 
-def test_something_after_the_members() -> None:
+def test_data_after_the_last_member() -> None:
     for data in SHORT:
         for rest in (b"\0", bytes(7), bytes(8), bytes(600), b"\x1f", b"\x1f\x8b", b"0123456789", b"\x1f\x8b\x08\xff"):
             exact = read(data + rest, fast=False)
@@ -125,7 +125,7 @@ def test_a_flipped_bit() -> None:
             assert exact == [content] or len(exact) == 2
 
 
-def test_isal_reads_what_its_checksum_confirms() -> None:
+def test_isal_accepts_data_whose_checksum_matches() -> None:
     """zlib refuses codes that are incomplete and not used; isal does not."""
     data = bytearray(zlib.compress(bytes(3000), 9, 31))
     found = []
@@ -138,7 +138,7 @@ def test_isal_reads_what_its_checksum_confirms() -> None:
     assert found in ([], [[bytes(3000)]] * len(found))
 
 
-def test_what_follows_damage() -> None:
+def test_data_after_damage() -> None:
     rng = random.Random(4)
     contents = [text(rng, 5000) for _ in range(9)]
     members = [rng.choice(WRITERS)(content) for content in contents]
@@ -147,13 +147,13 @@ def test_what_follows_damage() -> None:
         data = b"".join([*members[:broken], hole, *members[broken + 1 :]])
         exact, found = (read(data, fast=fast, skip=True) for fast in (False, True))
         assert found == exact
-        # The cut-off member may end in the midst of a later one, which is lost as well.
+        # The cut-off member may end in the middle of a later one, which is lost as well.
         rest = found[2] if len(found) > 2 else b""
         assert rest in [b"".join(contents[next_:]) for next_ in range(broken + 1, 10)]
 
 
 def test_many_small_members_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is given little more than it needs: a library copies the rest."""
+    """Each call gets little more input than it needs, because a library copies the rest."""
     given = 0
 
     class Counted(deflate.ExactInflater):
@@ -169,7 +169,7 @@ def test_many_small_members_take_linear_time(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("gzip_library")
-def test_any_gzip_reads_what_is_written() -> None:
+def test_any_gzip_reads_the_written_data() -> None:
     rng = random.Random(5)
     for size in (1, 100, 1 << 20, 5 << 20):
         content = text(rng, size)

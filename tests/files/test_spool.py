@@ -13,7 +13,7 @@ from pgtail.files.spool import SpoolFile
 
 
 @pytest.mark.parametrize("memory", [0, 100, 5_000, 1 << 30])
-def test_any_history_is_what_a_bytearray_would_give(memory: int) -> None:
+def test_spool_agrees_with_a_bytearray(memory: int) -> None:
     choose = random.Random(memory)
     model = bytearray()
     with closing(SpoolFile("test", memory=memory)) as spool:

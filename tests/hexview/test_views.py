@@ -244,7 +244,7 @@ def test_a_wrong_byte_is_shown_with_what_was_expected() -> None:
     ]
 
 
-def test_a_length_that_cannot_be_is_the_bad_field() -> None:
+def test_impossible_length_is_the_bad_field() -> None:
     memory = Memory()
     bad = INSERT[:34] + b"\xff\xff\xff\xff" + INSERT[38:]
     damaged(bad, TextView(memory, width=120, color=False, max_bytes=48))
@@ -269,7 +269,7 @@ def test_bytes_that_are_left_over_are_shown() -> None:
 
 
 @given(st.integers(0, len(INSERT) - 1), st.integers(1, 255), st.booleans())
-def test_whatever_is_wrong_the_good_fields_and_the_bad_bytes_are_shown(at: int, change: int, known: bool) -> None:
+def test_good_fields_and_bad_bytes_are_shown_for_any_damage(at: int, change: int, known: bool) -> None:
     bad = bytearray(INSERT)
     bad[at] ^= change
     memory = Memory()
@@ -282,7 +282,7 @@ def test_whatever_is_wrong_the_good_fields_and_the_bad_bytes_are_shown(at: int, 
 
 
 @pytest.mark.parametrize("size", range(len(INSERT)))
-def test_every_cut_is_shown_with_all_that_was_there(size: int) -> None:
+def test_cut_message_shows_all_its_bytes(size: int) -> None:
     memory = Memory()
     damaged(INSERT[:size], JsonView(memory))
     line = json.loads(memory.text)

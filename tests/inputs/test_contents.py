@@ -62,25 +62,25 @@ def test_almost_empty_sources(writer: str, content: str, tmp_path: Path) -> None
     items = held.items if form in FRAMED and "bare" not in writer else [raw.data for raw in held.messages()]
     counted = f"{len(items)} message{'s'[: len(items) != 1]}"
     if not path.stat().st_size:
-        told = [f"pgtail: note: {path}: it is empty"]
+        notes = [f"pgtail: note: {path}: it is empty"]
     elif not items:
-        told = [f"pgtail: note: {path}: it holds no message, read as {form}"]
+        notes = [f"pgtail: note: {path}: it holds no message, read as {form}"]
     else:
-        told = [] if held.lines else [f"pgtail: note: {path}: it holds {counted}, but no change, read as {form}"]
+        notes = [] if held.lines else [f"pgtail: note: {path}: it holds {counted}, but no change, read as {form}"]
     decoded, counts, shown = (here(name, "-o", "json", path) for name in ("decode", "stats", "inspect"))
     for result in (decoded, counts):
         assert result.status == 0, result.stderr
-        assert [line for line in result.stderr.splitlines() if f"{path}: it " in line] == told
+        assert [line for line in result.stderr.splitlines() if f"{path}: it " in line] == notes
     assert len(decoded.lines) == held.lines
     assert shown.status == 0
     assert len(shown.lines) == len(items)
-    assert shown.stderr.splitlines() == ([] if items else told)
+    assert shown.stderr.splitlines() == ([] if items else notes)
     if path.stat().st_size:
         assert here("decode", "-v", path).stderr.splitlines()[0] == f"pgtail: {path}: {form}"
 
 
 @pytest.mark.parametrize("form", ["recvlogical", "raw", "hex"])
-def test_a_lone_stream_stop_may_be_anything(form: str, tmp_path: Path) -> None:
+def test_lone_stream_stop_is_ambiguous(form: str, tmp_path: Path) -> None:
     """`E` and a newline, or the number 45: read if --input-format is given, else an error that suggests it."""
     path = tmp_path / "input"
     path.write_bytes(WRITERS[form][1](Content((STREAM_STOP,))))

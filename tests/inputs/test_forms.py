@@ -178,7 +178,7 @@ def test_a_result_without_rows(text: str) -> None:
     assert (reading.decoded, reading.error) == ([], None)
 
 
-def test_what_surrounds_the_rows() -> None:
+def test_text_around_the_rows_is_skipped() -> None:
     """A whole psql session: other results, command tags, several headers, Windows line ends, a byte order mark."""
     row = "0/5CE2DD0 | 1348 | \\x420000000005ce2f30000303bb3a7efa4200000544"
     session = f"""Timing is on.
@@ -213,7 +213,7 @@ def test_comments_and_prefixes_in_hex() -> None:
     assert (reading.form, reading.error, len(reading.decoded)) == ("hex", None, 4)
 
 
-def test_there_is_no_such_form(tmp_path: pytest.TempPathFactory) -> None:
+def test_unknown_form_is_refused(tmp_path: pytest.TempPathFactory) -> None:
     with Source("/dev/null") as source, pytest.raises(OptionError, match="no input format xml: choose one of"):
         open_input(source, Decoder(), format="xml")
 

@@ -1,4 +1,4 @@
-"""Packet captures made from what real servers sent."""
+"""Packet captures made from the data that real servers sent."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_packets_that_were_cut_when_they_were_captured_are_damage() -> None:
     assert "bytes are missing in the capture" in result.stderr or "packets were cut" in result.stderr
 
 
-def test_a_file_that_ends_inside_a_packet_is_damage_after_all_that_is_there() -> None:
+def test_file_that_ends_inside_a_packet_is_damaged_at_its_end() -> None:
     for data in (pcap(segments(copy_both())), pcapng(segments(copy_both()))):
         result = decode(input=data[:-200])
         assert result.status == 1

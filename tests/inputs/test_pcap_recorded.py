@@ -1,6 +1,6 @@
-"""Packet captures of real connections: what goes through a proxy is kept as packets, and read as it was seen live.
+"""Packet captures of real connections: a proxy records them as packets, which decode to what was seen live.
 
-A proxy needs no rights, as tcpdump would. Real are the bytes, who sent them, and in which order they came.
+Unlike tcpdump, a proxy needs no privileges. The bytes, their senders and their order are real.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def shop(newest_database: Database) -> Database:
     return newest_database
 
 
-def test_a_capture_gives_what_was_seen_live(shop: Database) -> None:
+def test_capture_decodes_to_the_lines_seen_live(shop: Database) -> None:
     with recording(shop) as recorder:
         with tailing(through(recorder, shop), "-v") as running:
             running.wait_for_words("starting at")

@@ -57,7 +57,7 @@ def test_bytes_that_were_not_captured_are_reported_where_they_are_missing(there:
     assert missing == 100 * there.count(False)
 
 
-def test_missing_bytes_are_given_up_when_too_much_waits() -> None:
+def test_missing_bytes_are_skipped_when_too_much_is_buffered() -> None:
     flow, megabyte = Flow(0), bytes(1 << 20)
     pieces: list[Piece] = []
     number = 0
@@ -70,7 +70,7 @@ def test_missing_bytes_are_given_up_when_too_much_waits() -> None:
     assert [*flow.segment(number + 1 << 20, b"more")] == [b"more"]
 
 
-def test_the_end_is_where_fin_says() -> None:
+def test_fin_marks_the_end() -> None:
     flow = Flow(10)
     assert [*flow.segment(13, b"de", last=True)] == []
     assert [flow.over] == [False]

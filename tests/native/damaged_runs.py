@@ -1,6 +1,6 @@
 """A program: damaged runs of rows through a build of pgtail.native._scanner (its argument) that checks every access.
 
-Run by test_scanner_sanitized.py. Python's own allocator is to be off (PYTHONMALLOC=malloc), so that a buffer ends where
+Run by test_scanner_sanitized.py. Python's own allocator must be off (PYTHONMALLOC=malloc), so that a buffer ends where
 its bytes end.
 """
 
@@ -13,6 +13,8 @@ import struct
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+from pgtail.values import Kind
 
 MUTATIONS = 4000
 
@@ -55,7 +57,7 @@ def main(path: str) -> None:
                 taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
         for framing, data in buffers.items():
             first, *others = scanners(table)
-            assert first.scan(data, 0, len(data), framing) == len(data), "nothing of this is unusual"
+            assert first.scan(data, 0, len(data), framing) == len(data), "none of this is unusual"
             for scanner in (first, *others):
                 for end in choose.sample(range(len(data)), min(len(data), 60)):
                     scanner.leave()
@@ -76,8 +78,8 @@ def scanners(table: Any) -> Iterator[Any]:
     from tests.native.test_scanner import OUTPUTS, Discard
     from tests.support.render import open_any
 
-    name = table.columns[0].name
-    for filter_ in (None, Filter(where=[f"{name} >= 5"]), Filter(where=[f"{name} is not null"], ops=["update"])):
+    conditions = [f"{table.columns[0].name} is not null", " or ".join(every_test(table))]
+    for filter_ in (None, *[Filter(where=[condition]) for condition in conditions], Filter(ops=["update"])):
         for output, options in OUTPUTS:
             made = open_any(output, Discard(), open_file=lambda *_: Discard(), **options)
             scanner = made.scanner({100: table}.get, filter_)
@@ -86,8 +88,20 @@ def scanners(table: Any) -> Iterator[Any]:
         yield Statistics().scanner({100: table}.get, filter_)
 
 
+def every_test(table: Any) -> Iterator[str]:
+    """Tests of every column that walk through texts; none of them is true as a rule."""
+    for column in table.columns:
+        yield f"{column.name} like '%1_%\u00fc%'"
+        yield f"{column.name} ilike '%nosuch'"
+        yield f"old.{column.name} is distinct from new.{column.name} and changed({column.name})"
+        if column.codec.kind is Kind.JSON:
+            yield f"{column.name}->'a'->>'b' = 'nosuch' and {column.name}->-1->>0 is null"
+        if column.codec.kind is Kind.NUMBER:
+            yield f"{column.name} < -1234567890.5"
+
+
 def columns(module: Any, choose: random.Random) -> int:
-    """The same of what makes columns for Arrow: text cells, NULL, unchanged, every kind of tuple."""
+    """The same for the scanner that builds Arrow columns: text cells, NULL, unchanged, every kind of tuple."""
     from pgtail.changes.relations import Column, Relation
     from pgtail.pgoutput.frames import COPY_DATA
     from pgtail.values import Types
@@ -102,7 +116,7 @@ def columns(module: Any, choose: random.Random) -> int:
     columns = tuple([Column(name, 25, -1, name == "id", "text", types.codec(25)) for name in names])
     table = (Relation(100, "public", "t", "default", columns), 0, True)
     run = module.ColumnScanner({100: table}.get, None)
-    assert run.scan(data, 0, len(data), COPY_DATA) == len(data), "nothing of this is unusual"
+    assert run.scan(data, 0, len(data), COPY_DATA) == len(data), "none of this is unusual"
     assert len(run.take()["op"]) == 10
     for number in range(MUTATIONS):
         damaged = bytearray(data)

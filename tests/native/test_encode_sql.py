@@ -34,7 +34,7 @@ def test_every_character_is_itself_or_left_to_python(encode: Encode) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "it's", "''''''''''", '\\ "', "Zürich „東京“ Ελλάδα Москва हिन्दी العربية €😀"])
-def test_what_is_common_is_not_left_to_python(encode: Encode, text: str) -> None:
+def test_common_text_is_quoted_natively(encode: Encode, text: str) -> None:
     assert encode(text.encode()) == quoted(text).encode()
 
 

@@ -16,16 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.relations import Column, Relation
-from pgtail.changes.where_parser import OPERATORS
 from pgtail.errors import OptionError
 from pgtail.native import compiled
 from pgtail.pgoutput.cursor import MAX_COLUMNS
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pgoutput.scalars import Point
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Codec, Types, Undecoded
-from pgtail.values.oids import BUILTIN
+from pgtail.values.oids import BUILTIN, OIDS
 from tests.support.cells import binary_cells
 from tests.support.corpus import captures
 from tests.support.encode import (
@@ -61,8 +62,8 @@ TRANSACTIONS = 500_000
 """Long enough for a timer of a few milliseconds to fire."""
 
 
-def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
-    """Numbers of Python's own would raise what a signal's handler raises, where nobody can hand it on."""
+def test_signal_is_handled_at_the_end_of_a_run() -> None:
+    """Python integers in the scanner would raise the exception of a signal handler where it cannot be propagated."""
     if compiled() is None:
         need_compiled()
 
@@ -87,8 +88,8 @@ def test_a_signal_waits_for_the_end_of_a_run_and_is_not_lost() -> None:
     assert scanner.shown == TRANSACTIONS
 
 
-def test_a_row_that_an_exception_breaks_off_is_not_written() -> None:
-    """Such as that of a signal, while Python converts one of its values."""
+def test_row_interrupted_by_an_exception_is_not_written() -> None:
+    """For example an exception of a signal handler, while Python converts one of the row's values."""
     if compiled() is None:
         need_compiled()
 
@@ -114,7 +115,7 @@ def test_a_row_that_an_exception_breaks_off_is_not_written() -> None:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of processing, which Debezium's events have, stands still."""
+    """Stops the clock: Debezium's events have the time of processing."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
 
 
@@ -128,9 +129,13 @@ class Discard:
 OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("json", {}),
     ("json", {"transactions": True, "fill_unchanged": True}),
+    ("json", {"changed": True, "fill_unchanged": True}),
     ("json-tx", {}),
+    ("json-tx", {"changed": True, "columns": ("*.id,t.?1,e*",)}),
     ("csv", {}),
     ("csv", {"fill_unchanged": True}),
+    ("csv", {"changed": True, "columns": ("[!b-z]*",)}),
+    ("csv", {"changed": True}),
     ("sql", {}),
     ("sql", {"undo": True}),
     ("wal2json", {}),
@@ -140,7 +145,13 @@ OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("debezium", {}),
     ("debezium", {"kafka_schema": True, "numbers": "string"}),
     ("debezium", {"transactions": True}),
-    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v}"}),
+    ("debezium", {"keys": True}),
+    ("debezium", {"keys": True, "kafka_schema": True}),
+    ("line", {}),
+    ("line", {"color": True, "columns": ("*.id,t.*",)}),
+    ("line", {"measure": lambda: 60, "max_width": 10, "color": True}),
+    ("line", {"measure": lambda: 130}),
+    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v} %[v]"}),
 )
 """The outputs that are plans, with their options."""
 
@@ -156,7 +167,7 @@ def same(*messages: bytes, output: str = "json", **options: Any) -> bytes:
 
 
 def outcome(*messages: bytes, **options: Any) -> tuple[bytes, list[str], str]:
-    """What is written, the notes, and the error that ends it."""
+    """The output, the notes, and the error at the end."""
     sink = Sink()
     try:
         rendered = render(*messages, sink=sink, **options)
@@ -190,19 +201,19 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_ordinary_is_taken(way: Way, fed: list[str]) -> None:
-    """Or the ways would be one way."""
+def test_ordinary_rows_are_scanned(way: Way, fed: list[str]) -> None:
+    """Otherwise the comparisons would compare the decoder with itself."""
     rows = [insert("1", "one"), update(("1", "one")), delete("1", None)]
     render(relation(), begin(), *rows, commit(), begin(), *rows, commit(), way=way)
     if way == "decoder":
         assert len(fed) == 11
     else:
-        # Only from the Begin on is it known that the stream did not start inside a segment.
+        # Only the Begin shows that the stream did not start inside a segment.
         assert fed == ["Relation", "Begin", "Insert"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_streamed_rows_wait_without_being_decoded(way: Way, fed: list[str]) -> None:
+def test_streamed_rows_are_buffered_without_being_decoded(way: Way, fed: list[str]) -> None:
     written = render(*streamed(), way=way).written
     assert written == b"".join(
         b'{"op":"insert","schema":"public","table":"t","xid":7,"seq":%d,"commit_lsn":"0/100",'
@@ -216,7 +227,7 @@ def test_streamed_rows_wait_without_being_decoded(way: Way, fed: list[str]) -> N
 
 
 def streamed() -> list[bytes]:
-    """A streamed transaction: a rolled-back part, and a table that becomes another one in its midst."""
+    """A streamed transaction: a rolled-back part, and a table that becomes another one halfway."""
     other = relation(columns=[("id", 23), ("w", 25)], xid=7)
     rows = [insert(str(number + 1), "x", xid=xid) for number, xid in enumerate([7, 7, 8, 8, 9, 7, 10])]
     return [
@@ -229,6 +240,7 @@ def streamed() -> list[bytes]:
 # -- made-up rows ------------------------------------------------------------------------------------------------------
 
 TYPES = sorted(BUILTIN)
+COMMON_TYPES = [OIDS[name] for name in ("bool", "int4", "text", "numeric", "bpchar", "date", "timestamptz", "jsonb")]
 BINARY: dict[int, list[bytes]] = {}
 for _oid, _cell in binary_cells():
     BINARY.setdefault(_oid, []).append(_cell)
@@ -249,7 +261,7 @@ CELLS = st.one_of(
 
 @st.composite
 def cells_of(draw: st.DrawFn, oid: int) -> Cell:
-    """A cell of this type, or one that is none."""
+    """A cell of this type, valid or not."""
     own: list[Cell] = [*SAMPLES.get(BUILTIN[oid].name, []), *BINARY.get(oid, [])]
     return draw(st.one_of(st.sampled_from(own), CELLS)) if own else draw(CELLS)
 
@@ -257,8 +269,8 @@ def cells_of(draw: st.DrawFn, oid: int) -> Cell:
 @st.composite
 def transactions(draw: st.DrawFn) -> list[bytes]:
     """Messages about one table with columns of any types."""
-    types = draw(st.lists(st.sampled_from(TYPES), max_size=6))
-    name = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)
+    types = draw(st.lists(st.one_of(st.sampled_from(TYPES), st.sampled_from(COMMON_TYPES)), max_size=6))
+    name = st.one_of(st.sampled_from("abc"), st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5))
     columns = [(draw(name), oid) for oid in types]
     key = draw(st.sets(st.sampled_from(range(6)), max_size=3))
     identity = draw(st.sampled_from("dnfi"))
@@ -286,20 +298,39 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
     return messages
 
 
+COLUMNS = st.sampled_from(["a", "b", "old.a", "old.b", "new.c", "c"])
+VALUES = st.sampled_from(["1", "-0.50", "t", "'a'", "'2024-01-01'", "'%a_'"])
+TESTS = st.one_of(
+    st.sampled_from(["is null", "is not null", "~ '[0-9]'", "!~* a", "is true", "is distinct from old.a"]),
+    st.sampled_from(["->>'a' = '1'", "->'a'->>'b' is null", "->>1 > 0", "->>'a' like '%1%'", "->>'a' <> 2"]),
+    st.builds(
+        "{} {}".format, st.sampled_from(["=", "<>", "<", "<=", ">=", "like", "ilike", "is distinct from"]), VALUES
+    ),
+    st.builds("in ({}, {}, 7)".format, VALUES, VALUES),
+    st.builds("between {} and {}".format, VALUES, VALUES),
+    st.builds(
+        "{} {}".format, st.sampled_from(["=", "<>", "<", "is not distinct from"]), COLUMNS.filter(lambda c: "." in c)
+    ),
+)
+CONDITIONS = st.one_of(
+    st.builds("{} {}".format, COLUMNS, TESTS),
+    st.sampled_from(["op = 'update'", "xid in (0, 2)", "commit_ts > '1990-01-01'", "commit_ts is null", "xid < 1.5"]),
+    st.sampled_from(["changed(a)", "changed(b)", "table = t", "op in (insert, delete)"]),
+)
 FILTERS = st.one_of(
     st.none(),
     st.sampled_from([{"ops": ["insert"]}, {"ops": ["update", "delete"]}, {"xids": [0, 2]}, {"tables": ["t"]}]),
+    st.builds(lambda one: {"where": [one]}, CONDITIONS),
     st.builds(
-        lambda column, test: {"where": [f'"{column}" {test}']},
-        st.sampled_from(["", "a", "c1"]),
-        st.one_of(
-            st.sampled_from(["is null", "is not null", "~ [0-9]", "!~ a"]),
-            st.builds(
-                "{} {}".format,
-                st.sampled_from(OPERATORS[:7]),
-                st.sampled_from(["1", "-0.50", "t", "'a'", "2024-01-01"]),
-            ),
-        ),
+        lambda since, until: {"commits": CommitRange(Point(time=since), Point(lsn=until))},
+        st.sampled_from([None, 0, 10**18, 2**63 - 1]),
+        st.sampled_from([None, 0x1_2345_6789, 0x1_2345_678A]),
+    ),
+    st.builds(
+        lambda left, word, right: {"where": [f"{left} {word} ({right})"]},
+        CONDITIONS,
+        st.sampled_from(["and", "or", "and not", "or not"]),
+        CONDITIONS,
     ),
 )
 
@@ -414,7 +445,7 @@ def test_values_of_any_size(size: int, char: str) -> None:
     same(relation(), begin(), insert("1", char * (size // len(char.encode()))), insert("2", "next"), commit())
 
 
-def test_a_table_that_becomes_another_one() -> None:
+def test_table_whose_columns_change() -> None:
     other = relation(columns=[("n", 25), ("w", 23)])
     messages = [
         relation(),

@@ -85,14 +85,14 @@ def test_two_tables_or_other_columns_need_a_directory() -> None:
 
 
 def test_undecoded_columns_are_named_and_messages_are_reported() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     bad = (relation(columns=(("id", 23), ("b", 17))), begin(), insert("1", b"\0\1"), insert(b"\0", "x"), message(b"m"))
-    found = render(*bad, commit(), output="csv", tell=told.append).lines
+    found = render(*bad, commit(), output="csv", tell=reported.append).lines
     assert found[1:] == [
         'insert,7,0/100,2000-01-01 00:00:00+00,1,,,1,"\\x0001"',
         'insert,7,0/100,2000-01-01 00:00:00+00,2,,{id},"\\x00",x',
     ]
-    assert told == ["left out 1 logical message: they have no table"]
+    assert reported == ["left out 1 logical message: they have no table"]
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -148,7 +148,7 @@ def test_own_columns_come_first() -> None:
     assert HEADER.startswith(",".join(OWN))
 
 
-def test_names_that_are_too_long_for_a_file_stay_apart(tmp_path: Path) -> None:
+def test_names_too_long_for_a_file_stay_distinct(tmp_path: Path) -> None:
     """Each escaped name is longer than 255 bytes, and they differ only in the part that is cut off."""
     names = [f"{letter * size}{end}" for letter, size in ((".", 63), ("é", 127), ("%", 85)) for end in ("a", "b")]
     messages = [relation(100 + i, name, schema=name) for i, name in enumerate(names)]

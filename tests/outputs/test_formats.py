@@ -109,7 +109,7 @@ def test_a_prepared_transaction_without_its_beginning_is_shown_whole(format_: st
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_damage_is_an_error_of_the_input_and_nothing_else(
+def test_damage_is_an_input_error_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     one = data.draw(

@@ -127,7 +127,7 @@ def test_unchanged_toast_is_named_and_not_in_new() -> None:
     assert lines(update((UNCHANGED, UNCHANGED)))[0].endswith('"new":{},"unchanged":["id","v"]}')
 
 
-def test_unchanged_toast_is_filled_from_the_old_row_where_asked_and_still_named() -> None:
+def test_unchanged_toast_is_filled_on_request_and_still_named() -> None:
     full = relation(identity="f", key=(0, 1))
     change = update(("1", UNCHANGED), ("1", "long"), "O")
     assert (
@@ -194,7 +194,7 @@ def test_messages_have_no_seq_and_no_xid_of_their_own() -> None:
     ]
 
 
-def test_the_position_of_the_frame_stands_where_there_is_one() -> None:
+def test_frame_position_is_shown_if_there_is_one() -> None:
     found = all_ways(
         message(b"alone", transactional=False),
         relation(),
@@ -335,7 +335,7 @@ def test_transaction_lines() -> None:
     assert '"commit"' in found[3]
 
 
-def test_changes_counts_what_a_filter_hides() -> None:
+def test_number_of_changes_includes_filtered_ones() -> None:
     options: dict[str, Any] = {"transactions": True, "filter_": Filter(where=["id = 2"])}
     found = render(relation(), begin(), insert("1", "a"), insert("2", "b"), insert("3", "c"), commit(), **options)
     assert [(line["op"], line.get("seq"), line.get("changes")) for line in found.objects] == [
@@ -357,7 +357,7 @@ def test_a_transaction_without_a_beginning_has_no_number_of_changes() -> None:
     assert found[-1]["op"] == "commit"
 
 
-def test_tables_as_they_are_described() -> None:
+def test_table_descriptions() -> None:
     columns: list[tuple[str | bytes, int]] = [("id", INT4), ("v", TEXT), ("w", 20000)]
     found = all_ways(
         relation(),
@@ -467,7 +467,7 @@ def test_bytes_that_are_not_text_in_names_show_as_escapes() -> None:
     assert '"gid":"g\\\\xfd"' in found[2]
 
 
-def test_names_are_escaped_as_json_wants_it() -> None:
+def test_names_are_escaped_as_json_requires() -> None:
     table = relation(name='we"ird\n\t\x01\u202e', columns=[("%d %s {}", TEXT), ("\U0001f600", TEXT)])
     [line] = all_ways(table, begin(), insert("100%", "\x00\x1f\x7f\u2028\\"), commit(), lsn=1).lines
     assert '"table":"we\\"ird\\n\\t\\u0001\u202e"' in line
@@ -502,7 +502,7 @@ def test_values_are_json_of_their_kind_with_every_digit() -> None:
     )
 
 
-def test_numbers_that_are_none_and_arrays_with_other_bounds_are_strings() -> None:
+def test_nan_infinity_and_arrays_with_other_bounds_are_strings() -> None:
     assert values("f", "0", "NaN", "-Infinity", "0", "null", "{}", "[0:1]={1,2}", "") == (
         '{"b":false,"i":0,"n":"NaN","f":"-Infinity","o":0,"j":null,"a":[],"l":"[0:1]={1,2}","x":""}'
     )
@@ -514,7 +514,7 @@ def test_numbers_as_strings_for_readers_that_keep_53_bits() -> None:
     )
 
 
-def test_a_value_that_is_not_what_its_type_says_is_a_string_and_named() -> None:
+def test_invalid_value_of_its_type_is_a_string_and_named() -> None:
     assert values("maybe", "five", "1,5", "0x1", "-", "{", "{a", "{1", "\\x") == (
         '{"b":"maybe","i":"five","n":"1,5","f":"0x1","o":"-","j":"{","a":"{a","l":"{1","x":"\\\\x"},'
         '"undecoded":["b","i","n","f","o","j","a","l"]'

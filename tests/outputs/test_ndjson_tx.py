@@ -61,7 +61,7 @@ def test_a_transaction_is_one_line() -> None:
     ]
 
 
-def test_positions_stand_at_each_change() -> None:
+def test_each_change_has_its_position() -> None:
     [line] = rendered(relation(), begin(), insert("1", "a"), message(b"x"), truncate(100), commit(), lsn=16).lines
     assert line == (
         f'{{"xid":7,{AT},"changes":['
@@ -72,7 +72,7 @@ def test_positions_stand_at_each_change() -> None:
     )
 
 
-def test_transactions_follow_each_other_also_empty_ones() -> None:
+def test_every_transaction_has_a_line_even_if_empty() -> None:
     assert rendered(relation(), begin(), commit(), begin(8), insert("1", "a"), commit()).lines == [
         f'{{"xid":7,{AT},"changes":[],"end_lsn":"0/108"}}',
         f'{{"xid":8,{AT},"changes":[{{"op":"insert",{HEAD},"seq":1,"new":{{"id":1,"v":"a"}}}}],"end_lsn":"0/108"}}',
@@ -90,7 +90,7 @@ def test_prepared_transactions_with_origin_and_gid() -> None:
     ]
 
 
-def test_streamed_transactions_are_whole_too() -> None:
+def test_streamed_transaction_is_one_line_too() -> None:
     found = rendered(
         relation(), stream_start(), insert("1", "a", xid=7), STREAM_STOP, begin(8), commit(), stream_commit()
     ).lines
@@ -100,7 +100,7 @@ def test_streamed_transactions_are_whole_too() -> None:
     )
 
 
-def test_what_belongs_to_no_transaction_is_a_line_of_its_own_and_never_inside_another() -> None:
+def test_events_without_a_transaction_have_their_own_line() -> None:
     alone = message(b"alone", transactional=False)
     line = '{"op":"message","prefix":"p","transactional":false,"content":"alone"}'
     found = rendered(alone, begin(), message(b"x"), alone, message(b"y"), commit(), alone).lines
@@ -113,7 +113,7 @@ def test_what_belongs_to_no_transaction_is_a_line_of_its_own_and_never_inside_an
     ]
 
 
-def test_what_came_inside_a_transaction_stands_after_it_in_its_order() -> None:
+def test_events_inside_a_transaction_follow_it_in_order() -> None:
     """-o json writes it in order."""
     first, second = (message(content, transactional=False) for content in (b"first", b"second"))
     sent = (relation(), begin(), insert("1", "a"), first, relation(key=()), second, insert("2", "b"), commit())
@@ -135,7 +135,7 @@ def test_a_transaction_that_is_cut_off_is_closed() -> None:
     assert rendered(begin(), broken_off=True).lines == [f'{{"xid":7,{AT},"changes":[],"incomplete":true}}']
 
 
-def test_a_reader_that_starts_again_closes_the_line() -> None:
+def test_restarted_reader_closes_the_line() -> None:
     found = rendered(relation(), begin(), insert("1", "a"), begin(), insert("1", "a"), commit()).objects
     assert [(line.get("incomplete"), line.get("end_lsn"), len(line["changes"])) for line in found] == [
         (True, None, 1),
@@ -159,7 +159,7 @@ def test_a_filter_leaves_out_changes_and_whole_transactions() -> None:
     assert [(line["xid"], [change["seq"] for change in line["changes"]]) for line in found] == [(7, [2])]
 
 
-def test_tables_as_they_are_described() -> None:
+def test_table_descriptions() -> None:
     found = rendered(relation(), begin(), relation(oid=101, name="u"), insert("1", "a"), commit(), schema_changes=True)
     assert [line.get("op", "transaction") for line in found.objects] == ["relation", "relation", "transaction"]
 

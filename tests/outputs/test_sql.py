@@ -47,7 +47,7 @@ def server(servers: Servers) -> EmbeddedServer:
     """A server with contrib, whose types A_types uses."""
     installed = [name for name, found in installations().items() if found.libraries is None]
     if not installed:
-        pytest.skip("no PostgreSQL is installed beside the embedded ones, which have no contrib")
+        pytest.skip("no PostgreSQL is installed besides the embedded ones, which have no contrib")
     return servers.get(installed[-1])
 
 
@@ -104,7 +104,7 @@ def test_sql_gives_equal_tables(databases: tuple[Database, Database], name: str)
     """All types, key changes, TOAST unchanged, every replica identity, truncates of tables that refer to each other."""
     pair = Pair(*databases, name, full=False)
     found = write("sql", pair.messages())
-    assert found.told == []
+    assert found.reported == []
     before = contents(pair.target, pair.tables)
     assert (ran := psql(pair.target, found.written)).returncode == 0, ran.stderr
     after = contents(pair.target, pair.tables)
@@ -123,7 +123,7 @@ def test_undo_gives_the_original_tables(databases: tuple[Database, Database], na
     assert after == contents(pair.source, pair.tables)
     assert after != before
     undo = write("sql", messages, undo=True)
-    assert undo.told == []
+    assert undo.reported == []
     assert (ran := psql(pair.target, undo.written)).returncode == 0, ran.stderr
     assert contents(pair.target, pair.tables) == before
 
@@ -146,8 +146,8 @@ def test_prepared_transactions_are_prepared_again_and_undone_where_they_were_com
 def test_undecoded_binary_values_are_left_out_and_reported(databases: tuple[Database, Database]) -> None:
     pair = Pair(*databases, "A_types", full=False)
     found = write("sql", pair.messages(binary="true"))
-    [told] = found.told
-    assert re.fullmatch(r"\d+ changes could not be written as SQL; each is replaced by a comment", told)
+    [reported] = found.reported
+    assert re.fullmatch(r"\d+ changes could not be written as SQL; each is replaced by a comment", reported)
     assert b"-- left out: insert on public.ty_reg (xid " in found.written
     assert b"cannot be read as regclass" in found.written
     num = b'INSERT INTO "public"."ty_num"'
@@ -232,7 +232,7 @@ def session(server: EmbeddedServer) -> Iterator[psycopg.Connection[tuple[str]]]:
         yield connection
 
 
-def test_the_head_sets_what_pgtail_pins() -> None:
+def test_script_head_sets_the_pinned_settings() -> None:
     set_ = dict(re.findall(r"^SET (\w+) = '?([^';]*)'?;$", HEAD, re.MULTILINE))
     for name, value in PINNED.items():
         assert set_[name].removesuffix(", MDY") == value
@@ -250,9 +250,9 @@ FULL = relation(identity="f", key=(0, 1))
 
 
 def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     changes = (update(("1", "b")), update(("2", "b"), ("1", None)), delete("2", None), truncate(100), insert("3", "c"))
-    found = statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True, tell=told.append))
+    found = statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True, tell=reported.append))
     assert found[0] == "-- 4 changes cannot be undone: a comment stands in the place of each"
     assert [line for line in found if "cannot be undone: " in line][1:] == [
         "-- cannot be undone: truncate on public.t (xid 7, seq 4): what the table held was not sent",
@@ -265,7 +265,7 @@ def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
     assert [line for line in found if line.startswith("CALL")] == [
         """CALL pg_temp.one_row('DELETE FROM', '"public"."t"', NULL, $$"id" = '3'$$);"""
     ]
-    assert told == [
+    assert reported == [
         "4 changes cannot be undone; each is replaced by a comment",
         "2 times update on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
         "delete on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
@@ -273,7 +273,7 @@ def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
     ]
 
 
-def test_a_row_that_is_nothing_but_key_can_be_undone() -> None:
+def test_row_of_key_columns_only_can_be_undone() -> None:
     key = relation(columns=(("id", 23),))
     changes = (update(("2",), ("1",)), delete("2"))
     found = statements(render(key, begin(), *changes, commit(), output="sql", undo=True))
@@ -283,7 +283,7 @@ def test_a_row_that_is_nothing_but_key_can_be_undone() -> None:
     ]
 
 
-def test_unchanged_toast_stays_what_it_was() -> None:
+def test_unchanged_toast_is_not_set() -> None:
     change = update(("1", UNCHANGED), ("2", "old"), "O")
     [_, _, redo, _] = statements(render(FULL, begin(), change, commit(), output="sql"))
     assert "$$SET \"id\" = '1'$$" in redo
@@ -341,7 +341,7 @@ def test_the_reason_why_a_row_is_left_out(change: bytes, reason: str) -> None:
     assert found[2:-1] == [f"-- left out: {reason}"]
 
 
-def test_the_heading_names_what_is_unusual_of_a_transaction() -> None:
+def test_heading_names_origin_prepare_and_missing_beginning() -> None:
     origin_seen = render(relation(), begin(), origin("a\x1b"), insert("1", "a"), commit(), output="sql")
     assert statements(origin_seen)[0] == "-- xid 7, 0/100, committed at 2000-01-01 00:00:00.000000Z, from a\\x1b"
     prepared = render(relation(), begin_prepare(7), insert("1", "a"), prepare(7), output="sql")
@@ -357,22 +357,22 @@ def test_truncates_come_before_the_row_after_them() -> None:
     assert [line.split(" ")[0] for line in found[2:]] == ["DO", "INSERT", "COMMIT;"]
 
 
-def test_what_was_not_committed_is_rolled_back_or_not_undone() -> None:
+def test_uncommitted_transaction_is_rolled_back_or_not_undone() -> None:
     cut = (relation(), begin(), insert("1", "a"))
     assert statements(render(*cut, output="sql", broken_off=True))[-1] == "ROLLBACK;"
     assert statements(render(*cut, output="sql", undo=True, broken_off=True)) == ["-- nothing to undo"]
     prepared = (relation(), begin_prepare(7), insert("1", "a"), prepare(7))
-    told: list[str] = []
-    assert statements(render(*prepared, output="sql", undo=True, tell=told.append)) == ["-- nothing to undo"]
-    assert "neither committed nor rolled back" in told[0]
+    reported: list[str] = []
+    assert statements(render(*prepared, output="sql", undo=True, tell=reported.append)) == ["-- nothing to undo"]
+    assert "neither committed nor rolled back" in reported[0]
     assert statements(render(*prepared, rollback_prepared(7), output="sql", undo=True)) == ["-- nothing to undo"]
     assert len(statements(render(*prepared, commit_prepared(7), output="sql", undo=True))) == 4
 
 
 def test_a_change_that_sql_cannot_express_is_a_comment() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     changes = (insert("1", "a"), message(b"hi\x1b[31m"), commit(), message(b"x" * 300, transactional=False))
-    found = statements(render(begin(), *changes, output="sql", tell=told.append))
+    found = statements(render(begin(), *changes, output="sql", tell=reported.append))
     assert found == [
         "-- xid 7, 0/100, committed at 2000-01-01 00:00:00.000000Z",
         "BEGIN;",
@@ -381,4 +381,4 @@ def test_a_change_that_sql_cannot_express_is_a_comment() -> None:
         "COMMIT;",
         f"-- message 'p', not transactional: '{'x' * 200}'... (300 bytes)",
     ]
-    assert told[-1] == "1 change could not be written as SQL; each is replaced by a comment"
+    assert reported[-1] == "1 change could not be written as SQL; each is replaced by a comment"

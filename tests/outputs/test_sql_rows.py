@@ -34,7 +34,7 @@ def test_keys_of_types_without_a_visible_operator(databases: tuple[Database, Dat
     assert contents(target, tables) == (before if undone else contents(source, tables))
 
 
-def test_rows_of_tables_that_inherit_are_others(databases: tuple[Database, Database]) -> None:
+def test_rows_of_child_tables_are_not_matched(databases: tuple[Database, Database]) -> None:
     source, target = databases
     for database in databases:
         database.execute(
@@ -71,7 +71,7 @@ def test_an_update_that_changed_nothing_still_needs_its_row(databases: tuple[Dat
     assert "0 rows instead of 1: SELECT FROM" in psql(target, written).stderr
 
 
-def test_values_mean_what_they_meant_whatever_a_database_sets(databases: tuple[Database, Database]) -> None:
+def test_values_do_not_depend_on_database_settings(databases: tuple[Database, Database]) -> None:
     source, target = databases
     for database in databases:
         database.execute("CREATE TABLE t (id int PRIMARY KEY, a text[], d date, i interval, x xml, m money)")
@@ -91,7 +91,7 @@ def test_values_mean_what_they_meant_whatever_a_database_sets(databases: tuple[D
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
-def test_xml_keeps_the_newlines_that_it_begins_with(databases: tuple[Database, Database], identity: str) -> None:
+def test_xml_keeps_its_leading_newlines(databases: tuple[Database, Database], identity: str) -> None:
     """xml_out removes a leading newline; rows are compared with its output."""
     source, target = databases
     values = [r"\n\n<a/>", r"\n<a/>", r'<?xml version="1.0"?>\n\n<a/>', r'<?xml version="1.1"?>\n\n<a/>']

@@ -9,7 +9,7 @@ from pgtail.outputs.sql.stack import Stack
 
 
 @given(st.lists(st.one_of(st.binary(max_size=30), st.none())))
-def test_a_stack_of_any_size_gives_back_the_last_text_first(steps: list[bytes | None]) -> None:
+def test_stack_returns_the_last_text_first(steps: list[bytes | None]) -> None:
     stack, model = Stack(chunk=200), list[bytes]()
     for step in steps:
         if step is not None:

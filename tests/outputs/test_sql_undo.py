@@ -34,14 +34,14 @@ ROWS = (
 
 
 def undone(*messages: bytes, way: Way, broken_off: bool = False) -> tuple[list[str], list[str]]:
-    """The lines after the head, and what was reported."""
-    told: list[str] = []
-    found = render(*TABLES, *messages, output="sql", undo=True, tell=told.append, way=way, broken_off=broken_off)
-    return found.written.decode().partition("END $$;\n\n")[2].splitlines(), told
+    """The lines after the head, and the reports."""
+    notices: list[str] = []
+    found = render(*TABLES, *messages, output="sql", undo=True, tell=notices.append, way=way, broken_off=broken_off)
+    return found.written.decode().partition("END $$;\n\n")[2].splitlines(), notices
 
 
 def same(*messages: bytes, broken_off: bool = False) -> tuple[list[str], list[str]]:
-    """What all ways write and report."""
+    """The lines and the reports, which must be the same in all ways."""
     if compiled() is None:
         need_compiled()
     long, *others = (undone(*messages, way=way, broken_off=broken_off) for way in WAYS)
@@ -51,7 +51,7 @@ def same(*messages: bytes, broken_off: bool = False) -> tuple[list[str], list[st
 
 def test_comments_of_a_transaction_that_ends_in_the_scanner(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = (begin(), *OMITTED, commit(), begin(8), OMITTED[0], insert("3", "c"), commit())
-    lines, told = same(*messages)
+    lines, notices = same(*messages)
     assert lines[0] == "-- 4 changes cannot be undone: a comment stands in the place of each"
     assert [line for line in lines if line.startswith("-- cannot")] == [
         f"-- cannot be undone: {change}): {REASON}"
@@ -62,7 +62,7 @@ def test_comments_of_a_transaction_that_ends_in_the_scanner(monkeypatch: pytest.
             "update on public.t (xid 7, seq 1",
         )
     ]
-    assert told[1:] == [f"3 times update on public.t: {REASON}", f"delete on public.t: {REASON}"]
+    assert notices[1:] == [f"3 times update on public.t: {REASON}", f"delete on public.t: {REASON}"]
     decoded: list[RowChange] = []
     write = SqlUndo._row
 
@@ -79,9 +79,9 @@ def test_comments_of_a_transaction_that_ends_in_the_scanner(monkeypatch: pytest.
 @pytest.mark.parametrize("between", [(), (truncate(100),)], ids=["one run", "two runs"])
 def test_comments_of_an_incomplete_transaction_are_not_counted(between: tuple[bytes, ...], broken_off: bool) -> None:
     cut = (begin(8), *OMITTED, *between, *OMITTED)
-    lines, told = same(begin(), OMITTED[0], commit(), *cut, broken_off=broken_off)
+    lines, notices = same(begin(), OMITTED[0], commit(), *cut, broken_off=broken_off)
     assert lines[0] == "-- 1 change cannot be undone: a comment stands in the place of each"
-    assert told[-1] == f"update on public.t: {REASON}"
+    assert notices[-1] == f"update on public.t: {REASON}"
     assert not any("xid 8" in line for line in lines)
 
 
@@ -98,8 +98,8 @@ def test_counts_of_transactions_in_several_runs() -> None:
 
 def reported(*messages: bytes) -> dict[str, int]:
     """The reported counts by operation, in every way."""
-    _, told = same(*messages)
-    found = [re.fullmatch(r"(?:(\d+) times )?(\w+) on public\.t: .*", line) for line in told[1:]]
+    _, notices = same(*messages)
+    found = [re.fullmatch(r"(?:(\d+) times )?(\w+) on public\.t: .*", line) for line in notices[1:]]
     return {one[2]: int(one[1] or 1) for one in found if one is not None}
 
 

@@ -67,7 +67,7 @@ def one(*cells: Cell, options: OutputOptions | None = None) -> str:
 
 
 @pytest.mark.parametrize("golden", GOLDEN)
-def test_a_capture_looks_as_it_did_when_it_was_read(golden: str) -> None:
+def test_capture_matches_its_golden_file(golden: str) -> None:
     assert render(golden) == (FOLDER / f"{golden}.txt").read_text(encoding="utf-8")
 
 
@@ -82,19 +82,19 @@ def test_no_line_is_wider_than_the_terminal(capture: Capture) -> None:
         assert max(map(cell_len, text.split("\n"))) <= width
 
 
-TWINS = [c for c in captures() if c.binary and c.scenario.has(f"{c.name.removesuffix('_bin')}.walsender.bin")]
+BINARY_CAPTURES = [c for c in captures() if c.binary and c.scenario.has(f"{c.name.removesuffix('_bin')}.walsender.bin")]
 
 
-@pytest.mark.parametrize("capture", [c for c in TWINS if c.scenario.name in ("A_dml", "A_part")], ids=str)
-def test_text_and_binary_twins_look_the_same(capture: Capture) -> None:
-    twin = Capture(capture.scenario, capture.name.removesuffix("_bin"))
-    assert capture_table(capture) == capture_table(twin)
+@pytest.mark.parametrize("capture", [c for c in BINARY_CAPTURES if c.scenario.name in ("A_dml", "A_part")], ids=str)
+def test_text_and_binary_captures_look_the_same(capture: Capture) -> None:
+    text_capture = Capture(capture.scenario, capture.name.removesuffix("_bin"))
+    assert capture_table(capture) == capture_table(text_capture)
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_key_stands_first_and_values_are_told_from_null() -> None:
+def test_key_comes_first_and_values_differ_from_null() -> None:
     row = one(b"1042", b"Ada Lovelace", b"129.50", None)
     assert (
         row == "  INSERT   public.orders  id=1042  customer 'Ada Lovelace'  total 129.50\n" + " " * 35 + "note NULL\n"
@@ -150,11 +150,11 @@ def test_values_of_other_types_need_no_quotes() -> None:
     assert 'at infinity  doc {"k": 1}  ok true  raw \\x00ff\n' in table_of(transaction(types, insert))
 
 
-def test_a_table_without_columns_says_so() -> None:
+def test_table_without_columns_is_marked() -> None:
     assert "INSERT   public.t  no columns\n" in table_of(transaction(relation(), Insert(None, 1, ())))
 
 
-def test_truncate_says_what_else_it_did() -> None:
+def test_truncate_shows_its_options() -> None:
     orders, lines = ORDERS, relation(("id", INT4, True), oid=2, name="order_lines")
     text = table_of(transaction(orders, lines, Truncate(None, 3, (1, 2)), Truncate(None, 0, (1,))))
     assert "  TRUNC    public.orders       cascade, restart identity\n" in text
@@ -241,21 +241,21 @@ def test_columns_are_aligned_in_cells() -> None:
     assert cell_len(first[: first.index("customer")]) == cell_len(second[: second.index("v 'x'")])
 
 
-def test_one_long_name_does_not_push_the_others_away() -> None:
+def test_long_name_does_not_widen_the_column_for_others() -> None:
     long = relation(("id", INT4, True), ("v", TEXT, False), oid=2, name="n" * 63)
     text = table_of(transaction(ORDERS, long, Insert(None, 1, (b"1", b"a", b"1", None)), Insert(None, 2, (b"7", b"x"))))
     assert "  INSERT   public.orders  id=1  customer 'a'" in text
     assert f"  INSERT   public.{'n' * 62}\n           n  id=7\n           v 'x'\n" in text
 
 
-def test_a_row_that_is_a_little_longer_only_moves_itself() -> None:
+def test_longer_row_does_not_move_the_others() -> None:
     inserts = [Insert(None, 1, (key, b"Ada", b"1", None)) for key in (b"7", b"12345678")]
     text = table_of(transaction(ORDERS, *[inserts[0]] * 100, inserts[1]), OutputOptions(max_rows=None))
     assert "  INSERT   public.orders  id=7  customer 'Ada'" in text
     assert "  INSERT   public.orders  id=12345678  customer 'Ada'" in text
 
 
-def test_on_a_narrow_terminal_values_stand_below() -> None:
+def test_values_go_below_on_a_narrow_terminal() -> None:
     insert = Insert(None, 1, (b"1042", b"Ada", b"129.50", None))
     assert table_of(transaction(ORDERS, insert), OutputOptions(width=40)) == (
         "● xid 743  0/1949A30\n"
@@ -305,7 +305,7 @@ def test_without_a_limit_rows_come_in_pages_of_the_same_widths() -> None:
     assert len(set(places)) == 1
 
 
-def test_what_a_filter_left_out_is_counted_apart() -> None:
+def test_filtered_rows_are_counted_separately() -> None:
     inserts = [Insert(None, 1, (b"%d" % n, b"", b"0", None)) for n in range(5)]
     text = table_of(transaction(ORDERS, *inserts), filter_=Filter(where=["id > 2"]))
     assert text.endswith("  2 of 5 changes · end 0/1949A68\n")
@@ -315,7 +315,7 @@ def test_an_empty_transaction_is_not_shown() -> None:
     assert table_of(transaction()) == ""
 
 
-def test_blocks_are_set_apart_by_an_empty_line() -> None:
+def test_blocks_are_separated_by_an_empty_line() -> None:
     messages = transaction(ORDERS, Delete(None, 1, "K", (b"7", None, None, None)))
     text = table_of([*messages, *transaction(), *messages])
     assert text.count("\n\n") == 1
@@ -323,13 +323,13 @@ def test_blocks_are_set_apart_by_an_empty_line() -> None:
     assert text.endswith(FOOTER)
 
 
-def test_a_transaction_that_breaks_off_says_so() -> None:
+def test_incomplete_transaction_is_marked() -> None:
     text = table_of(transaction(ORDERS, Insert(None, 1, (b"1", b"", b"0", None)))[:-1])
     assert text.endswith("  1 change  broken off here: its end was not seen\n")
     assert table_of(transaction()[:-1]) == HEADER + "  0 changes  broken off here: its end was not seen\n"
 
 
-def test_changes_without_a_begin_have_a_header_all_the_same() -> None:
+def test_changes_without_a_begin_still_have_a_header() -> None:
     text = table_of([ORDERS, Delete(None, 1, "K", (b"7", None, None, None)), Commit(0, 0x10, 0x20, NOON)])
     assert text.startswith("● xid unknown  its beginning was not seen\n")
     assert text.endswith("  1 change · commit 0/10 · end 0/20\n")
@@ -365,14 +365,14 @@ def test_a_prepared_transaction_and_its_outcomes() -> None:
     ]
 
 
-def test_a_message_outside_of_transactions_stands_by_itself() -> None:
+def test_message_outside_of_transactions_is_a_separate_block() -> None:
     lone = Message(None, 0, 9, "nontx", b"hello")
     memory, pipeline = table()
     pipeline.feed(lone, 0x34ECA10)
     assert memory.text == "  MESSAGE  nontx  'hello'  not transactional  0/34ECA10\n"
 
 
-def test_a_message_that_is_not_transactional_may_stand_inside_a_transaction() -> None:
+def test_nontransactional_message_may_appear_inside_a_transaction() -> None:
     lone = Message(None, 0, 9, "nontx", b"hello")
     text = table_of(transaction(ORDERS, Delete(None, 1, "K", (b"7", None, None, None)), lone))
     assert "  MESSAGE  nontx                'hello'  not transactional\n" in text

@@ -62,6 +62,8 @@ def lines(format_: str, *options: str, data: bytes = DUMP) -> list[str]:
         ("%m", "      hi\\tthere  "),
         ("%{v}", "it's\\n\\x1b[31m       p "),
         ("%{id}", "1 2 2 3 3   7 "),
+        ("%[v]", r"E'it''s\n\x1b[31m' (unchanged)  NULL ''   'p' "),
+        ("%[nosuch]%[id]", "1 2 2 3 3   7 "),
         ("%{nosuch}%%", "% % % % % % % % %"),
     ],
 )
@@ -95,7 +97,7 @@ def test_the_users_text_need_not_be_utf8() -> None:
     assert (result.status, result.lines[0]) == (0, b"9\xff")
 
 
-def test_what_was_not_committed_is_told_apart() -> None:
+def test_uncommitted_changes_are_marked() -> None:
     shown = lines("%a %{id}", "--show-aborted", "--show-uncommitted", data=UNSET)
     assert shown == ["open 1", "aborted 1"]
     result = decode("--format-string", "%o", "--show-aborted", input=UNSET)
@@ -109,21 +111,21 @@ def test_masked_values_stay_masked() -> None:
     assert "(redacted)" in shown
 
 
-@pytest.mark.parametrize("format_", ["%z", "%", "%{v", "%{}", "\\q", "%-3o"])
-def test_a_sequence_that_there_is_not(format_: str) -> None:
+@pytest.mark.parametrize("format_", ["%z", "%", "%{v", "%{}", "%[v", "%[]", "\\q", "%-3o"])
+def test_unknown_sequence_is_refused(format_: str) -> None:
     result = decode("--format-string", format_, input=DUMP)
     assert (result.status, result.stdout) == (2, b"")
     assert "--format-string: " in result.stderr
     assert "is none of %o, %t" in result.stderr
 
 
-def test_it_stands_in_place_of_an_output() -> None:
+def test_format_string_and_output_exclude_each_other() -> None:
     result = decode("--format-string", "%o", "-o", "json", input=DUMP)
     assert (result.status, "give one of them" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("one", [one for one in captures() if one.scenario.version == "pg16"], ids=str)
-def test_every_change_of_a_capture_is_one_line_that_drives_nothing(one: Capture) -> None:
+def test_every_change_is_one_line_without_control_characters(one: Capture) -> None:
     path = one.forms["walsender.bin"]
     encoding = ("--encoding", "latin1" if one.encoding == "LATIN1" else "utf-8")
     changes = decode(*encoding, path)

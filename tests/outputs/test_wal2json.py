@@ -124,13 +124,13 @@ def without_nul(one: Json) -> Json:
     return one
 
 
-def test_version_2_is_what_the_plugin_says_line_by_line(both: Both) -> None:
+def test_version_2_equals_the_plugin_line_by_line(both: Both) -> None:
     ours = [without_nul(parsed(line)) for line in write("wal2json", both.messages, wal2json=enabled(EVERYTHING)).lines]
     assert len(ours) > 30
     assert ours == as_pgoutput_knows_it(both.v2, both.tables)
 
 
-def test_other_options_do_what_they_do_there(both: Both) -> None:
+def test_other_options_equal_the_plugins(both: Both) -> None:
     theirs = [parsed(line) for line in both.little]
     ours = [without_nul(parsed(line)) for line in write("wal2json", both.messages, wal2json=enabled(LITTLE)).lines]
     names = {name for _, name in both.tables}
@@ -143,7 +143,7 @@ def test_other_options_do_what_they_do_there(both: Both) -> None:
     assert len(ours) > 15
 
 
-def test_version_1_is_what_the_plugin_says_transaction_by_transaction(both: Both) -> None:
+def test_version_1_equals_the_plugin_by_transaction(both: Both) -> None:
     theirs = []
     for line in both.v1:
         # 2.5 writes a comma before the first change after a non-transactional message.
@@ -245,7 +245,7 @@ PREPARED = (relation(), begin_prepare(7), insert("1", "a"), truncate(100), messa
 
 
 @pytest.mark.parametrize("output", ["wal2json", "wal2json-v1", "debezium", "csv"])
-def test_a_prepared_transaction_comes_when_it_is_committed(output: str) -> None:
+def test_prepared_transaction_is_written_at_its_commit(output: str) -> None:
     whole = render(relation(), begin(7, 0x200), insert("1", "a"), truncate(100), message(b"hi"), commit(0x200, 0x208),
                    output=output)  # fmt: skip
     later = (begin(8), insert("2", "b"), commit())
@@ -269,16 +269,16 @@ def timeless(lines: list[str]) -> list[str]:
 
 
 def test_missing_outcomes_are_reported() -> None:
-    told: list[str] = []
-    assert render(*PREPARED, output="wal2json", tell=told.append).lines == []
-    assert told == ["prepared transaction 'g' (xid 7) was neither committed nor rolled back: it is not shown"]
-    render(commit_prepared(9, "h"), output="wal2json", tell=told.append)
-    assert told[1] == (
+    reported: list[str] = []
+    assert render(*PREPARED, output="wal2json", tell=reported.append).lines == []
+    assert reported == ["prepared transaction 'g' (xid 7) was neither committed nor rolled back: it is not shown"]
+    render(commit_prepared(9, "h"), output="wal2json", tell=reported.append)
+    assert reported[1] == (
         "prepared transaction 'h' (xid 9) was committed, but the input has none of its changes that the filters pass"
     )
 
 
-def test_version_1_closes_what_is_cut_off_and_keeps_what_belongs_to_none_out_of_it() -> None:
+def test_version_1_closes_cut_off_transactions_and_moves_messages_out() -> None:
     alone = message(b"alone", transactional=False)
     [cut] = render(relation(), begin(), insert("1", "a"), output="wal2json-v1", broken_off=True).objects
     assert cut["incomplete"]

@@ -1,4 +1,4 @@
-"""The decoder on whole captures: the same messages however they are cut, traced, and wherever one starts to read."""
+"""The decoder on whole captures: the same messages in any chunks, with tracing, and from any starting point."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def decoded(messages: list[Raw], made: Decoder) -> list[AnyMessage]:
 
 
 def one_after_another(data: bytes, made: Decoder, separator: bytes, step: int | None = None) -> Iterator[AnyMessage]:
-    """Read a buffer that grows by `step` bytes whenever a message is not whole yet; the whole of it at once without."""
+    """Read a buffer that grows by `step` bytes whenever a message is incomplete; without `step`, all of it at once."""
     made.separator = separator
     position, end = 0, len(data) if step is None else 0
     while position < len(data):
@@ -97,7 +97,7 @@ def test_any_chunking_gives_the_same(capture: Capture) -> None:
 
 
 @every_capture
-def test_one_can_start_to_read_anywhere_in_frames(capture: Capture) -> None:
+def test_reading_may_start_at_any_frame(capture: Capture) -> None:
     """The first unambiguous message decides whether a source starts inside a segment."""
     messages = list(capture.messages())
     for raw, message in zip(messages, decoded(messages, Decoder()), strict=True):
@@ -105,8 +105,8 @@ def test_one_can_start_to_read_anywhere_in_frames(capture: Capture) -> None:
 
 
 @every_capture
-def test_the_file_of_pg_recvlogical_holds_what_the_walsender_sent(capture: Capture) -> None:
-    """But for tables and types, which each session describes when it sees fit, and what a restart sends again."""
+def test_pg_recvlogical_file_has_the_messages_of_the_walsender(capture: Capture) -> None:
+    """Except descriptions of tables and types, which differ between sessions, and messages repeated after a restart."""
     data = read(capture.forms["recv.bin"])
     assert data.endswith(b"\n")
     found = list(one_after_another(data, Decoder(), b"\n"))
@@ -133,7 +133,7 @@ def test_an_origin_does_not_end_a_segment() -> None:
     assert made.message(INSERT_INSIDE, 0, len(INSERT_INSIDE)) == Insert(0x4C3, 0x4040, (b"7",))
 
 
-def test_an_origin_tells_nothing_about_where_a_source_starts() -> None:
+def test_origin_does_not_decide_where_a_source_starts() -> None:
     made = Decoder()
     origin = bytes.fromhex("4f 0000000000000000 6e00")
     assert made.message(origin, 0, len(origin)) == Origin(0, "n")
@@ -159,7 +159,7 @@ def test_after_a_segment_nothing_is_guessed() -> None:
         made.message(INSERT, 0, len(INSERT))
 
 
-def test_a_message_that_decodes_on_neither_side_gives_the_error_of_the_outside() -> None:
+def test_undecodable_message_gives_the_error_outside_a_segment() -> None:
     damaged = INSERT[:5] + b"X" + INSERT[6:]
     cursor = TracedCursor()
     made = Decoder(cursor=cursor)
@@ -177,7 +177,9 @@ def test_a_message_that_decodes_on_neither_side_gives_the_error_of_the_outside()
 @pytest.mark.parametrize("separator", [b"", b"\n"], ids=["none", "newline"])
 @pytest.mark.parametrize("follows", [None, BEGIN, SHORT, COMMIT, START], ids=["end", "B", "A", "C", "S"])
 @pytest.mark.parametrize("abort", [SHORT, LONG], ids=["short", "long"])
-def test_the_length_of_a_stream_abort_by_what_follows(separator: bytes, follows: bytes | None, abort: bytes) -> None:
+def test_following_byte_decides_the_length_of_a_stream_abort(
+    separator: bytes, follows: bytes | None, abort: bytes
+) -> None:
     made = Decoder()
     made.separator = separator
     data = abort + separator + (follows or b"")
@@ -188,7 +190,7 @@ def test_the_length_of_a_stream_abort_by_what_follows(separator: bytes, follows:
 
 
 @pytest.mark.parametrize("separator", [b"", b"\n"], ids=["none", "newline"])
-def test_a_stream_abort_waits_for_what_follows(separator: bytes) -> None:
+def test_stream_abort_waits_for_the_following_byte(separator: bytes) -> None:
     made = Decoder()
     made.separator = separator
     data = SHORT + separator
@@ -198,7 +200,7 @@ def test_a_stream_abort_waits_for_what_follows(separator: bytes) -> None:
     assert made.next_message(data, 0, len(data), final=True) == StreamAbort(0x4E7, 0x4E9, None, None)
 
 
-def test_what_is_said_about_the_option_decides_over_the_length() -> None:
+def test_known_option_decides_the_length_of_a_stream_abort() -> None:
     data = SHORT + BEGIN
     made = Decoder(assume="parallel")
     made.separator = b""

@@ -1,4 +1,4 @@
-"""Every kind of message and frame, from real captures, against what was read by hand from their bytes."""
+"""Every kind of message and frame, from real captures, compared with values read by hand from their bytes."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def test_the_list_has_every_kind_inside_and_outside_of_a_segment() -> None:
 
 
 @every_case
-def test_the_bytes_are_the_server_s(case: Case) -> None:
+def test_cases_are_in_their_captures(case: Case) -> None:
     _, messages = source(case.source)
     assert [raw.in_stream for raw in messages if raw.data == case.data][:1] == [case.in_stream]
 
 
 @every_frame
-def test_the_frames_are_the_server_s(case: FrameCase) -> None:
+def test_frame_cases_are_in_their_captures(case: FrameCase) -> None:
     frames, _ = source(case.source)
     assert case.data in frames
 
 
 @every_case
-def test_whole(case: Case) -> None:
+def test_whole_message_is_decoded(case: Case) -> None:
     made = decoder(case)
     message = made.message(case.data, 0, len(case.data))
     assert message == case.message
@@ -116,7 +116,7 @@ def test_every_prefix_of_an_abort_is_truncated_once_the_option_is_known(case: Ca
 
 @every_case
 @pytest.mark.parametrize("separator", [b"", b"\n"], ids=["none", "newline"])
-def test_every_prefix_is_truncated_where_only_the_message_tells_its_length(case: Case, separator: bytes) -> None:
+def test_every_prefix_is_truncated_without_a_frame_length(case: Case, separator: bytes) -> None:
     for final in (False, True):
         for size in range(len(case.data)):
             made = decoder(case)
@@ -130,7 +130,7 @@ def test_every_prefix_is_truncated_where_only_the_message_tells_its_length(case:
 
 @every_case
 def test_trailing_bytes_are_malformed(case: Case) -> None:
-    """But between the two lengths of a Stream Abort, where more bytes could still make it whole."""
+    """Except between the two lengths of a Stream Abort, where more bytes could still complete it."""
     for extra in (b"\n", b"\0", b"\0" * 15, b"\0" * 17, case.data):
         wanted: type[DecodeError] = Malformed
         if case.data[0] == ABORT and len(case.data) + len(extra) < LONG_ABORT:
@@ -139,7 +139,7 @@ def test_trailing_bytes_are_malformed(case: Case) -> None:
 
 
 @every_case
-def test_tracing_says_the_same_and_its_spans_tile_the_message(case: Case) -> None:
+def test_traced_message_is_equal_and_its_spans_tile_it(case: Case) -> None:
     cursor = TracedCursor()
     made = Decoder(cursor=cursor)
     made.in_stream = case.in_stream
@@ -186,7 +186,7 @@ def test_every_prefix_of_a_frame_is_truncated_and_more_is_malformed(case: FrameC
         Decoder().frame(case.data + b"\0", 0, len(case.data) + 1)
 
 
-def test_a_standby_status_update_is_what_the_manual_says() -> None:
+def test_standby_status_update_follows_the_manual() -> None:
     """The client's own frame, which no capture holds: written by hand from the manual's layout."""
     data = bytes.fromhex("72 0000000005ce2d99 0000000005ce2d98 0000000000000000 000303bb3a7e3d22 01")
     status = StandbyStatusUpdate(0x5CE2D99, 0x5CE2D98, 0, 848527605251362, 1)

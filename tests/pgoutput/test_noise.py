@@ -38,7 +38,7 @@ def originals() -> list[tuple[bytes, bool]]:
 
 
 def damage(data: bytearray, choose: random.Random) -> None:
-    """One more wound, in place."""
+    """Damage a message once more, in place."""
     at = int(choose.random() * (len(data) + 1))
     match int(choose.random() * 8):
         case 0 if at < len(data):
@@ -59,7 +59,7 @@ def damage(data: bytearray, choose: random.Random) -> None:
             data[at : at + 1] = TAGS[int(choose.random() * len(TAGS)) :][:1]
 
 
-def test_there_is_something_of_every_kind_to_damage() -> None:
+def test_originals_include_every_kind() -> None:
     assert {data[0] for data, _ in originals()} == set(b"BMCORYIUDTSEcAbPKrp")
     assert len(originals()) > 1000
 

@@ -19,7 +19,7 @@ from pgtail.postgres.copy_reader import BROKEN, ENDED, MAX_BATCH, Reader
 from tests.support.limits import within
 from tests.support.servers import Database
 
-PATIENCE = int(within(20_000))
+TIMEOUT_MS = int(within(20_000))
 HANGS = "SELECT CASE WHEN n < 1000 THEN repeat('x', 100) ELSE pg_sleep(60)::text END FROM generate_series(1, 1000) n"
 """The server sends nothing, not even CopyOutResponse, before its buffer has 8 kB."""
 
@@ -45,9 +45,9 @@ def read_all(of_libpq: Reader, pgconn: PGconn) -> tuple[list[bytes], int]:
     """The rows, and how it ended."""
     rows: list[bytes] = []
     outcome = 0
-    deadline = time.monotonic() + PATIENCE / 1000
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
     while not outcome and not of_libpq.stopped:
-        frames, outcome, _, ready = of_libpq.next(pgconn, False, [], PATIENCE)
+        frames, outcome, _, ready = of_libpq.next(pgconn, False, [], TIMEOUT_MS)
         assert ready == []
         assert time.monotonic() < deadline
         rows += each(frames)
@@ -75,14 +75,14 @@ def test_a_row_larger_than_a_batch(newest_database: Database, of_libpq: Reader) 
 
 def test_no_frames_after_stopped_is_set(newest_database: Database, of_libpq: Reader) -> None:
     newest_database.execute(
-        "CREATE FUNCTION told(n int) RETURNS int LANGUAGE plpgsql AS"
+        "CREATE FUNCTION with_notice(n int) RETURNS int LANGUAGE plpgsql AS"
         " $$ BEGIN IF n = 5 THEN RAISE NOTICE 'here'; END IF; RETURN n; END $$"
     )
 
-    def stop(said: object) -> None:
+    def stop(notice: object) -> None:
         of_libpq.stopped = True
 
-    with copying(newest_database, "SELECT told(n) FROM generate_series(1, 100000) n", stop) as pgconn:
+    with copying(newest_database, "SELECT with_notice(n) FROM generate_series(1, 100000) n", stop) as pgconn:
         rows, outcome = read_all(of_libpq, pgconn)
     assert (rows, outcome) == ([b"1\n", b"2\n", b"3\n", b"4\n"], 0)
 
@@ -99,7 +99,7 @@ def test_an_error_of_the_server(newest_database: Database, of_libpq: Reader) -> 
 
 def test_a_broken_connection(newest_database: Database, of_libpq: Reader) -> None:
     with copying(newest_database, HANGS) as pgconn:
-        assert of_libpq.next(pgconn, False, [], PATIENCE // 100)[1] == 0
+        assert of_libpq.next(pgconn, False, [], TIMEOUT_MS // 100)[1] == 0
         with socket.socket(fileno=os.dup(pgconn.socket)) as ours:
             # Over TCP this closes with a reset; a Unix socket just ends.
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -123,9 +123,9 @@ def test_waiting_for_other_descriptors(newest_database: Database, of_libpq: Read
         while of_libpq.next(pgconn, False, others, 500) != (b"", 0, False, []):
             pass
         os.write(write, b"x")
-        assert of_libpq.next(pgconn, False, others, PATIENCE) == (b"", 0, False, [read])
+        assert of_libpq.next(pgconn, False, others, TIMEOUT_MS) == (b"", 0, False, [read])
         os.close(read)  # its reader is gone: poll() reports that for a pipe without being asked
-        assert of_libpq.next(pgconn, False, others[1:], PATIENCE) == (b"", 0, False, [write])
-        assert of_libpq.next(pgconn, True, [], PATIENCE) == (b"", 0, True, [])
+        assert of_libpq.next(pgconn, False, others[1:], TIMEOUT_MS) == (b"", 0, False, [write])
+        assert of_libpq.next(pgconn, True, [], TIMEOUT_MS) == (b"", 0, True, [])
         newest_database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY%'")
     os.close(write)

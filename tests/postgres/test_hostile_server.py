@@ -1,7 +1,7 @@
 """Replies of a hostile or broken server: each query of each command gets the replies of wrong_replies.py.
 
 There must be no traceback, no control sequence on the terminal, and a documented exit status. A real server answers
-everything else. PGTAIL_TEST_LIES=all tries every wrong reply with every query, otherwise some of them.
+everything else. PGTAIL_TEST_REPLIES=all tries every wrong reply with every query, otherwise some of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Victim:
+class ProxiedDatabase:
     """A database behind a hostile server, with the slots that the commands need."""
 
     def __init__(self, database: Database, directory: Path) -> None:
@@ -62,7 +62,7 @@ class Victim:
         return forked.run(*[places.get(argument, argument) for argument in COMMANDS[command]])
 
     def queries(self, command: str) -> list[str]:
-        """The queries of an undisturbed run, without what changes from run to run."""
+        """The queries of an undisturbed run, without the parts that change from run to run."""
         found: dict[str, None] = {}
 
         def listen(reply: Reply) -> bytes:
@@ -82,7 +82,7 @@ class Victim:
 
 
 @pytest.fixture
-def victim(newest_database: Database, tmp_path: Path) -> Iterator[Victim]:
+def proxied(newest_database: Database, tmp_path: Path) -> Iterator[ProxiedDatabase]:
     newest_database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -95,7 +95,7 @@ def victim(newest_database: Database, tmp_path: Path) -> Iterator[Victim]:
         "CREATE PUBLICATION young FOR TABLE t",
         "INSERT INTO t VALUES (1, 'x')",
     )
-    made = Victim(newest_database, tmp_path)
+    made = ProxiedDatabase(newest_database, tmp_path)
     yield made
     made.server.close()
 
@@ -104,9 +104,9 @@ def asked(reply: Reply) -> str:
     return _CHANGING.sub("N", reply.query or "")
 
 
-def about(query: str, lie: Change) -> Change:
+def about(query: str, change: Change) -> Change:
     """Change the replies to one query."""
-    return lambda reply: lie(reply) if asked(reply) == query else reply.whole
+    return lambda reply: change(reply) if asked(reply) == query else reply.whole
 
 
 def check(ran: Ran, what: str, *statuses: int) -> None:
@@ -121,16 +121,16 @@ def check(ran: Ran, what: str, *statuses: int) -> None:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_answer_ends_in_a_traceback(victim: Victim, command: str) -> None:
+def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> None:
     chosen = random.Random(command)
-    for query in victim.queries(command):
+    for query in proxied.queries(command):
         names = sorted(WRONG_REPLIES)
-        for name in names if os.environ.get("PGTAIL_TEST_LIES") == "all" else chosen.sample(names, _SOME):
-            check(victim.run(command, about(query, WRONG_REPLIES[name])), f"{command}: {name} in place of {query}")
+        for name in names if os.environ.get("PGTAIL_TEST_REPLIES") == "all" else chosen.sample(names, _SOME):
+            check(proxied.run(command, about(query, WRONG_REPLIES[name])), f"{command}: {name} in place of {query}")
 
 
 @pytest.mark.parametrize(
-    ("command", "part", "lie", "words"),
+    ("command", "part", "name", "words"),
     [
         ("stream", "wal_sender_timeout", "null", "about itself cannot be read: server_version_num is missing"),
         ("stream", "wal_sender_timeout", "no rows", "about itself cannot be read: it has 0 rows, not one"),
@@ -152,21 +152,23 @@ def test_no_answer_ends_in_a_traceback(victim: Victim, command: str) -> None:
         ("stats", "wal_sender_timeout", "typed binary", ""),
     ],
 )
-def test_unreadable_replies_are_reported(victim: Victim, command: str, part: str, lie: str, words: str) -> None:
-    told = WRONG_REPLIES[lie]
-    ran = victim.run(command, lambda reply: told(reply) if part in (reply.query or "") else reply.whole)
-    check(ran, f"{command}: {lie}", *([3] if words else []))
+def test_unreadable_replies_are_reported(
+    proxied: ProxiedDatabase, command: str, part: str, name: str, words: str
+) -> None:
+    change = WRONG_REPLIES[name]
+    ran = proxied.run(command, lambda reply: change(reply) if part in (reply.query or "") else reply.whole)
+    check(ran, f"{command}: {name}", *([3] if words else []))
     assert words in ran.err.decode()
 
 
-def test_a_failed_check_does_not_end_the_doctor(victim: Victim) -> None:
-    ran = victim.run("doctor", about("SELECT count(*) AS used FROM pg_replication_slots", WRONG_REPLIES["words"]))
+def test_a_failed_check_does_not_end_the_doctor(proxied: ProxiedDatabase) -> None:
+    ran = proxied.run("doctor", about("SELECT count(*) AS used FROM pg_replication_slots", WRONG_REPLIES["words"]))
     check(ran, "doctor", 1, 2)
     assert "could not be checked: the server's answer about the slots cannot be read" in ran.out.decode()
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "change",
     [
         lambda reply: None if reply.kind == b"R" else reply.whole,
         lambda reply: message(b"R", b"\0\0\0\x63") if reply.kind == b"R" else reply.whole,
@@ -177,10 +179,12 @@ def test_a_failed_check_does_not_end_the_doctor(victim: Victim) -> None:
         lambda reply: b"" if reply.kind in b"SK" else reply.whole,
     ],
 )  # fmt: skip
-def test_the_beginning_of_a_session(victim: Victim, lie: Change) -> None:
-    check(victim.run("list", lambda reply: lie(reply) if reply.query is None else reply.whole), "startup", 0, 3)
+def test_wrong_replies_at_startup(proxied: ProxiedDatabase, change: Change) -> None:
+    check(proxied.run("list", lambda reply: change(reply) if reply.query is None else reply.whole), "startup", 0, 3)
     check(
-        victim.run("stream", lambda reply: lie(reply) if reply.replication and reply.query is None else reply.whole),
+        proxied.run(
+            "stream", lambda reply: change(reply) if reply.replication and reply.query is None else reply.whole
+        ),
         "",
         0,
         3,
@@ -198,7 +202,7 @@ def _first(kind: bytes, answer: bytes) -> Change:
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "change",
     [
         _first(b"W", failure(b"no " + ESCAPES, b"42704")),
         _first(b"W", message(b"C", b"START\0") + message(b"Z", b"I")),
@@ -213,26 +217,26 @@ def _first(kind: bytes, answer: bytes) -> Change:
         _first(b"d", _NONSENSE + message(b"N", b"M\xff\x9b\0\0") + message(b"c", b"")),
     ],
 )  # fmt: skip
-def test_the_stream(victim: Victim, lie: Change) -> None:
+def test_wrong_messages_in_the_stream(proxied: ProxiedDatabase, change: Change) -> None:
     for command in ("stream", "record"):
-        check(victim.run(command, _ending(lie)), command, 1, 3)
+        check(proxied.run(command, _ending(change)), command, 1, 3)
 
 
 def _ending(change: Change) -> Change:
-    """Refuse the connections after a wrong reply, so that the command cannot retry for ever."""
-    lied = False
+    """Refuse the connections after a wrong reply, so that the command cannot retry forever."""
+    changed = False
 
     def ending(reply: Reply) -> bytes | None:
-        nonlocal lied
-        if lied and reply.query is None:
+        nonlocal changed
+        if changed and reply.query is None:
             return failure(b"that was all", b"28000", b"FATAL") if reply.kind == b"R" else None
         answer = change(reply)
-        lied = lied or (answer != reply.whole)
+        changed = changed or (answer != reply.whole)
         return answer
 
     return ending
 
 
-def test_the_hostile_server_can_change_nothing(victim: Victim) -> None:
+def test_the_hostile_server_can_change_nothing(proxied: ProxiedDatabase) -> None:
     for command in ("list", "stream", "record"):
-        check(victim.run(command, unchanged), command, 0)
+        check(proxied.run(command, unchanged), command, 0)

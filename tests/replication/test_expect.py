@@ -1,4 +1,4 @@
-"""`pgtail expect` in a test script: it is ready before the change, the expectation is met or not, what came instead."""
+"""`pgtail expect` in a test script: ready before the change, as expected or not, and other changes shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def expect(database: Database, *arguments: str, **options: Any) -> AbstractConte
 PAID = ("-t", "orders", "--op", "update", "--where", "status=paid")
 
 
-def test_what_is_expected_comes_after_it_was_ready(shop: Database) -> None:
+def test_expected_change_comes_after_ready(shop: Database) -> None:
     with expect(shop, *PAID, "--within", span(20)) as running:
         running.wait_for_words("pgtail: ready: every commit from ")
         shop.execute("UPDATE orders SET status = 'packed'", "INSERT INTO audit VALUES (1)")
@@ -50,7 +50,7 @@ def test_what_is_expected_comes_after_it_was_ready(shop: Database) -> None:
     assert shop.value("SELECT count(*) FROM pg_replication_slots") == 0
 
 
-def test_what_was_rolled_back_does_not_count(shop: Database) -> None:
+def test_rolled_back_changes_do_not_count(shop: Database) -> None:
     with expect(shop, *PAID, "--within", span(1)) as running:
         running.wait_for_words("ready")
         with shop.connect() as session:
@@ -61,7 +61,7 @@ def test_what_was_rolled_back_does_not_count(shop: Database) -> None:
     assert "nothing else came either" in words
 
 
-def test_what_came_instead_is_shown(shop: Database) -> None:
+def test_other_changes_are_shown(shop: Database) -> None:
     started = time.monotonic()
     with expect(shop, *PAID, "--within", span(1.5)) as running:
         running.wait_for_words("ready")
@@ -79,7 +79,7 @@ def test_what_came_instead_is_shown(shop: Database) -> None:
     assert "audit" not in "".join(lines)  # changes of the expected table are shown first
 
 
-def test_what_came_instead_is_masked_also_of_a_column_that_was_renamed(shop: Database) -> None:
+def test_other_changes_are_masked_even_in_a_renamed_column(shop: Database) -> None:
     """In a table that the filter excludes."""
     with expect(shop, "-t", "audit", "--within", span(1), "--redact", "orders.status") as running:
         running.wait_for_words("ready")
@@ -134,7 +134,7 @@ def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
         assert [change["new"]["id"] for change in running.changes] == ["5000"]
 
 
-def test_what_is_open_or_was_rolled_back_is_shown_and_does_not_count(shop: Database) -> None:
+def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database) -> None:
     shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
     shown = ("--show-aborted", "--show-uncommitted")
     with expect(shop, "-t", "audit", *shown, "--within", span(2)) as running:
@@ -149,7 +149,7 @@ def test_what_is_open_or_was_rolled_back_is_shown_and_does_not_count(shop: Datab
     assert "nothing else came either" in words
 
 
-def test_ctrl_c_before_it_came_is_not_as_expected(shop: Database) -> None:
+def test_ctrl_c_before_the_change_exits_as_not_expected(shop: Database) -> None:
     with expect(shop, *PAID) as running:
         running.wait_for_words("ready")
         words = running.stop(status=1)

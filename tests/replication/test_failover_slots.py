@@ -33,7 +33,7 @@ def uses(database: Database, capture: Path) -> list[list[str]]:
 
 
 @pytest.mark.skipif(NEWEST.major < 17, reason="failover slots exist from PostgreSQL 17 on")
-def test_a_synchronized_slot_is_used_after_the_promotion_alone(start_server: StartServer, tmp_path: Path) -> None:
+def test_synchronized_slot_is_usable_only_after_the_promotion(start_server: StartServer, tmp_path: Path) -> None:
     with failover_pair(start_server()) as (primary, standby):
         primary.query("SELECT pg_create_logical_replication_slot('cdc', 'pgoutput', failover => true)")
         synchronize(primary, standby, "cdc")

@@ -68,7 +68,7 @@ def test_a_consumer_misses_and_repeats_nothing(database: Database) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_slot_stays_as_it_was_and_the_copy_is_gone(newest_database: Database, ending: signal.Signals) -> None:
+def test_slot_is_unchanged_and_the_copy_is_dropped(newest_database: Database, ending: signal.Signals) -> None:
     database = newest_database
     publish(database)
     create_slot(database, "s")
@@ -143,7 +143,7 @@ def test_a_publication_must_be_as_old_as_the_changes_of_the_slot(database: Datab
     assert names(database) == {"s", "later"}
 
 
-def test_what_to_do_without_an_old_publication(newest_database: Database) -> None:
+def test_advice_without_an_old_publication(newest_database: Database) -> None:
     database = newest_database
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     create_slot(database, "s")
@@ -166,7 +166,7 @@ def test_what_to_do_without_an_old_publication(newest_database: Database) -> Non
     assert 'Publications as old as the slot: "young"' in words
 
 
-def test_what_cannot_be_forked(newest_database: Database) -> None:
+def test_slots_that_cannot_be_forked(newest_database: Database) -> None:
     database = newest_database
     publish(database)
     create_slot(database, "s")

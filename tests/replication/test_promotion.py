@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.capture.reader import head
 from pgtail.capture.state import FILE
 from pgtail.demo.server import EmbeddedServer
 from pgtail.files.signals import Interrupt
@@ -21,7 +20,7 @@ from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity
 from pgtail.replication.timelines import TimelineProbe
 from tests.conftest import StartServer
-from tests.support.captures import segments
+from tests.support.captures import head, segments
 from tests.support.run import Result, command
 from tests.support.servers import Database, fresh_database, installations
 from tests.support.standbys import catch_up, failover_pair, insert, standby_of, synchronize
@@ -76,8 +75,8 @@ def wait_for_capture(database: Database, slot: str = SLOT) -> None:
 
 def timelines(directory: Path) -> tuple[list[str], str]:
     """The timelines in the heads of the segments and in the stored position."""
-    told = [head(path)["pgtail.timeline"] for path in segments(directory)]
-    return told, json.loads((directory / FILE).read_text())["head"]["pgtail.timeline"]
+    in_segments = [head(path)["pgtail.timeline"] for path in segments(directory)]
+    return in_segments, json.loads((directory / FILE).read_text())["head"]["pgtail.timeline"]
 
 
 def ids(directory: Path) -> list[int]:
@@ -92,7 +91,7 @@ def promote(standby: Database, number: int) -> None:
     standby.execute(f"INSERT INTO t VALUES ({number})")
 
 
-def test_promoted_while_it_is_read(start_server: StartServer, tmp_path: Path) -> None:
+def test_readers_continue_after_a_promotion(start_server: StartServer, tmp_path: Path) -> None:
     """Its reader continues: in the same run, in later ones, and after a restart."""
     noticed, killed, stopped = (tmp_path / name for name in ("noticed", "killed", "stopped"))
     with failover_pair(start_server()) as (primary, standby):
@@ -110,7 +109,7 @@ def test_promoted_while_it_is_read(start_server: StartServer, tmp_path: Path) ->
             # Killed, perhaps before it noticed: the next run finds the same server process.
             wait_for_capture(standby, "k")
             killing.kill()
-            # Ended in good order: it asks once more.
+            # Stopped normally: it asks again.
             wait_for_capture(standby, "s")
             stopping.stop()
             assert timelines(stopped)[1] == "2"
@@ -136,7 +135,7 @@ def test_promoted_while_it_is_read(start_server: StartServer, tmp_path: Path) ->
         assert [line["new"]["id"] for line in streaming.changes] == ["1", "2", "3", "4"]
 
 
-def test_another_standby_that_had_received_less(start_server: StartServer, tmp_path: Path) -> None:
+def test_standby_that_received_less_is_refused(start_server: StartServer, tmp_path: Path) -> None:
     """The standby is replaced with one that was promoted at an earlier position than the one read."""
     with failover_pair(start_server()) as (primary, standby), standby_of(primary.server) as late_server:
         late = Database(late_server, "postgres")

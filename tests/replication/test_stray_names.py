@@ -33,7 +33,7 @@ def plain(newest_server: EmbeddedServer) -> Iterator[Database]:
             assert not run(b"DROP DATABASE %b" % STRAY).error_message
 
 
-def test_they_are_shown_with_their_bytes(plain: Database, newest_database: Database) -> None:
+def test_stray_names_are_shown_with_their_bytes(plain: Database, newest_database: Database) -> None:
     for database in (plain, newest_database):
         found = {line["slot_name"]: line for line in lines(pgtail("slot", "list", database.conninfo())[0])}
         assert found["theirs"]["database"] == r"caf\xe9"

@@ -121,7 +121,7 @@ def test_two_phase_is_not_turned_on_for_an_existing_slot(database: Database) -> 
 # -- publications ----------------------------------------------------------------------------------------------
 
 
-def test_which_publications_are_read(database: Database) -> None:
+def test_publications_that_are_read(database: Database) -> None:
     words = fails(database)
     assert f"database {database.name} has no publication" in words
     assert "CREATE PUBLICATION some_name FOR TABLE" in words
@@ -221,6 +221,10 @@ def test_a_missing_password_is_asked_for(newest_database: Database, tmp_path: Pa
         status, shown = on_terminal([*command, "-W"], until="Password", answer="no\n", env=environment)
         assert status == 3
         assert "password authentication failed" in shown
+        status, shown = on_terminal([*command, "-w"], env=environment)
+        assert status == 3
+        assert "no password supplied" in shown
+        assert "Password for" not in shown
 
 
 def test_the_right_to_replicate_is_missing(database: Database) -> None:
@@ -327,7 +331,7 @@ def test_a_session_that_acknowledges_is_no_synchronous_standby(start_server: Sta
             running.stop()
 
 
-def test_creating_a_slot_waits_for_transactions_and_says_so(database: Database) -> None:
+def test_slot_creation_reports_the_transactions_it_waits_for(database: Database) -> None:
     publish(database)
     with database.connect() as session:
         session.execute("SET application_name TO 'long runner'")

@@ -157,7 +157,7 @@ def stop_while_tailed(database: Database, *, ack: str, blocked: bool) -> None:
             running.stop()
 
 
-def test_what_was_not_acknowledged_is_sent_again(database: Database) -> None:
+def test_unacknowledged_changes_are_sent_again(database: Database) -> None:
     """After kill -9 nothing is missing, and only what was not acknowledged is repeated."""
     make_table(database, "s")
     seen: list[int] = []

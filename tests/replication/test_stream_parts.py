@@ -112,7 +112,7 @@ def test_names_are_quoted_twice() -> None:
         ("pgtail2, 1", False),
     ],
 )
-def test_who_counts_as_a_synchronous_standby(names: str, counts: bool) -> None:
+def test_names_that_count_as_a_synchronous_standby(names: str, counts: bool) -> None:
     assert counts_as_standby(names, "pgtail") is counts
 
 
@@ -181,7 +181,7 @@ def test_acknowledging_only_at_the_end() -> None:
     assert feedback.status(last=True).flush_lsn == 90
 
 
-def test_frames_in_words() -> None:
+def test_descriptions_of_frames() -> None:
     assert trace.received(data(0x1_0000_00AB)) == (
         "w  start 1/AB  end 1/AB  clock 2000-01-01T00:00:00.000000Z  ?, 7 bytes"
     )
@@ -245,7 +245,7 @@ def test_a_queue_without_files() -> None:
     queue.close()
 
 
-def test_a_queue_that_cannot_write_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failed_write_of_the_queue_gives_a_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     queue = FrameQueue(1_000, memory=10)
     assert queue.put(with_lengths(b"x" * 11))
@@ -254,7 +254,7 @@ def test_a_queue_that_cannot_write_says_where(monkeypatch: pytest.MonkeyPatch, t
     assert frames_of(next_of(queue, 100)) == [b"x" * 11]
 
 
-def test_sizes_in_words() -> None:
+def test_descriptions_of_sizes() -> None:
     assert [size_text(size) for size in (0, 999, 1500, 5 << 20, 3 << 30)] == [
         "0 bytes",
         "999 bytes",
@@ -280,7 +280,7 @@ def test_flags_win_over_the_dsn() -> None:
     assert parameters() == {}
 
 
-def test_every_cure_is_found_by_a_message_of_a_server() -> None:
+def test_every_cure_matches_a_server_message() -> None:
     messages = {
         ("42501", "must be superuser or replication role to start walsender"): "ALTER ROLE bob REPLICATION;",
         ("42501", "permission denied to start WAL sender"): "ALTER ROLE bob REPLICATION;",
@@ -299,7 +299,7 @@ def test_every_cure_is_found_by_a_message_of_a_server() -> None:
         assert error.exit_status == 3
 
 
-def test_which_errors_are_transient() -> None:
+def test_transient_errors_are_recognised() -> None:
     import psycopg
 
     from pgtail.postgres.errors import Unreachable

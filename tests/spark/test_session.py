@@ -16,7 +16,7 @@ import pytest
 from pgtail.errors import OptionError
 from pgtail.spark import java
 from pgtail.spark.session import _hushed, _stop_waits, check_installed
-from tests.stopping.shots import patience, shoot
+from tests.stopping.trial import run_trial, time_limit
 from tests.support.limits import within
 from tests.support.spark.quick import QUICK
 
@@ -144,10 +144,10 @@ def test_of_a_start_that_fails_what_was_written_is_shown_unless_the_reason_is_kn
 @pytest.mark.parametrize(("sent", "moment"), [(signal.SIGTERM, 0.5), (signal.SIGHUP, 2.0)])
 def test_a_jvm_that_is_given_up_in_its_start_ends(sent: signal.Signals, moment: float, tmp_path: Path) -> None:
     arguments = ["spark", "changes", "-v", "--master=local[1]", str(tmp_path), str(tmp_path / "out")]
-    shot = shoot(arguments, sent, moment, terminal=False, limit=5 * patience())
-    assert shot.complaints == []
-    assert shot.status in (0, 128 + sent)
-    assert shot.seconds < 5 * patience()
+    trial = run_trial(arguments, sent, moment, terminal=False, limit=5 * time_limit())
+    assert trial.complaints == []
+    assert trial.status in (0, 128 + sent)
+    assert trial.seconds < 5 * time_limit()
 
 
 def test_a_signal_waits_until_the_jvm_is_known() -> None:

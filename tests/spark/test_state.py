@@ -244,7 +244,7 @@ def test_until_is_an_lsn_or_a_time(text: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--until", "yesterday"], "neither an LSN"),
+        (["--until", "someday"], "neither an LSN"),
         (["--until", "0/1", "--watch"], "--watch does not end"),
         (["--retain", "soon"], "not a time such as"),
     ],

@@ -46,7 +46,7 @@ def test_few_keys_are_counted_exactly() -> None:
     assert keys.top(3) == [((1, (b"99",)), 99), ((1, (b"98",)), 98), ((1, (b"97",)), 97)]
 
 
-def test_a_hot_key_is_found_among_very_many_cold_ones() -> None:
+def test_hot_key_is_found_among_very_many_others() -> None:
     keys = HotKeys(max_keys=1000)
     for number in range(200_000):
         keys.add((1, (b"%d" % number,)))
@@ -81,7 +81,7 @@ def test_a_histogram_is_too_high_by_a_sixteenth_at_most(numbers: list[int], perc
     st.lists(st.tuples(st.integers(-(10**9), 10**9) | st.integers(-(1 << 62), 1 << 62), st.integers(0, 9)), min_size=1),
     st.integers(2, 80),
 )
-def test_a_series_holds_everything_in_its_place(commits: list[tuple[int, int]], most: int) -> None:
+def test_series_counts_each_commit_at_its_time(commits: list[tuple[int, int]], most: int) -> None:
     rate = Rate()
     for time, rows in commits:
         rate.add(time, rows, 10 * rows)
@@ -121,8 +121,8 @@ def test_the_time_since_an_lsn_is_within_the_bounds(steps: list[tuple[int, int]]
     # `lsn` was written between the last commit at or before it and the first one after it.
     earliest = max([when for where, when in timeline if where <= lsn])
     least, most = commits.since(lsn, time + after)
-    behind = [when for where, when in timeline if where > lsn]
-    assert least == (time + after - behind[0] if behind else None)
+    following = [when for where, when in timeline if where > lsn]
+    assert least == (time + after - following[0] if following else None)
     assert most is None or most == time + after - earliest
 
 

@@ -26,7 +26,7 @@ SECOND = 1_000_000
 
 
 def states(parts: Sequence[list[bytes]], way: Way) -> Iterator[tuple[Any, ...]]:
-    """What was counted after each of these lists of frames."""
+    """The counts after each of these lists of frames."""
     found, decoder, assembler = Statistics(), Decoder(), Assembler(Types())
     with rows_by(way):
         pipeline = Pipeline(assembler, found, note=print)

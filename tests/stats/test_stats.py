@@ -107,7 +107,7 @@ def test_damaged_rows_are_counted_the_same(seed: int) -> None:
     assert reports[0] == reports[1]
 
 
-def test_a_streamed_transaction_counts_as_the_same_one_that_came_whole() -> None:
+def test_streamed_transaction_counts_like_a_plain_one() -> None:
     whole, streamed = (stats(*arguments_of(capture("C_stream", name))) for name in ("p2_nostream", "p2_stream"))
     assert whole["tables"] == streamed["tables"]
     assert whole["transactions"]["rows"] == streamed["transactions"]["rows"]
@@ -164,7 +164,7 @@ def test_hot_keys_are_those_of_updates_and_deletes() -> None:
     }
 
 
-def test_filters_say_what_is_counted() -> None:
+def test_filters_decide_what_is_counted() -> None:
     one = capture("A_dml", "p1")
     everything, report = stats(*arguments_of(one)), stats(*arguments_of(one), "-t", "t_d*", "--op", "insert")
     [table] = report["tables"]
@@ -189,7 +189,7 @@ def test_counts_before_damage_are_reported() -> None:
     assert (report["transactions"]["count"], report["transactions"]["incomplete"]) == (1, 1)
 
 
-def test_an_empty_dump_is_a_report_of_nothing() -> None:
+def test_empty_dump_gives_an_empty_report() -> None:
     report = stats(data=b"")
     assert report["transactions"]["count"] == 0
     assert report["tables"] == []
@@ -249,7 +249,7 @@ def test_the_file_is_opened_first_and_replaced_last(tmp_path: Path) -> None:
     assert decode(str(tmp_path / "nosuch"), "-f", "/nosuch/report", name="stats").status == 4, "before anything is read"
 
 
-def test_what_is_shown(page: Callable[..., str]) -> None:
+def test_contents_of_the_report(page: Callable[..., str]) -> None:
     text = page(*arguments_of(capture("A_dml", "p1")))
     for words in (
         "● 62 transactions  692 rows  59.0 kB",
@@ -295,7 +295,7 @@ def test_names_and_keys_from_a_peer_do_not_drive_the_terminal(page: Callable[...
     assert "E'a\\x1b]0;x\\x07'" in text
 
 
-def test_of_many_tables_the_largest_are_shown(page: Callable[..., str]) -> None:
+def test_largest_of_many_tables_are_shown(page: Callable[..., str]) -> None:
     tables = [relation(100 + number, f"t{number}") for number in range(100)]
     rows = [insert("1", "x" * number, oid=100 + number) for number in range(100)]
     text = page(data=lengths(*tables, *one_of(*rows)))
@@ -339,7 +339,7 @@ def test_masking_changes_no_number() -> None:
         assert [one["updates_without_change"] for one in masked["tables"]] == [0, 1]
 
 
-def test_a_key_that_was_sent_and_is_the_same_did_not_move() -> None:
+def test_key_that_was_sent_unchanged_is_no_key_change() -> None:
     """The server sends a TOASTed key even if it did not change."""
     updates = [update((UNCHANGED, "b"), ("1", None)), update(("1", "b"), ("1", None)), update(("2", "b"), ("1", None))]
     for way in WAYS:

@@ -1,4 +1,4 @@
-"""The commands that are shot at, and what their man pages say of the exit status."""
+"""The commands that get signals, with the exit statuses in their man pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arguments = Callable[["Place", random.Random], list[str]]
 
 @dataclass(frozen=True)
 class Place:
-    """Where it happens: a database with table t, publication p and slots; a folder, a capture and a dump in it."""
+    """The test environment: a database with table t, publication p and slots; a folder, a capture and a dump in it."""
 
     conninfo: str
     folder: Path
@@ -22,15 +22,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Target:
-    """A command. `statuses`: of a good end, which a request to stop leads to once it has begun."""
+    """A command. `statuses`: its normal exit statuses, also after a request to stop once it has begun."""
 
     name: str
     arguments: Arguments
     statuses: frozenset[int] = frozenset({0})
     begun: bytes | None = None
-    """What it says or shows first, after which it has begun; None where it may say nothing before its end."""
+    """Its first output, after which it has begun; None if it may write nothing before its end."""
     span: float = 1.5
-    """Seconds over which the moments lie."""
+    """The moments of the signals are within so many seconds."""
     spark: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Requests to stop: a few seeded shots at every command, what is ignored at the start, and terminals."""
+"""Requests to stop: signals at random moments, signals ignored at the start, and terminals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
-from tests.stopping.shots import PROGRAM, no_terminal, patience, shoot
 from tests.stopping.targets import TARGETS
 from tests.stopping.torture import torture
+from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
 from tests.support.servers import Database
 from tests.support.tail import PATIENCE, Tailing, tailing
 
@@ -24,13 +24,13 @@ _SEED = 8
 
 
 @pytest.mark.parametrize("name", ["stream -o sql --undo", "record", "expect"])
-def test_a_few_shots(newest_database: Database, name: str) -> None:
+def test_signals_at_random_moments(newest_database: Database, name: str) -> None:
     assert torture(newest_database, TARGETS[name], 3, _SEED, print) == []
 
 
 @contextlib.contextmanager
 def ignoring(number: signal.Signals) -> Iterator[None]:
-    """Programs that are started meanwhile ignore it, as under nohup or in the background of a script."""
+    """Programs started in this context ignore it, as under nohup or in the background of a script."""
     before = signal.signal(number, signal.SIG_IGN)
     try:
         yield
@@ -41,7 +41,7 @@ def ignoring(number: signal.Signals) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "number"), [("stream", signal.SIGINT), ("record", signal.SIGHUP), ("slot list", signal.SIGHUP)]
 )
-def test_what_is_ignored_at_the_start_stays_ignored(
+def test_signal_ignored_at_the_start_stays_ignored(
     newest_database: Database, name: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
@@ -67,43 +67,43 @@ def test_what_is_ignored_at_the_start_stays_ignored(
 
 @needs_terminal
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_watch_gives_the_terminal_back(newest_database: Database, sent: signal.Signals) -> None:
+def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Signals) -> None:
     arguments = ["slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1"]
-    shot = shoot(arguments, sent, 0.3, terminal=True, begun=b"no replication slots", limit=patience())
-    assert b"\x1b[?1049h" in shot.out
-    assert shot.complaints == []
-    assert shot.status == (128 + sent if sent is signal.SIGQUIT else 0)
+    trial = run_trial(arguments, sent, 0.3, terminal=True, begun=b"no replication slots", limit=time_limit())
+    assert b"\x1b[?1049h" in trial.out
+    assert trial.complaints == []
+    assert trial.status == (128 + sent if sent is signal.SIGQUIT else 0)
 
 
 @needs_terminal
 @pytest.mark.parametrize(
     ("name", "sent"), [("doctor", signal.SIGTERM), ("doctor", signal.SIGQUIT), ("stream", signal.SIGHUP)]
 )
-def test_a_terminal_that_was_asked_for_a_password_echoes_again(
+def test_terminal_echoes_again_after_a_password_prompt(
     newest_database: Database, name: str, sent: signal.Signals
 ) -> None:
     arguments = [name, "-W", newest_database.conninfo(tcp=True)]
-    shot = shoot(arguments, sent, 0.1, terminal=True, begun=b"Password", limit=patience())
-    assert shot.complaints == []
-    assert shot.status == (0 if name == "stream" else 128 + sent)
+    trial = run_trial(arguments, sent, 0.1, terminal=True, begun=b"Password", limit=time_limit())
+    assert trial.complaints == []
+    assert trial.status == (0 if name == "stream" else 128 + sent)
 
 
 @needs_terminal
-def test_the_progress_of_a_long_file_gives_the_cursor_back(tmp_path: Path) -> None:
-    """SIGQUIT ends it as it stands."""
+def test_progress_of_a_long_file_restores_the_cursor(tmp_path: Path) -> None:
+    """SIGQUIT ends it at once."""
     long = tmp_path / "long"
     with long.open("wb") as file:
         for _ in range(40_000):
             file.write(b"B" + bytes(20) + b"C" + bytes(25) * 20)
     arguments = ["decode", str(long), "--resync", "-f", str(tmp_path / "out")]
-    shot = shoot(arguments, signal.SIGQUIT, 0.3, terminal=True, begun=b"\x1b[?25l", limit=patience())
-    assert shot.complaints == []
+    trial = run_trial(arguments, signal.SIGQUIT, 0.3, terminal=True, begun=b"\x1b[?25l", limit=time_limit())
+    assert trial.complaints == []
 
 
-def test_the_terminal_and_its_shell_tell_of_a_hangup_twice(newest_database: Database) -> None:
+def test_second_hangup_is_ignored(newest_database: Database) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    # With options for its start it is no fork, whose interpreter takes longer to end and could be hit in that.
+    # With options it is not a fork, whose interpreter ends more slowly: the second signal could come in between.
     with tailing(newest_database, "-S", "s", "--ack", "commit", start_new_session=True) as running:
         _insert_and_see(newest_database, running)
         running.process.send_signal(signal.SIGHUP)
@@ -119,7 +119,7 @@ def _insert_and_see(database: Database, running: Tailing) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_before_a_command_begins_the_status_is_that_of_the_signal(sent: signal.Signals) -> None:
+def test_signal_before_a_command_begins_gives_its_own_status(sent: signal.Signals) -> None:
     program = f"""
 import os, sys
 class Signalling:
@@ -133,8 +133,8 @@ from pgtail.__main__ import main; main()
     assert (ran.returncode, ran.stdout, ran.stderr) == (128 + sent, "", "")
 
 
-def test_what_python_can_only_print_is_raised_after_all() -> None:
-    """A weak reference's callback, __del__: what is raised there would be printed, and forgotten."""
+def test_interrupt_that_python_cannot_raise_is_raised_later() -> None:
+    """In __del__ or a weak reference's callback, where Python prints an exception and continues."""
     program = """
 import os, signal, time
 from pgtail.files.stopping import Stoppable, exit_on_stop_request
@@ -155,7 +155,7 @@ except KeyboardInterrupt as stopped:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "stopped by (15,)\n", "")
 
 
-def test_handlers_are_given_back() -> None:
+def test_handlers_are_restored() -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     with Stoppable(), Interrupt():
@@ -163,8 +163,8 @@ def test_handlers_are_given_back() -> None:
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_python_does_not_die_of_an_interrupt_that_was_caught() -> None:
-    """It does where that went through exec() of a string, as while a dataclass is made."""
+def test_caught_interrupt_does_not_change_the_exit_status() -> None:
+    """It does if the exception went through exec() of a string, as when a dataclass is created."""
     program = """
 from pgtail.files.stopping import ignore_stop_requests
 try:

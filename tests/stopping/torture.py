@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.stopping.shots import Shot, no_terminal, patience, shoot
 from tests.stopping.targets import TARGETS, Place, Target
+from tests.stopping.trial import Trial, no_terminal, run_trial, time_limit
 from tests.support.captures import segments
 from tests.support.run import command
 from tests.support.servers import Database, Servers, fresh_database, installations
-from tests.support.signals import heed_signals
+from tests.support.signals import reset_ignored_signals
 
-SHOTS = 300
+TRIALS = 300
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SCHEMA = (
     "CREATE TABLE t (id bigserial PRIMARY KEY, note text)",
@@ -50,7 +50,7 @@ WHERE datname = current_database() AND application_name = 'pgtail'
 
 
 class Workload(threading.Thread):
-    """Transactions without a pause to speak of."""
+    """Transactions with very short pauses."""
 
     def __init__(self, database: Database, chance: random.Random) -> None:
         super().__init__(daemon=True)
@@ -86,47 +86,49 @@ def place(database: Database, chance: random.Random) -> Iterator[Place]:
             workload.stop()
 
 
-def torture(database: Database, target: Target, shots: int, seed: int, say: Callable[[str], None]) -> list[str]:
-    """So many shots at one command; returns what was wrong."""
+def torture(database: Database, target: Target, trials: int, seed: int, say: Callable[[str], None]) -> list[str]:
+    """Run trials of one command; returns what was wrong."""
     chance, wrong = random.Random(f"{seed} {target.name}"), []
     seconds: list[float] = []
     with place(database, chance) as where:
-        for number in range(shots):
+        for number in range(trials):
             sent, terminal = SIGNALS[number % 3], number % 2 == 1 and no_terminal() is None
             if number % 20 == 0:
-                limit = patience()
-            shot = _shot(where, target, sent, chance, terminal=terminal, limit=limit)
-            seconds.append(shot.seconds)
+                limit = time_limit()
+            trial = _trial(where, target, sent, chance, terminal=terminal, limit=limit)
+            seconds.append(trial.seconds)
             wait = _wait_until_released(database, limit)
-            complaints = [*shot.complaints, *wait, *_status(target, sent, shot)]
-            if shot.seconds > limit and shot.seconds > patience():
-                complaints.append(f"it took {shot.seconds:.1f} s, {limit:.1f} s are allowed")
+            complaints = [*trial.complaints, *wait, *_status(target, sent, trial)]
+            if trial.seconds > limit and trial.seconds > time_limit():
+                complaints.append(f"it took {trial.seconds:.1f} s, {limit:.1f} s are allowed")
             if complaints:
                 on = "on a terminal" if terminal else "in a pipe"
-                wrong.append(f"{target.name}, shot {number}: {sent.name} after {shot.moment:.2f} s, {on}: {complaints}")
-                say(f"WRONG: {wrong[-1]}\n    status {shot.status}\n{_tail(shot.err)}")
+                wrong.append(
+                    f"{target.name}, trial {number}: {sent.name} after {trial.moment:.2f} s, {on}: {complaints}"
+                )
+                say(f"WRONG: {wrong[-1]}\n    status {trial.status}\n{_tail(trial.err)}")
         wrong += _whole(where)
-    say(f"{target.name}: {shots} shots, {len(wrong)} wrong; the slowest end took {max(seconds):.1f} s")
+    say(f"{target.name}: {trials} trials, {len(wrong)} wrong; the slowest end took {max(seconds):.1f} s")
     return wrong
 
 
-def _shot(
+def _trial(
     where: Place, target: Target, sent: signal.Signals, chance: random.Random, *, terminal: bool, limit: float
-) -> Shot:
-    """Half of the moments lie anywhere, half of them after it has begun, where it says so."""
+) -> Trial:
+    """Half of the signals come at any moment, half after it has begun, if it shows that."""
     slow = limit / 2
     after = target.begun is not None and chance.random() < 0.5
     moment = chance.uniform(0, 0.3 if after else target.span * slow)
     arguments = target.arguments(where, chance)
     begun = target.begun if after else None
-    return shoot(arguments, sent, moment, terminal=terminal, begun=begun, limit=limit * (5 if target.spark else 1))
+    return run_trial(arguments, sent, moment, terminal=terminal, begun=begun, limit=limit * (5 if target.spark else 1))
 
 
-def _status(target: Target, sent: signal.Signals, shot: Shot) -> list[str]:
-    """What is wrong with the status: before it has begun it is that of the signal."""
-    if shot.status in target.statuses or (shot.status == 128 + sent and not shot.began):
+def _status(target: Target, sent: signal.Signals, trial: Trial) -> list[str]:
+    """What is wrong with the status: until it has begun, it may be that of the signal."""
+    if trial.status in target.statuses or (trial.status == 128 + sent and not trial.began):
         return []
-    return [f"status {shot.status}" + (", though it had begun" if shot.status == 128 + sent else "")]
+    return [f"status {trial.status}" + (", though it had begun" if trial.status == 128 + sent else "")]
 
 
 def _wait_until_released(database: Database, seconds: float) -> list[str]:
@@ -139,7 +141,7 @@ def _wait_until_released(database: Database, seconds: float) -> list[str]:
 
 
 def _whole(where: Place) -> list[str]:
-    """Of what was recorded all can be read."""
+    """The recorded capture can be read completely."""
     if not (where.folder / "capture").is_dir():
         return []
     read = command("decode", "-o", "json", where.folder / "capture", timeout=300)
@@ -152,23 +154,23 @@ def _tail(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("shots", nargs="?", type=int, default=SHOTS)
+    parser.add_argument("trials", nargs="?", type=int, default=TRIALS)
     parser.add_argument("seed", nargs="?", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("targets", nargs="*", help="a part of their names; all of them unless told otherwise")
+    parser.add_argument("targets", nargs="*", help="a part of their names; default: all of them")
     given = parser.parse_args()
-    heed_signals()
+    reset_ignored_signals()
     chosen = [one for one in TARGETS.values() if not given.targets or any(part in one.name for part in given.targets)]
-    print(f"seed {given.seed}; {no_terminal() or 'half of the shots are on a pseudo-terminal'}", flush=True)
+    print(f"seed {given.seed}; {no_terminal() or 'half of the trials are on a pseudo-terminal'}", flush=True)
     servers, started, wrong = Servers(), time.monotonic(), []
     try:
         server = servers.get(list(installations())[-1])
         for target in chosen:
             with fresh_database(server) as database:
-                wrong += torture(database, target, given.shots, given.seed, lambda text: print(text, flush=True))
+                wrong += torture(database, target, given.trials, given.seed, lambda text: print(text, flush=True))
     finally:
         servers.close()
     took = time.monotonic() - started
-    print(f"{given.shots} shots at each of {len(chosen)} commands: {len(wrong)} wrong ({took:.0f} s)")
+    print(f"{given.trials} trials at each of {len(chosen)} commands: {len(wrong)} wrong ({took:.0f} s)")
     sys.exit(1 if wrong else 0)
 
 

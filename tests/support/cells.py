@@ -1,4 +1,4 @@
-"""Binary cells of every type for tests without a server: those that the captures of PostgreSQL 16 ended with."""
+"""Binary cells of every type for tests without a server, from the final tables of the PostgreSQL 16 captures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.corpus import Scenario
 DOMAINS = {"posint": ("", "int4"), "email": ("", "text"), "tags": ("", "_text"), "pair_d": ("public", "pair")}
 """The base types of the domains in A_types, as Type messages name them."""
 
-UNTOLD = ("reg", "float8_r", "float8_mr")
-"""What the names of types begin with whose bytes do not tell what they mean."""
+UNDECODABLE = ("reg", "float8_r", "float8_mr")
+"""Prefixes of the names of types whose binary form cannot be decoded."""
 
 
 @dataclass(frozen=True)

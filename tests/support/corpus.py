@@ -41,7 +41,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One database's workload, with what other plugins and SQL said about it."""
+    """One database's workload, with the output of other plugins and of SQL."""
 
     version: str
     name: str

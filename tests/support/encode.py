@@ -1,4 +1,4 @@
-"""Messages as bytes, by the layouts in the manual ("Logical Replication Message Formats"): for what no capture shows.
+"""Messages as bytes, by the layouts in the manual ("Logical Replication Message Formats"), if no capture has them.
 
 Knows nothing of pgtail. A cell is None (NULL), UNCHANGED, a str (text form), or bytes (binary form).
 """
@@ -158,7 +158,7 @@ def frame(data: bytes, lsn: int = 0) -> bytes:
 
 
 def lengths(*messages: bytes, lsn: int = 0) -> bytes:
-    """Frames, each behind its int32 length."""
+    """Frames, each after its int32 length."""
     frames = [frame(data, lsn) for data in messages]
     return b"".join(struct.pack(">i", len(data)) + data for data in frames)
 

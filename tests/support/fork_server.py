@@ -1,7 +1,7 @@
 """A fork server: runs pgtail in forks of a process that has imported it, which saves most of a short run.
 
-Each run is a process of its own, and ends as an interpreter does. Where the environment differs in what the start of an
-interpreter depends on, start() starts one.
+Each run is a process of its own, and ends as an interpreter does. If the environment differs in variables that matter
+when an interpreter starts, start() starts a new interpreter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ File: TypeAlias = int | IO[bytes]
 def start(
     arguments: Sequence[str], environment: Mapping[str, str], stdout: File, stderr: File, **options: Any
 ) -> Forked | subprocess.Popen[bytes]:
-    """Start pgtail, in an interpreter of its own where it must be; `options` are those of subprocess.Popen."""
+    """Start pgtail, in a new interpreter if necessary; `options` are those of subprocess.Popen."""
     if not options and same_start(environment):
         return Forked(arguments, environment, stdout, stderr)
     code = "from pgtail.__main__ import main; main()"
@@ -58,7 +58,7 @@ def start(
 
 
 class Forked:
-    """A run of pgtail in a fork. What it has of subprocess.Popen does the same."""
+    """A run of pgtail in a fork. Its methods do the same as those of subprocess.Popen."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: File, stderr: File) -> None:
         self.returncode: int | None = None
@@ -112,7 +112,7 @@ def _output(file: File, stack: ExitStack) -> tuple[IO[bytes] | None, int]:
 
 
 def same_start(environment: Mapping[str, str]) -> bool:
-    """Whether a start with these variables is that of the fork server, but for libpq's, which count later."""
+    """Whether these variables equal the fork server's, except libpq's, which are read later."""
     _, first, _ = _server()
     changed = {name for name in {*environment, *first} if environment.get(name) != first.get(name)}
     return all(name.startswith(("PG", "PYTEST_")) and not name.startswith("PGTAIL") for name in changed)
@@ -136,11 +136,11 @@ def _server() -> tuple[socket.socket, dict[str, str], subprocess.Popen[bytes]]:
 
 
 def serve(descriptor: int) -> None:
-    """Run requests in forks until the other side ends. In a fork it returns after the command, if that does."""
+    """Run requests in forks until the other side ends. In a fork, returns after the command, if the command returns."""
     for module in _PRELOADED:
         import_module(module)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that _watch()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes of _watch()
     with socket.socket(fileno=descriptor) as control:
         while True:
             head, files, _, _ = socket.recv_fds(control, _NUMBER.size, _FILES)

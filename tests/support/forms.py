@@ -106,7 +106,7 @@ BINARY = ("recvlogical", "raw", "copydata", "pgcap", "lengths", "pgcopy")
 
 @dataclass
 class Reading:
-    """What was read from one source, and how it ended."""
+    """The messages read from one source, and how it ended."""
 
     form: str = ""
     decoded: list[Decoded] = field(default_factory=list)

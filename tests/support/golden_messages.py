@@ -1,5 +1,5 @@
-"""Messages and frames as PostgreSQL 16 sent them, and what they say: read by hand from the hexadecimal digits, field by
-field, with the manual's "Logical Replication Message Formats" beside them. Transaction ids, names and times were
+"""Messages and frames as PostgreSQL 16 sent them, and their contents: read by hand from the hexadecimal digits, field
+by field, with the manual's "Logical Replication Message Formats" beside them. Transaction ids, names and times were
 compared with each scenario's sql.log and state.json.
 """
 
@@ -18,7 +18,7 @@ from pgtail.pgoutput.walsender import Keepalive
 
 
 class Case(NamedTuple):
-    """One message: the capture that holds it, whether it stood inside a stream segment, its bytes, what it says."""
+    """One message: the capture that holds it, whether it was inside a stream segment, its bytes, its contents."""
 
     source: str
     in_stream: bool

@@ -1,7 +1,7 @@
-"""How long anything may take in the tests: limits follow the speed of the machine as it is while they run.
+"""Time limits in tests, scaled to the current speed of the machine.
 
-A limit is written as the seconds that are ample on an idle machine of today. It is there to end what hangs, so it may
-always be longer, never shorter.
+A limit is given in seconds that are ample on an idle machine of today. It only ends tests that hang, so it may always
+be longer, never shorter.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _USUAL = 0.3
 
 
 def slowness() -> float:
-    """How many times longer than usual anything takes here and now, at least 1.
+    """How many times slower than usual the machine is now, at least 1.
 
-    That is what a process took once, and how many of them share a processor by now.
+    The larger of a measurement, made once, and the current load per processor.
     """
     return max(1.0, _measured(), os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @functools.cache
 def _measured() -> float:
-    """With pytest-xdist all processes of the tests measure at the same time, before their first test."""
+    """With pytest-xdist all test processes measure at the same time, before their first test."""
     return statistics.median(_sample() for _ in range(3)) / _USUAL
 
 
@@ -41,7 +41,7 @@ def _sample() -> float:
 
 
 def within(seconds: float) -> float:
-    """The limit, as of now, that is so long on an idle machine."""
+    """A limit given in seconds of an idle machine, scaled to the current speed."""
     return seconds * slowness()
 
 
@@ -49,7 +49,7 @@ def limit_test(item: pytest.Item) -> None:
     """Scale the limit of a whole test: its mark's, or that of pyproject.toml."""
     mark = item.get_closest_marker("timeout")
     if mark is None and item.config.getoption("timeout") is not None:
-        return  # that of the command line is meant as it is
+        return  # a limit from the command line is not scaled
     seconds = mark.args[0] if mark is not None else item.config.getini("timeout")
     if seconds:
         item.add_marker(pytest.mark.timeout(within(float(seconds))), append=False)

@@ -1,7 +1,7 @@
-"""PostgreSQL's text of a value -> what the JSON contract makes of it, by its type's name; knows nothing of pgtail.
+"""PostgreSQL's text of a value -> the expected JSON value, by the name of its type. Imports nothing of pgtail.
 
-A second reading of design section 4's rules, written for clarity: JSON numbers are kept as their digits (Digits), JSON
-objects as lists of pairs, so that digits, order and repetitions count.
+A second implementation of the rules of the JSON outputs, written for clarity: JSON numbers are kept as their digits
+(Digits), JSON objects as lists of pairs, so that digits, order and repetitions count.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BOUNDS = re.compile(r"(\[-?\d+:-?\d+\])+=")
 
 
 def expected(type_name: str, text: str | None) -> Any:
-    """What parse() must give for the value's token; `type_name` as format_type() gives it."""
+    """The result that parse() must have for the value's token; `type_name` as format_type() gives it."""
     if text is None:
         return None
     type_name = DOMAINS.get(type_name, type_name)
@@ -72,7 +72,7 @@ def expected(type_name: str, text: str | None) -> Any:
 
 
 def builtin(element: str) -> bool:
-    """Whether the elements of an array have their kind, rather than being strings: a user type's array has strings."""
+    """Whether the elements of an array have their own JSON kind. Those of a user-defined type are strings."""
     return element.split("(", maxsplit=1)[0] in NUMBERS | {"boolean", "jsonb"}
 
 

@@ -1,4 +1,4 @@
-"""A replica made from the JSON alone: what its rows must be, by SQL, stands in state.json; knows no pgtail."""
+"""A replica made from the JSON alone, to compare with the rows in state.json. Imports nothing of pgtail."""
 
 from __future__ import annotations
 

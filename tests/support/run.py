@@ -22,13 +22,13 @@ from tests.support.limits import within
 
 @dataclass(frozen=True)
 class Result:
-    """What a run left behind."""
+    """The result of a run."""
 
     status: int
     stdout: bytes
     stderr: str
     peak: int = 0
-    """Bytes of memory at most, where it was another process and the system tells."""
+    """Peak memory in bytes: of another process, on Linux; otherwise 0."""
 
     @property
     def lines(self) -> list[bytes]:
@@ -44,7 +44,7 @@ def decode(
     input: bytes | None = None,  # noqa: A002 -- as subprocess.run calls it
     name: str = "decode",
 ) -> Result:
-    """Run the command's code here, or that of another one with the same options."""
+    """Run the code of `decode`, or of another command (`name`), in this process."""
     if input is not None:
         given = Path(_folder().name, "input")
         given.write_bytes(input)
@@ -55,12 +55,12 @@ def decode(
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """One for all inputs of this process, one after another: making one takes longer than decoding most of them."""
+    """One folder for all inputs of this process: creating one takes longer than decoding most of them."""
     return tempfile.TemporaryDirectory()
 
 
 def here(*arguments: str | Path, **variables: str) -> Result:
-    """Run a command's code here, with these variables; unlike click's runner with files that have descriptors."""
+    """Run a command's code in this process, with these variables; its files have descriptors, unlike click's runner."""
     with (
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+", errors="backslashreplace") as errors,
@@ -114,5 +114,5 @@ if status.exists():
 from pgtail.cli import main
 main(prog_name="pgtail")
 """
-"""The command, which at its end writes down how much memory it took at most, by itself: the largest resident size that
-wait4() tells is never less than that of the process which started it. Only Linux tells; elsewhere it is 0."""
+"""The command, which writes its own peak memory to a file when it ends: the maximum resident size that wait4() reports
+is never less than that of the parent process. Linux only; elsewhere it is 0."""

@@ -36,7 +36,7 @@ def pgtail(*arguments: str, status: int = 0, env: dict[str, str] | None = None) 
 
 @contextmanager
 def started(command: Sequence[str | os.PathLike[str]], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process that is killed where the block leaves it running, so that nothing waits for it for ever."""
+    """Start a process, and kill it if it still runs at the end of the block, so that nothing waits for it forever."""
     with subprocess.Popen(command, **options) as process:
         try:
             yield process

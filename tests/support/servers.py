@@ -57,11 +57,11 @@ _ROOM = 6 << 30
 
 def embedded_server(installation: Installation, **settings: Setting) -> EmbeddedServer:
     """A server with these settings, in memory if there is room: a database is created in a tenth of the time."""
-    return EmbeddedServer(installation, settings=settings, parent=_MEMORY if _memory_will_do() else None)
+    return EmbeddedServer(installation, settings=settings, parent=_MEMORY if _memory_suffices() else None)
 
 
-def _memory_will_do() -> bool:
-    """Whether there is enough of it, and programs may run there: the server may have to copy its own."""
+def _memory_suffices() -> bool:
+    """Whether there is enough of it, and programs may run from it: the server may have to copy its own there."""
     if not _MEMORY.exists() or os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC:
         return False
     return shutil.disk_usage(_MEMORY).free >= _ROOM

@@ -1,15 +1,15 @@
-"""Signals that were ignored when the tests were started, and are not to be ignored by what they start."""
+"""Handles signals that were ignored when the tests were started, so that programs under test do not ignore them."""
 
 from __future__ import annotations
 
 import signal
 
 
-def heed_signals(*, hangup: bool = True) -> None:
-    """Heed Ctrl-C and its like, which a background job of a shell ignores.
+def reset_ignored_signals(*, hangup: bool = True) -> None:
+    """Stop ignoring SIGINT and SIGQUIT, which a background job of a shell ignores.
 
-    With `hangup` the programs under test heed a closed terminal too.
-    Under nohup the tests themselves do not heed that: a handler, unlike SIG_IGN, is not handed on.
+    With `hangup` also SIGHUP, but only for the programs under test: they do not inherit the handler that is set here,
+    as they would SIG_IGN.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Programs on a pseudo-terminal, where the system has them; the tests that need one are skipped where it has none."""
+"""Programs on a pseudo-terminal; tests that need one are skipped if the system has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.limits import within
 
 
 def open_terminal() -> tuple[int, int]:
-    """The two ends of a new pseudo-terminal, its user's and its programs'. Skips the test where there is none."""
+    """The user's and the program's end of a new pseudo-terminal. Skips the test if the system has none."""
     try:
         return os.openpty()
     except OSError as error:
@@ -24,9 +24,9 @@ def open_terminal() -> tuple[int, int]:
 def on_terminal(
     command: list[str], *, until: str = "", answer: str = "", env: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run a command on a terminal of its own, type `answer` once it shows `until`; gives the status and all it showed.
+    """Run a command on a terminal of its own, type `answer` once it shows `until`; returns the status and its output.
 
-    Killed where it goes on for too long.
+    The command is killed if it runs too long.
     """
     for end in open_terminal():
         os.close(end)
@@ -48,7 +48,7 @@ def on_terminal(
                 answered = True
         os.close(terminal)
         while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-            assert time.monotonic() < deadline, f"it goes on and on: {shown.decode()}"
+            assert time.monotonic() < deadline, f"it does not end: {shown.decode()}"
             time.sleep(0.01)
     except BaseException:
         os.kill(pid, signal.SIGKILL)
@@ -60,5 +60,5 @@ def on_terminal(
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # on Linux the end of a terminal that no program has open any more
+    except OSError:  # on Linux: no program has the terminal open any more
         return b""

@@ -1,4 +1,4 @@
-"""What a server says of values: their text and their send function's bytes, under the session that pgtail pins."""
+"""A server's text and binary form of values, with the session settings that pgtail pins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scenario's statements run on a real server, and what its slots hold, for the formats that others read.
+"""Runs a scenario on a real server and reads its slots, to test the formats for other programs.
 
 Knows no format. Slots are read by SQL, in sessions with the settings that pgtail pins.
 """
@@ -29,30 +29,30 @@ Message = tuple[str, bytes]
 
 
 class Written:
-    """What an output wrote, and what it told."""
+    """The bytes that an output wrote, and its messages."""
 
-    def __init__(self, written: bytes, told: list[str]) -> None:
+    def __init__(self, written: bytes, reported: list[str]) -> None:
         self.written = written
-        self.told = told
+        self.reported = reported
 
     @property
     def lines(self) -> list[bytes]:
-        """Without their ends; a line separator of Unicode ends none."""
+        """Without line ends; Unicode line separators do not end a line."""
         return self.written.split(b"\n")[:-1]
 
 
 def write(output: str, messages: Iterable[Message], **options: Any) -> Written:
     """Messages through decoder, assembler and an output, as the commands do it."""
-    sink, told = Sink(), list[str]()
+    sink, reported = Sink(), list[str]()
     assembler = Assembler(Types())
-    made = open_output(output, sink, OutputOptions(tell=told.append, **options))
-    pipeline = Pipeline(assembler, made, note=lambda note: told.append(note.text))
+    made = open_output(output, sink, OutputOptions(tell=reported.append, **options))
+    pipeline = Pipeline(assembler, made, note=lambda note: reported.append(note.text))
     try:
         feed([frame(bytes(data), parse_lsn(lsn)) for lsn, data in messages], Decoder(), pipeline)
         pipeline.finish()
     finally:
         assembler.close()
-    return Written(b"".join(sink.parts), told)
+    return Written(b"".join(sink.parts), reported)
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def pinned(database: Database) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
 
 
 def run_scenario(database: Database, name: str, slots: Sequence[tuple[str, str, bool]]) -> None:
-    """Run a scenario's statements, with slots (name, plugin, two_phase) made when they are."""
+    """Run a scenario's statements, with slots (name, plugin, two_phase) created when the scenario's are."""
     [scenario] = [one for one in SCENARIOS if one.name == name]
     setup, workload = scenario.statements()
     with contextlib.ExitStack() as stack:
@@ -82,7 +82,7 @@ def make_slots(database: Database, slots: Sequence[tuple[str, str, bool]]) -> No
 
 
 def pgoutput(database: Database, slot: str, **options: str) -> list[Message]:
-    """What a slot holds for pgoutput; it is not consumed."""
+    """The messages of pgoutput in a slot, which is not consumed."""
     chosen = {"proto_version": "1", "publication_names": "pub", **options}
     words = [word for pair in chosen.items() for word in pair]
     query = "SELECT lsn::text, data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, VARIADIC %s::text[])"

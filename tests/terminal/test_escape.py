@@ -42,7 +42,7 @@ HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
         (r"C:\new", r"C:\new"),
     ],
 )
-def test_what_is_shown(text: str, shown: str) -> None:
+def test_hidden_characters_are_escaped(text: str, shown: str) -> None:
     assert escape(text) == shown
     assert hides(text) is (text != shown)
 
@@ -53,7 +53,7 @@ def test_every_code_point_of_a_hidden_category_is_spelled() -> None:
     assert [char for char in hidden if not escape(char).startswith("\\")] == []
 
 
-def test_every_letter_number_and_symbol_but_the_fillers_stays() -> None:
+def test_letters_numbers_and_symbols_except_fillers_are_kept() -> None:
     fillers = {"\u115f", "\u1160", "\u3164", "\uffa0"}
     kept = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code))[0] in "LNPS"]
     assert {char for char in kept if escape(char) != char} == fillers

@@ -1,1 +1,1 @@
-"""Programs that make what the tests use; none of them runs in a test."""
+"""Programs that generate data for tests and documentation; no test runs them."""

@@ -1,8 +1,8 @@
 """Writes the man pages from the commands' own help and the hand-written parts under man/parts: `make man`.
 
 A command's page has its name, synopsis, description, commands and options from click, then the sections of
-man/parts/PAGE.md, if that exists. A part that belongs to no command is a page of its own. A new command or option needs
-no edit here.
+man/parts/PAGE.md, if that exists. A part that belongs to no command is a page of its own; that of pgtail-options has
+the table of all options below it. A new command or option needs no edit here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 
 from pgtail import __version__
 from pgtail.cli import main
+from pgtail.cli.command import GROUPS, groups, title
 from tests.tools.roff import bold, escape, from_markdown, heading, italic, prose, verbatim
 
 MAN = Path(__file__).parents[2] / "man"
@@ -23,6 +24,7 @@ PARTS = MAN / "parts"
 
 _METAVARS = {"integer": "N", "integer range": "N", "float": "N", "float range": "N", "path": "FILE", "filename": "FILE"}
 _SEE_ALSO = "SEE ALSO"
+_TABLE = "pgtail-options.7"
 
 
 def commands() -> Iterator[click.Context]:
@@ -57,12 +59,14 @@ def pages() -> dict[str, str]:
     separate = sorted(part.stem for part in PARTS.glob("*.md") if part.stem not in found)
     names = [*found, *separate]
     made = {name: _page(name, [*_command(context), *_part(name)], names) for name, context in found.items()}
-    return made | {name: _page(name, list(_part(name)), names) for name in separate}
+    rest = {name: [*_part(name), *(_table() if name == _TABLE else ())] for name in separate}
+    return made | {name: _page(name, lines, names) for name, lines in rest.items()}
 
 
 def _page(name: str, lines: list[str], names: list[str]) -> str:
     title, _, section = name.rpartition(".")
     head = [
+        *(["'\\\" t"] if name == _TABLE else []),
         rf".\" Made by `make man` from the command's help and man/parts/{name}.md: edit those.",
         rf'.TH {escape(title.upper())} {section} "" "pgtail {__version__}" "pgtail manual"',
         ".ad l",
@@ -97,10 +101,14 @@ def _command(context: click.Context) -> Iterator[str]:
         yield heading("COMMANDS")
         yield from _subcommands(context)
     yield heading("OPTIONS")
-    for option in options(context):
-        yield ".TP"
-        yield _invocation(option)
-        yield from prose([_described(option)])
+    grouped = groups(options(context))
+    for name, those in grouped.items():
+        if len(grouped) > 1:
+            yield f".SS {escape(title(name, grouped))}"
+        for option in those:
+            yield ".TP"
+            yield _invocation(option)
+            yield from prose([_described(option)])
 
 
 def _arguments(context: click.Context) -> Iterator[str]:
@@ -115,7 +123,7 @@ def _arguments(context: click.Context) -> Iterator[str]:
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """The docstring: paragraphs, and verbatim what follows a line of \\b."""
+    """The docstring: paragraphs, and verbatim blocks after a line of \\b."""
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
         if number:
@@ -138,13 +146,13 @@ def _choices(type_: object) -> str:
     return "|".join(bold(str(choice)) for choice in type_.choices) if isinstance(type_, click.Choice) else ""
 
 
-def _invocation(option: click.Option) -> str:
-    """An option's names and its argument."""
+def _invocation(option: click.Option, *, choices: bool = True) -> str:
+    """An option's names and its argument, with `choices` the values that it may have."""
     names = ", ".join(bold(name) for name in [*option.opts, *option.secondary_opts])
     if option.is_flag or option.count:
         return names
     name = option.metavar or _METAVARS.get(option.type.name, option.type.name.upper())
-    return f"{names} {(not option.metavar and _choices(option.type)) or italic(name)}"
+    return f"{names} {(choices and not option.metavar and _choices(option.type)) or italic(name)}"
 
 
 def _described(option: click.Option) -> str:
@@ -156,6 +164,24 @@ def _described(option: click.Option) -> str:
         names = [option.envvar] if isinstance(option.envvar, str) else option.envvar
         words.append(f"Environment: {', '.join(f'`{name}`' for name in names)}.")
     return " ".join(words)
+
+
+def _table() -> Iterator[str]:
+    """Every option of every command, by its name; options of one name that take different values are apart."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for context in commands():
+        for group, those in groups(options(context)).items():
+            for option in those:
+                row = (_sort_key(option), _invocation(option, choices=False), GROUPS[group])
+                rows.setdefault(row, []).append(context.command_path.partition(" ")[2] or "pgtail")
+    yield from (".nh", ".TS", "lb lb lb", "lw(31n) lw(11n) lw(22n).", "Option\tGroup\tCommands", "_")
+    for (_, names, group), paths in sorted(rows.items()):
+        yield f"T{{\n{names}\nT}}\tT{{\n{escape(group)}\nT}}\tT{{\n{escape(', '.join(paths))}\nT}}"
+    yield ".TE"
+
+
+def _sort_key(option: click.Option) -> str:
+    return next(name for name in option.opts if name.startswith("--"))
 
 
 def write() -> None:

@@ -1,4 +1,4 @@
-"""Write the table of built-in types in pgtail/values/oids.py anew, from the catalog of the newest server found.
+"""Regenerates the table of built-in types in pgtail/values/oids.py from the catalog of the newest server found.
 
 Run as `python -m tests.tools.make_oids` (`make oids`). OIDs below 10000 are the same on every server of every version.
 """
@@ -27,7 +27,7 @@ ORDER BY t.oid
 
 
 def row(oid: int, builtin: BuiltinType) -> str:
-    """One line of the table; what is usual is left out."""
+    """One line of the table, without fields that have their usual value."""
     usual = BuiltinType("")
     parts = [f'"{builtin.name}"']
     parts += [

@@ -1,6 +1,6 @@
-"""Those who read the log while it is written: a walsender session, pg_recvlogical, and psql afterwards.
+"""Readers of the log while it is written: a walsender session, pg_recvlogical, and psql afterwards.
 
-No pgtail code is in here: what a capture holds must not depend on what it is to test.
+Imports no pgtail code: the contents of a capture must not depend on the code that it tests.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _KEEPALIVE = struct.Struct("!cQ")
 
 
 def wait_for_walsenders(database: Database) -> None:
-    """Wait until every walsender has read all of the log, what open transactions wrote included."""
+    """Wait until every walsender has read all of the log, including the changes of open transactions."""
     database.execute("CHECKPOINT")  # flushes it; walsenders read nothing else
     written = database.value("SELECT pg_current_wal_flush_lsn()")
     deadline = time.monotonic() + _PATIENCE
     query = f"SELECT bool_and(sent_lsn >= '{written}') FROM pg_stat_replication"
     while not database.value(query):
-        assert time.monotonic() < deadline, f"the walsenders did not come to {written}"
+        assert time.monotonic() < deadline, f"the walsenders did not reach {written}"
         time.sleep(0.01)
 
 
@@ -54,7 +54,7 @@ def peek(slot: str, capture: Capture) -> str:
 
 
 class Walsender(threading.Thread):
-    """A replication session that keeps every CopyData payload and answers nothing, so that its slot stays put."""
+    """A replication session that keeps every CopyData payload and answers nothing: its slot does not advance."""
 
     def __init__(self, database: Database, command: str) -> None:
         super().__init__(daemon=True)
@@ -68,7 +68,7 @@ class Walsender(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read until a keepalive says that the server has sent all up to the target."""
+        """Read until a keepalive says that the server has sent everything up to the target."""
         deadline = None
         while self._target is None or self._reached() < self._target:
             if self._target is not None:
@@ -120,12 +120,12 @@ def _wait_until_confirmed(database: Database, slot: str, process: subprocess.Pop
     with contextlib.closing(psycopg.connect(database.conninfo(), autocommit=True)) as session:
         while not session.execute(query.encode()).fetchall()[0][0]:
             assert process.poll() is None, process.stderr.read() if process.stderr else b""
-            assert time.monotonic() < deadline, f"pg_recvlogical did not come to {target}"
+            assert time.monotonic() < deadline, f"pg_recvlogical did not reach {target}"
             time.sleep(0.1)
 
 
 def psql_hex(program: Path, database: Database, slot: str, capture: Capture) -> bytes:
-    """What `psql -A` prints of a peek in hex."""
+    """The output of `psql -A` for a peek in hex."""
     query = f"SELECT lsn, xid, encode(data, 'hex') FROM {peek(slot, capture)}"
     command = [str(program), "-X", "-A", "-d", database.conninfo(), "-c", query]
     return subprocess.run(command, check=True, capture_output=True, timeout=_PATIENCE).stdout

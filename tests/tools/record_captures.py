@@ -1,6 +1,6 @@
 """Records captures like those of PostgreSQL 16 from other servers: python -m tests.tools.record_captures BINDIR ...
 
-For each server (the directory of its `postgres`; with contrib, as test_decoding tells what really happened) it writes
+For each server (the directory of its `postgres`; with contrib, for test_decoding as the truth) it writes
 tests/captures/pgNN/SCENARIO/: CAPTURE.walsender.bin (frames: int32 length and payload), CAPTURE.recv.bin (what
 pg_recvlogical wrote), CAPTURE.peek.hex (psql -A), truth.jsonl, state.json, meta.json and sql.log, compressed. psql and
 pg_recvlogical are those of the embedded server. The captures in the repository came from these servers:
@@ -36,7 +36,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 class Recording:
-    """One scenario on one server: its slots, the readers of its captures, and what is written of it."""
+    """One scenario on one server: its slots, the readers of its captures, and the files written for it."""
 
     def __init__(self, scenario: Scenario, database: Database, target: Path) -> None:
         self.scenario = scenario
@@ -84,10 +84,10 @@ class Recording:
                 readers.enter_context(recvlogical(program, self.database, slot, capture, folder / capture.name))
             for session, statement in self.workload:
                 if statement.startswith("ROLLBACK"):
-                    # From 18 on, a walsender leaves out what was rolled back already when it reads it.
+                    # From 18 on, a walsender skips transactions that are already rolled back when it reads them.
                     wait_for_walsenders(self.database)
                 self.answers += sessions.run([(session, statement)])
-            self.database.execute("CHECKPOINT")  # what was rolled back last need not be in the log's file yet
+            self.database.execute("CHECKPOINT")  # the last rollback may not be in the log's file yet
             reached = self.database.value("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
             for name, walsender in walsenders.items():
                 self._write(f"{name}.walsender.bin", walsender.finish(reached))

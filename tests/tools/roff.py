@@ -1,6 +1,6 @@
 """A small part of Markdown as man page source: headings, paragraphs, lists, definitions, fences, `code`, *names*.
 
-What stands between fences or backticks is shown as it is; everything that roff would take for its own is escaped.
+Text between fences or backticks is shown literally; everything that roff would interpret is escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FENCED = re.compile(r"^( *)```\w*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
 def escape(text: str) -> str:
-    """Text in which nothing is an instruction to roff any more."""
+    """Text with everything escaped that roff would take for an instruction."""
     return _guarded(text.translate(_ESCAPES))
 
 
@@ -32,12 +32,12 @@ def _guarded(line: str) -> str:
 
 
 def bold(text: str) -> str:
-    """What is typed as it stands."""
+    """Text to be typed literally."""
     return rf"\fB{escape(text)}\fP"
 
 
 def italic(text: str) -> str:
-    """What stands for something else."""
+    """A placeholder."""
     return rf"\fI{escape(text)}\fP"
 
 

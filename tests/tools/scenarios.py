@@ -1,4 +1,4 @@
-"""What is recorded: each scenario's statements, from the sql.log of PostgreSQL 16's captures, and its captures."""
+"""The scenarios to record: each one's statements, from the sql.log of PostgreSQL 16's captures, and its captures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Scenario:
         head, *pieces = _STATEMENT.split(text)
         found = _SETUP.search(head)
         assert found, f"{path} does not say which statements are its set-up"
-        # Digits in place of md5: as long, so as soon streamed, but they hardly weigh anything when compressed.
+        # Digits in place of md5: as long, so streamed as early, but much smaller when compressed.
         lean = [_MD5.sub(r"lpad(\1, 32, '0')", piece.rstrip("\n")) for piece in pieces]
         both = list(zip(lean[::2], lean[1::2], strict=True))
         return both[: int(found[1])], both[int(found[1]) :]
@@ -118,7 +118,7 @@ class Sessions:
         self._open: dict[str, Session] = {}
 
     def run(self, statements: list[tuple[str, str]]) -> Iterator[str]:
-        """Run statements in turn; yields what each answered: its command tag, or ERROR with the message."""
+        """Run statements in turn; yields the answer to each: its command tag, or ERROR with the message."""
         for name, statement in statements:
             if name not in self._open:
                 session = psycopg.connect(self._conninfo, autocommit=True)

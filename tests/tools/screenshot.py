@@ -86,7 +86,7 @@ _PADDED = re.compile(r' x="([0-9.]+)" (y="[0-9.]+") textLength="([0-9.]+)"( clip
 
 
 def _shifted(match: re.Match[str]) -> str:
-    """Spaces before a text as a distance: some programs leave them out, and everything behind moves."""
+    """Leading spaces as an offset: some programs drop the spaces, which would move the text after them."""
     x, y, length, clip, spaces = match.groups()
     shift = spaces.count(";") * CELL
     return f' x="{float(x) + shift:g}" {y} textLength="{float(length) - shift:g}"{clip}>'

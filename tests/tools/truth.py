@@ -1,4 +1,4 @@
-"""What really happened, from other sources than pgoutput: test_decoding's lines and the tables' final contents."""
+"""The true changes, from sources other than pgoutput: test_decoding's lines and the tables' final contents."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_random_values(world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", USER_SAMPLES)
-def test_types_of_a_user(world: World, name: str) -> None:
+def test_user_types(world: World, name: str) -> None:
     expressions = USER_SAMPLES[name]
     cells = [cell for expression in expressions for cell in both_forms(world.connection, f"SELECT {expression}")]
     assert len(cells) == len(expressions)
@@ -130,7 +130,7 @@ def test_rows_of_a_catalog(world: World) -> None:
         "ARRAY['[0.1,0.3)'::public.float8_r]",
     ],
 )
-def test_what_the_bytes_do_not_tell(world: World, expression: str) -> None:
+def test_types_without_a_decodable_binary_form(world: World, expression: str) -> None:
     [(text, binary)] = both_forms(world.connection, f"SELECT {expression}")
     row = world.connection.execute(f"SELECT pg_typeof({expression})::oid::int8".encode()).fetchone()
     assert row is not None
@@ -143,7 +143,7 @@ def test_what_the_bytes_do_not_tell(world: World, expression: str) -> None:
         assert undecoded.value.text == "\\x" + binary.hex()
 
 
-def test_arrays_say_the_same_as_to_json(world: World) -> None:
+def test_arrays_equal_to_json(world: World) -> None:
     source = random.Random("to_json")
     types = Types()
     arrays = [_random_text_array(source) for _ in range(500)]

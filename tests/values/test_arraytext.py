@@ -1,4 +1,4 @@
-"""An array's text -> JSON: quoting, dimensions, and that the quick ways say what the careful one says."""
+"""An array's text -> JSON: quoting, dimensions, and that the fast paths agree with the general one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Nested = list["Nested"] | str | None
 
 
 def array_out(value: object) -> str:
-    """What the server prints: everything quoted that may be."""
+    """The text that the server prints, with quotes wherever they are allowed."""
     if isinstance(value, list):
         return "{" + ",".join(map(array_out, value)) + "}"
     if value is None:
@@ -47,32 +47,32 @@ def test_every_array(value: list[object]) -> None:
     text = array_out(value).encode()
     token = Types().codec(TEXT_ARRAY).json_text(text)
     assert json.loads(token) == value
-    assert _carefully(TEXT_ARRAY, text) == token
+    assert _by_element(TEXT_ARRAY, text) == token
 
 
 @given(st.lists(st.none() | st.integers() | st.floats(), min_size=1))
 def test_arrays_of_numbers(value: list[float | None]) -> None:
     text = array_out(value).encode().replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
-    assert _carefully(FLOAT8_ARRAY, text) == Types().codec(FLOAT8_ARRAY).json_text(text)
+    assert _by_element(FLOAT8_ARRAY, text) == Types().codec(FLOAT8_ARRAY).json_text(text)
 
 
 @given(st.text(st.sampled_from('ab{}",\\ \nNUL[]=:1'), max_size=12))
-def test_both_ways_refuse_the_same(text: str) -> None:
-    quick: bytes | str
-    careful: bytes | str
+def test_fast_and_general_path_refuse_the_same(text: str) -> None:
+    fast: bytes | str
+    general: bytes | str
     try:
-        quick = Types().codec(TEXT_ARRAY).json_text(text.encode())
+        fast = Types().codec(TEXT_ARRAY).json_text(text.encode())
     except Undecoded as undecoded:
-        quick = undecoded.text
+        fast = undecoded.text
     try:
-        careful = _carefully(TEXT_ARRAY, text.encode())
+        general = _by_element(TEXT_ARRAY, text.encode())
     except Undecoded as undecoded:
-        careful = undecoded.text
-    assert quick == careful
+        general = undecoded.text
+    assert fast == general
 
 
-def _carefully(oid: int, cell: bytes) -> bytes:
-    """The same, element by element as for a long text."""
+def _by_element(oid: int, cell: bytes) -> bytes:
+    """The same by the general path, element by element, as for a long text."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arraytext, "_SHORT", 0)
         return Types().codec(oid).json_text(cell)
@@ -96,7 +96,7 @@ def _carefully(oid: int, cell: bytes) -> bytes:
 )
 def test_known_arrays(oid: int, text: str, token: str) -> None:
     assert Types().codec(oid).json_text(text.encode()).decode() == token
-    assert _carefully(oid, text.encode()).decode() == token
+    assert _by_element(oid, text.encode()).decode() == token
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_known_arrays(oid: int, text: str, token: str) -> None:
         "{a};",
     ],
 )
-def test_what_is_no_array(text: str) -> None:
+def test_invalid_arrays_are_strings_or_undecoded(text: str) -> None:
     types = Types()
     types.declare(16400, "public", "_something")
     assert json.loads(types.codec(16400).json_text(text.encode())) == text
-    for read in (types.codec(TEXT_ARRAY).json_text, lambda cell: _carefully(TEXT_ARRAY, cell)):
+    for read in (types.codec(TEXT_ARRAY).json_text, lambda cell: _by_element(TEXT_ARRAY, cell)):
         with pytest.raises(Undecoded):
             read(text.encode())

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from pgtail.values import Undecoded
-from tests.support.cells import UNTOLD, TypesScenario
+from tests.support.cells import UNDECODABLE, TypesScenario
 from tests.support.corpus import CAPTURES
 
 VERSIONS = sorted(folder.name for folder in CAPTURES.glob("pg*") if (folder / "A_types").is_dir())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_bytes_read_as_the_text_beside_them(version: str) -> None:
+def test_binary_values_decode_to_their_text(version: str) -> None:
     scenario = TypesScenario(version)
     types = scenario.types()
     undecoded = set()
@@ -33,4 +33,4 @@ def test_bytes_read_as_the_text_beside_them(version: str) -> None:
         except Undecoded:
             undecoded.add(truth.type_name)
     assert len(seen) >= 105
-    assert undecoded == {name for name in seen if name.startswith(UNTOLD)}
+    assert undecoded == {name for name in seen if name.startswith(UNDECODABLE)}

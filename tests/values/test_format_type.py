@@ -89,7 +89,7 @@ def test_domains_over_modified_types() -> None:
     assert types.type_name(16400, (10 << 16 | 2) + 4) == "numeric(10,2)"
 
 
-def test_table_is_what_servers_have(world: World) -> None:
+def test_table_equals_the_catalogs(world: World) -> None:
     rows = world.connection.execute(QUERY.encode()).fetchall()
     assert len(rows) > 150
     for oid, *columns in rows:

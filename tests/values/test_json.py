@@ -1,4 +1,4 @@
-"""JSON in cells: what is valid, how deep, and that it stays as it is."""
+"""JSON in cells: validity, depth, and that it is left unchanged."""
 
 from __future__ import annotations
 

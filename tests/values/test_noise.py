@@ -24,8 +24,8 @@ OIDS = {row.name: oid for oid, row in BUILTIN.items()}
 NUMBERS = (0, 1, 2, 3, 16, 100, 0x10000, 0x7FFFFFFF, -1, -2, -0x80000000)
 
 CANONICAL = ("box", "json", "tsvector", "int2vector", "oidvector")
-"""What the names of types hold whose receive function also orders, merges or prints anew what it reads; no server sends
-bytes that it would change. The same goes for every range and multirange."""
+"""Parts of the names of types whose receive function also sorts, merges or reformats its input; no server sends
+bytes that it would change. The same holds for every range and multirange."""
 
 
 def mutated(source: random.Random, cell: bytes) -> bytes:
@@ -89,7 +89,7 @@ def test_random_bytes(oid: int, cell: bytes) -> None:
     show(Types(enums=["mood"]).codec(oid), cell)
 
 
-def test_what_the_server_also_takes_it_reads_alike(world: World) -> None:
+def test_cells_that_the_server_accepts_are_read_the_same(world: World) -> None:
     """A damaged cell is either refused or read as the server's own receive function reads it."""
     source = random.Random(f"damaged {world.version}")
     skipped = ("reg", "xml", "aclitem", "money")

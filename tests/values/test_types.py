@@ -66,13 +66,13 @@ def test_codec_changes_after_declare() -> None:
     assert types.codec(16400).kind is Kind.TEXT
 
 
-def test_builtin_oids_cannot_be_declared_anew() -> None:
+def test_builtin_oids_cannot_be_redeclared() -> None:
     types = Types()
     types.declare(23, "public", "mood")
     assert types.codec(23).kind is Kind.NUMBER
 
 
-def test_enum_in_binary_form_needs_a_word() -> None:
+def test_enum_in_binary_form_must_be_declared() -> None:
     label = b"sad"
     types = Types()
     types.declare(16400, "public", "mood")
@@ -122,7 +122,7 @@ def test_composite_of_undeclared_types() -> None:
             types.codec(16400).text_binary(cell)
 
 
-def test_named_like_an_array_but_none() -> None:
+def test_type_named_like_an_array() -> None:
     types = Types()
     types.declare(16400, "public", "_pair")
     codec = types.codec(16400)
@@ -197,7 +197,7 @@ def test_backslash_as_second_byte_of_a_character() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "euc_jp"])
 @pytest.mark.parametrize("text", ['é\n"x\\日本' * 200_000, "a" * (1 << 21)])
-def test_long_texts_are_taken_in_pieces(encoding: str, text: str) -> None:
+def test_long_texts_are_decoded_in_pieces(encoding: str, text: str) -> None:
     codec = Types(encoding=encoding).codec(25)
     cell = text.encode(encoding)
     assert len(cell) > LONG

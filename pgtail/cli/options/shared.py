@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from pgtail.cli import complete
+from pgtail.cli.command import heading
 from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
+from pgtail.errors import OptionError
 from pgtail.outputs import OUTPUTS
+
+if TYPE_CHECKING:
+    from pgtail.storage.options import StorageOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -46,10 +52,26 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     return int(value) or None
 
 
+def storage_options(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> StorageOptions:
+    """Options given as KEY=VALUE. Raises BadParameter, which does not repeat a value: it may be a secret."""
+    from pgtail.storage.options import parse_options
+
+    try:
+        return parse_options(values)
+    except OptionError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def items(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """The items of values that commas separate."""
+    return tuple([item.strip() for value in values for item in value.split(",") if item.strip()])
+
+
 def color_options(function: F) -> F:
     """`color` (auto, always or never) and `colors` (the styles)."""
     return in_order(
         [
+            heading("output"),
             configured(
                 "--color",
                 type=click.Choice(["auto", "always", "never"]),
@@ -60,6 +82,7 @@ def color_options(function: F) -> F:
             configured(
                 "--colors",
                 metavar="THING=STYLE:...",
+                shell_complete=complete.colors,
                 help="Styles, such as insert=bold green:old=01;31; see pgtail(1).",
             ),
         ]
@@ -70,6 +93,7 @@ def output_options(function: F) -> F:
     """What is written and where: the fields of commands.options.FormatOptions."""
     return in_order(
         [
+            heading("output"),
             configured(
                 "-o",
                 "--output",
@@ -90,9 +114,23 @@ def output_options(function: F) -> F:
                 " file per table.",
             ),
             click.option(
+                "--columns",
+                multiple=True,
+                metavar="GLOB,...",
+                help="Show only these columns and the key: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs;"
+                " other tables are shown whole. Table, line, JSON, CSV.",
+            ),
+            click.option(
+                "--changed",
+                is_flag=True,
+                help="Of updates show only the key and what changed, or may have: without the old row that is unknown."
+                " Table, line, JSON, CSV.",
+            ),
+            click.option(
                 "--wal2json",
                 multiple=True,
                 metavar="NAME[=on|off]",
+                shell_complete=complete.wal2json,
                 help="wal2json, wal2json-v1: an option of that plugin, such as include-xids. Repeatable.",
             ),
             click.option(
@@ -105,6 +143,11 @@ def output_options(function: F) -> F:
                 "kafka_schema",
                 default=False,
                 help="debezium: include the schema in each event.",
+            ),
+            click.option(
+                "--keys",
+                is_flag=True,
+                help="debezium: the key and a tab before each event, and an empty event (a tombstone) after a delete.",
             ),
             click.option(
                 "--undo", is_flag=True, help="sql: statements that undo the changes, newest first, written at the end."
@@ -135,12 +178,12 @@ def output_options(function: F) -> F:
             click.option(
                 "--show-aborted",
                 is_flag=True,
-                help="Also show rolled-back parts of streamed transactions. Tables and JSON.",
+                help="Also show rolled-back parts of streamed transactions. Table, line, JSON.",
             ),
             click.option(
                 "--show-uncommitted",
                 is_flag=True,
-                help="Show streamed transactions as they arrive, before they commit. Tables and JSON.",
+                help="Show streamed transactions as they arrive, before they commit. Table, line, JSON.",
             ),
             configured(
                 "--max-width",
@@ -148,7 +191,7 @@ def output_options(function: F) -> F:
                 callback=count,
                 default="60",
                 show_default=True,
-                help="table: width of a value before it is cut; 0 for no limit.",
+                help="table, line on a terminal: width of a value before it is cut; 0 for no limit.",
             ),
             configured(
                 "--max-rows",
@@ -163,7 +206,7 @@ def output_options(function: F) -> F:
                 "--highlight",
                 multiple=True,
                 metavar="PATTERN",
-                help="table: mark matches of this regular expression in colour. Repeatable.",
+                help="table, line: mark matches of this regular expression in colour. Repeatable.",
             ),
         ]
     )(function)
@@ -182,38 +225,49 @@ def own_filter_options(function: F) -> F:
 def _filters(cls: type[click.Option]) -> list[Callable[[F], F]]:
     option = partial(click.option, cls=cls)
     return [
+        heading("filter"),
         option(
             "-t",
             "--table",
             "tables",
             multiple=True,
-            metavar="GLOB",
+            metavar="GLOB,...",
+            shell_complete=complete.tables,
+            callback=items,
             help="Only these tables: a glob on schema.table, or, without a dot, on the table name. Repeatable.",
         ),
         option(
-            "--exclude", multiple=True, metavar="GLOB", help="Not these tables, even if --table matches. Repeatable."
+            "--exclude",
+            multiple=True,
+            metavar="GLOB,...",
+            shell_complete=complete.tables,
+            callback=items,
+            help="Not these tables, even if --table matches. Repeatable.",
         ),
         option(
             "--op",
             "ops",
             multiple=True,
-            metavar="OP",
+            metavar="OP,...",
+            shell_complete=complete.ops,
+            callback=items,
             help="Only these operations: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
-            " Repeatable, or separated by commas.",
+            " Repeatable.",
         ),
         click.option("--xid", "xids", type=int, multiple=True, help="Only this transaction. Repeatable."),
         option(
             "--where",
             multiple=True,
-            metavar="'COLUMN OP VALUE'",
-            help="Only rows for which it is true, with = != < <= > >= ~ !~, 'is null' or 'is not null'; tested on"
-            " the new row, for a delete on the old one. Repeatable: all must be true.",
+            metavar="CONDITION",
+            help="Only changes for which it is true: \"total > 100 and (status in ('new', 'paid') or not note like"
+            " 'a%')\", \"changed(status) and old.status = 'new'\"; see pgtail-filter(7). Repeatable: all must be true.",
         ),
     ]
 
 
 def _redaction() -> list[Callable[[F], F]]:
     return [
+        heading("masking"),
         configured(
             "--redact",
             multiple=True,
@@ -237,15 +291,21 @@ def _redaction() -> list[Callable[[F], F]]:
 
 def limit_option(function: F) -> F:
     """`limit`, a number of transactions."""
-    return click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after N transactions were shown.")(
-        function
-    )
+    return in_order(
+        [
+            heading("range"),
+            click.option(
+                "-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N transactions were shown."
+            ),
+        ]
+    )(function)
 
 
 def dump_options(function: F) -> F:
     """How dumps are read: the fields of commands.options.DumpOptions."""
     return in_order(
         [
+            heading("input"),
             click.option(
                 "--input-format",
                 type=click.Choice(
@@ -272,10 +332,52 @@ def dump_options(function: F) -> F:
                 metavar="NAME=enum",
                 help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
             ),
+            click.option(
+                "--storage",
+                multiple=True,
+                metavar="KEY=VALUE",
+                callback=storage_options,
+                help="An option of the storage of s3://, gs://, az:// and abfs:// URIs, such as aws_region; by default"
+                " the environment's. Repeatable.",
+            ),
+        ]
+    )(function)
+
+
+def pager_option(function: F) -> F:
+    """`pager`."""
+    return in_order(
+        [
+            heading("output"),
+            click.option(
+                "--pager/--no-pager",
+                default=True,
+                help="On a terminal, show long output with $PAGER, or less; the default.",
+            ),
         ]
     )(function)
 
 
 def verbose_option(function: F) -> F:
-    """`verbose`, a count."""
-    return click.option("-v", "--verbose", count=True, help="Print details on standard error; -vv: a trace.")(function)
+    """`verbose`, a count, and -q."""
+    return in_order(
+        [
+            heading("other"),
+            click.option("-v", "--verbose", count=True, help="Print details on standard error; -vv: a trace."),
+            click.option(
+                "-q",
+                "--quiet",
+                is_flag=True,
+                expose_value=False,
+                callback=_be_quiet,
+                help="Print no notes and no progress on standard error, only errors and warnings.",
+            ),
+        ]
+    )(function)
+
+
+def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not ctx.resilient_parsing:
+        from pgtail.commands import stderr
+
+        stderr.quiet_mode = value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pgtail.cli.options.shared import F, in_order, verbose_option
+from pgtail.cli.options.shared import F, in_order, items, verbose_option
 from pgtail.cli.options.stream import positive_duration
 
 
@@ -25,7 +25,8 @@ def changes_options(function: F) -> F:
                 "--table",
                 "tables",
                 multiple=True,
-                metavar="GLOB",
+                metavar="GLOB,...",
+                callback=items,
                 help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
             ),
         ]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
+from pgtail.cli import complete
+from pgtail.cli.command import heading
 from pgtail.cli.options.shared import F, configured, in_order
 from pgtail.cli.settings import ConfiguredArgument
+from pgtail.humanize import parse_seconds
+
+if TYPE_CHECKING:
+    from pgtail.pgoutput.scalars import Point
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SLOT_HELP: Final = "The slot to read; the default is a temporary one."
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def position(text: str) -> int:
@@ -30,6 +35,21 @@ def place(text: str) -> int | Literal["now"]:
     return "now" if text == "now" else position(text)
 
 
+def point(text: str) -> Point:
+    """A log position or a time of commit. Raises BadParameter."""
+    from pgtail.changes.commit_range import point_of
+
+    try:
+        return point_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def end(text: str) -> Point | Literal["now"]:
+    """The same, or the word now for the server's current position. Raises BadParameter."""
+    return "now" if text == "now" else point(text)
+
+
 def size(text: str) -> int:
     """A number of bytes, with or without a unit: 500MB, 1GB. Raises BadParameter."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text, re.IGNORECASE)
@@ -40,28 +60,38 @@ def size(text: str) -> int:
 
 def connection_options(function: F) -> F:
     """Where to connect, as in psql: the fields of commands.options.ConnectionOptions."""
-    return click.argument("dsn", cls=ConfiguredArgument, required=False)(server_options(function))
+    return click.argument("dsn", cls=ConfiguredArgument, required=False, shell_complete=complete.dsn)(
+        server_options(function)
+    )
 
 
 def server_options(function: F) -> F:
     """The same without the argument `dsn`."""
     return in_order(
         [
+            heading("connection"),
             click.option("-h", "--host", metavar="HOST", help="The server's host, or the directory of its socket."),
             click.option("-p", "--port", metavar="PORT", help="The server's port."),
             click.option("-U", "--username", metavar="NAME", help="The user to connect as."),
-            click.option("-d", "--dbname", metavar="DBNAME", help="The database, or a connection string."),
+            click.option(
+                "-d",
+                "--dbname",
+                metavar="DBNAME",
+                shell_complete=complete.dsn,
+                help="The database, or a connection string.",
+            ),
             click.option("-W", "--password", is_flag=True, help="Ask for the password before connecting."),
+            click.option("-w", "--no-password", is_flag=True, help="Never ask for a password."),
         ]
     )(function)
 
 
 def duration(text: str) -> float:
     """Seconds, with or without a unit: 30s, 500ms, 2m. Raises BadParameter."""
-    match = re.fullmatch(r"(\d*\.?\d+)\s*(ms|s|min|m|h)?", text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a time such as 30s, 500ms or 2m")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def positive_duration(text: str) -> float:
@@ -72,21 +102,33 @@ def positive_duration(text: str) -> float:
     return seconds
 
 
+def _slot_option(declare: Callable[..., Callable[[F], F]]) -> Callable[[F], F]:
+    return declare(
+        "-S",
+        "--slot",
+        metavar="NAME",
+        shell_complete=complete.slots,
+        help="The slot to read; the default is a temporary one.",
+    )
+
+
 def slot_option(function: F) -> F:
     """`slot`, never from the configuration, for commands that read dumps without it."""
-    return click.option("-S", "--slot", metavar="NAME", help=_SLOT_HELP)(function)
+    return in_order([heading("slot"), _slot_option(click.option)])(function)
 
 
 def publication_options(function: F) -> F:
     """The fields of commands.options.PublicationOptions."""
     return in_order(
         [
+            heading("slot"),
             configured(
                 "-P",
                 "--publication",
                 "publications",
                 multiple=True,
                 metavar="NAME",
+                shell_complete=complete.publications,
                 help="The publication to read; the default is the only one of the database. Repeatable.",
             ),
             click.option(
@@ -102,10 +144,12 @@ def slot_options(function: F) -> F:
     """What is read, and what happens to the slot."""
     return in_order(
         [
-            configured("-S", "--slot", metavar="NAME", help=_SLOT_HELP),
+            heading("slot"),
+            _slot_option(configured),
             click.option(
                 "--fork",
                 metavar="SLOT",
+                shell_complete=complete.slots,
                 help="Read a temporary copy of SLOT, even if it is in use or has another plugin.",
             ),
             click.option("--create-slot", is_flag=True, help="Create the slot first."),
@@ -123,22 +167,65 @@ def slot_options(function: F) -> F:
     )(function)
 
 
+def since_option(function: F) -> F:
+    """`since`, a point from which on changes are shown."""
+    return in_order(
+        [
+            heading("range"),
+            click.option(
+                "--since",
+                type=point,
+                shell_complete=complete.points,
+                metavar="TIME|LSN",
+                help="Only what was committed at this time or later: 10m (ago), yesterday, 10:30, 2026-11-22T10:00 (UTC"
+                " without a zone); or at this log position or later.",
+            ),
+        ]
+    )(function)
+
+
+def dump_range_options(function: F) -> F:
+    """`since` and `until` of a dump."""
+    return in_order(
+        [
+            since_option,
+            heading("range"),
+            click.option(
+                "--until",
+                type=point,
+                shell_complete=complete.points,
+                metavar="TIME|LSN",
+                help="Only what was committed up to this time or log position, written as for --since.",
+            ),
+        ]
+    )(function)
+
+
 def range_options(function: F) -> F:
     """Where to start, when to end."""
-    start = click.option(
-        "--from",
-        "start",
-        type=place,
-        metavar="LSN|now",
-        help="Start at this log position; now is the server's current one.",
-    )
-    return start(end_options(function))
+    return in_order(
+        [
+            since_option,
+            heading("range"),
+            click.option(
+                "-I",
+                "--from",
+                "--startpos",
+                "start",
+                type=place,
+                metavar="LSN|now",
+                help="Start at this log position; now is the server's current one.",
+            ),
+            end_options,
+        ]
+    )(function)
 
 
 def end_options(function: F) -> F:
     """When to end, and what may happen before: the fields of commands.options.EndOptions."""
     return in_order(
         [
+            heading("range"),
             click.option(
                 "-E",
                 "--until-lsn",
@@ -150,9 +237,11 @@ def end_options(function: F) -> F:
             ),
             click.option(
                 "--until",
-                type=place,
-                metavar="LSN|now",
-                help="The same; now is the server's position when pgtail starts.",
+                type=end,
+                shell_complete=complete.points,
+                metavar="TIME|LSN|now",
+                help="Stop after what was committed up to this time (as --since) or log position; now is the server's"
+                " position when pgtail starts.",
             ),
             click.option(
                 "--for", "seconds", type=duration, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."
@@ -164,12 +253,14 @@ def end_options(function: F) -> F:
                 metavar="TIME",
                 help="Stop when nothing was received for this time.",
             ),
+            heading("connection"),
             click.option(
                 "--reconnect/--no-reconnect",
                 default=None,
                 help="Connect again when the connection is lost. The default, except for a temporary slot, which would"
                 " miss the changes in between.",
             ),
+            heading("other"),
             click.option(
                 "--spill-limit",
                 type=size,
@@ -186,6 +277,7 @@ def content_options(function: F) -> F:
     """Options of pgoutput that stream and record share."""
     return in_order(
         [
+            heading("protocol"),
             click.option("--binary", is_flag=True, help="Send values in binary form, if their types have one."),
             click.option(
                 "--messages/--no-messages",
@@ -207,6 +299,7 @@ def protocol_options(function: F) -> F:
     """Options of pgoutput; the defaults are the highest that the server supports."""
     return in_order(
         [
+            heading("protocol"),
             click.option(
                 "--proto-version", type=int, metavar="N", help="Protocol version; the default is the server's highest."
             ),

@@ -32,7 +32,7 @@ MESSAGE_START: Final = re.compile(
 """How a message may begin: flags are 0, the high byte of an LSN is 0, no table has 1792 columns."""
 
 _INSIDE: Final = (*[MESSAGES[tag] for tag in IN_STREAM], StreamStop, Keepalive, StandbyStatusUpdate)
-"""What may stand inside a stream segment."""
+"""The messages that may occur inside a stream segment."""
 
 _LIGHT: Final = StreamStart | StreamStop | StreamAbort | Origin | Type
 """Messages that random bytes may resemble: a letter with a few numbers and names."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Final, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
@@ -63,6 +63,10 @@ class Framed(Input):
     def _passed(self, buf: bytes, pos: int) -> None:
         """Called for a frame with nothing to decode."""
 
+    def _interleaved(self, end: int) -> Iterable[Decoded]:
+        """Messages from elsewhere that came before the frame that ends at this position of the source."""
+        return ()
+
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
         found, _ = cls._best_run(head, decoder, 0)
@@ -80,7 +84,7 @@ class Framed(Input):
     def items(self) -> Iterator[Decoded | Chunk]:
         window, place = self._window, self._bounds
         self._find_stream_state()
-        decode = self._decode_from_here()
+        decode, interleaved = self._decode_from_here(), self._interleaved
         while True:
             buf, pos, base = window.buf, window.pos, window.base
             end, stop = len(buf), pos
@@ -89,6 +93,7 @@ class Framed(Input):
                     start, stop, lsn = place(buf, pos, end)
                     if stop > end:
                         break
+                    yield from interleaved(base + stop)
                     if start >= 0:
                         message, frame_lsn, clock = decode(buf, start, stop)
                         yield message, frame_lsn or lsn, base + start, clock

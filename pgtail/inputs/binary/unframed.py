@@ -57,8 +57,8 @@ class Unframed(Input):
         if found.ended:
             # The separator of a single message may still come, or never.
             alone = found.messages == 1 and not head.endswith(cls.separator or b"\n")
-            told = final != bool(cls.separator) if alone else final or cls.separator or found.messages > 1
-            return True if told and (found.weight or (final and no_text)) else None
+            known = final != bool(cls.separator) if alone else final or cls.separator or found.messages > 1
+            return True if known and (found.weight or (final and no_text)) else None
         if found.short:
             return True if found.weight else None if MESSAGE_START.match(head) else False
         return found.weight > 1 or (found.messages >= ENOUGH and no_text)

@@ -12,6 +12,7 @@ from typing import Final
 from pgtail.errors import DecodeError, InputError
 from pgtail.files.spool import SpoolFile
 from pgtail.inputs.binary.copydata import COPY_BOTH, CopyDataFrames
+from pgtail.inputs.pcap.client import ClientLog, ClientMessage, ClientScan
 from pgtail.inputs.pcap.tcp import Flow, Missing, Piece
 from pgtail.inputs.source.base import ByteStream
 from pgtail.inputs.source.window import LARGE
@@ -22,6 +23,9 @@ _SEARCHED: Final = 512 * 1024
 _IN_MEMORY: Final = 4 << 20
 """Bytes of a waiting stream that stay in memory."""
 
+_MOST_EARLY: Final = 1000
+"""Messages of a client to keep before the server's answer is recognised."""
+
 _OF_A_LENGTH: Final = 0
 """The first byte of every message length."""
 
@@ -30,16 +34,24 @@ TLS, OTHER_PLUGIN, NO_SERVER = "TLS", "another plugin", "no server"
 
 
 class ServerStream(ByteStream):
-    """What a server sent on one connection, from some message on. `pull` reads a packet; False if there are no more."""
+    """What a server sent on one connection, from some message on. `pull` reads a packet; False if there are no more.
 
-    def __init__(self, name: str, pull: Callable[[], bool], *, whole: bool) -> None:
+    `peers` are the addresses of client and server.
+    """
+
+    def __init__(self, name: str, pull: Callable[[], bool], *, whole: bool, peers: tuple[str, str]) -> None:
         super().__init__(name, live=True)
+        self.peers = peers
         self.whole = whole
         """Whether the capture has its first message."""
         self.over = False
         """Whether it has ended."""
         self.broken: InputError | None = None
         """The damage of the capture, if that ended it."""
+        self.received = 0
+        """How many of its bytes were added."""
+        self.client = ClientLog(self._no_room)
+        """What the client sent."""
         self._pull = pull
         self._waiting = SpoolFile("keep waiting packets", memory=_IN_MEMORY, error=self._no_room)
         self._closed = False
@@ -55,11 +67,18 @@ class ServerStream(ByteStream):
             self._gaps.append((self._waiting.size, piece.size))
         else:
             self._waiting.write(piece)
+            self.received += len(piece)
+
+    def sent(self, message: ClientMessage) -> None:
+        """Add a message of the client. Raises InputError if it cannot be stored."""
+        if not self._closed:
+            self.client.put(self.received, message)
 
     def close(self) -> None:
         super().close()
         self._closed = True
         self._waiting.close()
+        self.client.close()
 
     @property
     def damage(self) -> InputError | None:
@@ -103,11 +122,13 @@ class Direction:
         self.first = first
         self.flow = Flow(first)
         self.over = False
+        self.scan = ClientScan()
         self.stream: ServerStream | None = None
         self.other: str | None = None
         self._make = make
         self._decoder = decoder
         self._whole = whole
+        self._early: deque[ClientMessage] = deque(maxlen=_MOST_EARLY)
         self._head = b""
         self._skip = 0
         self._at = 0
@@ -124,6 +145,13 @@ class Direction:
             self._head += piece
             self._step()
 
+    def peer_sent(self, message: ClientMessage) -> None:
+        """Add a message of the other direction."""
+        if self.stream is not None:
+            self.stream.sent(message)
+        elif self.other is None:
+            self._early.append(message)
+
     def end(self) -> None:
         """End it."""
         self.over = True
@@ -138,9 +166,13 @@ class Direction:
 
     def _is(self, other: str) -> None:
         self.other, self._head = other, b""
+        self._early.clear()
 
     def _reads_from(self, place: int) -> None:
         self.stream = self._make(self._whole)
+        for message in self._early:
+            self.stream.sent(message)
+        self._early.clear()
         self.stream.put(self._head[place:])
         self._head = b""
 

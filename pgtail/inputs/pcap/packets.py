@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.window import Window
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,6 +28,7 @@ _CLASSIC: Final = {
     b"\x4d\x3c\xb2\xa1": "<",
 }
 """How a pcap file begins, with microseconds or nanoseconds, and its byte order."""
+_NANOSECONDS: Final = frozenset((b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1"))
 
 _SECTION: Final = b"\x0a\x0d\x0d\x0a"
 _ORDERS: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
@@ -34,6 +36,10 @@ _INTERFACE, _PACKET, _SIMPLE, _ENHANCED = 1, 2, 3, 6
 """Types of pcapng blocks."""
 _HEADS: Final = {_INTERFACE: 16, _PACKET: 28, _SIMPLE: 12, _ENHANCED: 28}
 """Size of a block's fixed fields."""
+_END_OF_OPTIONS, _RESOLUTION, _TIME_OFFSET = 0, 9, 14
+"""Options of an interface: if_tsresol and if_tsoffset."""
+_MICROSECONDS: Final = 1_000_000
+_FURTHEST: Final = (1 << 63) - 1
 
 _ETHERNET, _COOKED, _COOKED2 = 1, 113, 276
 _FAMILY: Final = frozenset((0, 108))
@@ -48,8 +54,32 @@ _FRAGMENT: Final = 44
 FIN, SYN, RST = 1, 2, 4
 
 
+class _Packet(NamedTuple):
+    """A captured packet: its link type, the time of its capture as in TcpSegment, and its bytes."""
+
+    link: int
+    time: int | None
+    data: bytes
+
+
+class _Interface(NamedTuple):
+    """An interface of a pcapng file: its link type, its clock's ticks per second, and the seconds to add."""
+
+    link: int
+    ticks: int
+    offset: int
+
+    def time(self, high: int, low: int) -> int | None:
+        """The time of a packet from the two halves of its timestamp; None if PostgreSQL has no such time."""
+        micros = (high << 32 | low) * _MICROSECONDS // self.ticks + self.offset * _MICROSECONDS - UNIX_EPOCH_OFFSET
+        return micros if abs(micros) <= _FURTHEST else None
+
+
 class TcpSegment(NamedTuple):
-    """One TCP segment. `number` is its sequence number. `cut`: not all of its bytes were captured."""
+    """One TCP segment. `number` is its sequence number. `cut`: not all of its bytes were captured.
+
+    `time` is when it was captured, in microseconds since 2000-01-01 UTC, if the file says so.
+    """
 
     source: tuple[bytes, int]
     target: tuple[bytes, int]
@@ -57,6 +87,7 @@ class TcpSegment(NamedTuple):
     flags: int
     data: bytes
     cut: bool
+    time: int | None
 
 
 def is_capture(head: bytes, *, final: bool) -> bool | None:
@@ -86,9 +117,9 @@ class Packets:
     def segments(self) -> Iterator[TcpSegment | None]:
         """Yield the TCP segments, and None for every other packet."""
         try:
-            for link, packet in self._packets():
+            for packet in self._packets():
                 self.count += 1
-                segment = self._segment(link, packet)
+                segment = self._segment(packet)
                 if segment is not None:
                     self.cut += segment.cut
                 yield segment
@@ -97,8 +128,8 @@ class Packets:
 
     # -- the file ----------------------------------------------------------------------------------------------
 
-    def _packets(self) -> Iterator[tuple[int, bytes]]:
-        """Yield link type and bytes of each packet. Raises InputError."""
+    def _packets(self) -> Iterator[_Packet]:
+        """Yield the packets. Raises InputError."""
         magic = self._take(4)
         if magic == _SECTION:
             yield from self._blocks()
@@ -106,15 +137,17 @@ class Packets:
         order = _CLASSIC.get(magic)
         if order is None:
             raise self._damaged("neither a pcap nor a pcapng file")
-        head = struct.Struct(order + "8xII")
+        head = struct.Struct(order + "IIII")
+        divisor = 1000 if magic in _NANOSECONDS else 1
         (link,) = struct.unpack_from(order + "I", self._take(20), 16)
         while not self._ended():
-            size, _ = head.unpack(self._take(head.size))
-            yield link & 0xFFFF, self._take(self._checked(size, 0))
+            seconds, fraction, size, _ = head.unpack(self._take(head.size))
+            time = seconds * _MICROSECONDS + fraction // divisor - UNIX_EPOCH_OFFSET
+            yield _Packet(link & 0xFFFF, time, self._take(self._checked(size, 0)))
 
-    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+    def _blocks(self) -> Iterator[_Packet]:
         """As _packets() for pcapng, after the type of the first block."""
-        order, links, kind = "", list[int](), _SECTION
+        order, links, kind = "", list[_Interface](), _SECTION
         while True:
             size = self._take(4)
             if kind == _SECTION:
@@ -131,25 +164,26 @@ class Packets:
                 return
             kind = self._take(4)
 
-    def _block(self, kind: int, block: bytes, order: str, links: list[int]) -> Iterator[tuple[int, bytes]]:
+    def _block(self, kind: int, block: bytes, order: str, links: list[_Interface]) -> Iterator[_Packet]:
         head = _HEADS.get(kind)
         if head is None:
             return
         if len(block) < head + 4:
             raise self._damaged(f"a pcapng block of {len(block)} bytes")
         if kind == _INTERFACE:
-            links.append(struct.unpack_from(order + "H", block, 8)[0])
+            links.append(_interface(block, order))
             return
-        interface, size = 0, len(block) - head - 4
-        if kind == _ENHANCED:
-            interface, size = struct.unpack_from(order + "I8xI", block, 8)
-        elif kind == _PACKET:
-            interface, size = struct.unpack_from(order + "H10xI", block, 8)
+        interface, size, stamp = 0, len(block) - head - 4, list[int]()
+        if kind in (_ENHANCED, _PACKET):
+            interface, *stamp, size = struct.unpack_from(
+                order + ("I" if kind == _ENHANCED else "H2x") + "III", block, 8
+            )
         else:
             size = min(size, struct.unpack_from(order + "I", block, 8)[0])
         if interface >= len(links) or size > len(block) - head - 4:
             raise self._damaged("a packet of an interface that was never described, or longer than its block")
-        yield links[interface], block[head : head + size]
+        found = links[interface]
+        yield _Packet(found.link, found.time(*stamp) if stamp else None, block[head : head + size])
 
     def _ended(self) -> bool:
         window = self._window
@@ -176,10 +210,10 @@ class Packets:
 
     # -- the packets -------------------------------------------------------------------------------------------
 
-    def _segment(self, link: int, packet: bytes) -> TcpSegment | None:
+    def _segment(self, packet: _Packet) -> TcpSegment | None:
         """The TCP segment in a packet, or None. dpkt may raise anything on a damaged packet."""
         try:
-            return self._tcp_segment(self._network(link, packet))
+            return self._tcp_segment(self._network(packet.link, packet.data), packet.time)
         except Exception:  # noqa: BLE001 -- a damaged packet is skipped
             return None
 
@@ -196,7 +230,7 @@ class Packets:
             layer = layer.data
         return layer
 
-    def _tcp_segment(self, ip: Any) -> TcpSegment | None:
+    def _tcp_segment(self, ip: Any, time: int | None) -> TcpSegment | None:
         dpkt = self._dpkt
         six = isinstance(ip, dpkt.ip6.IP6)
         if not six and not isinstance(ip, dpkt.ip.IP):
@@ -213,7 +247,23 @@ class Packets:
             whole = ip.len - 4 * ip.hl if ip.len else 0
         # Length 0: the network card was to split the packet (TSO), so all of it was captured.
         cut = bool(whole) and whole - 4 * tcp.off > len(tcp.data)
-        return TcpSegment((ip.src, tcp.sport), (ip.dst, tcp.dport), tcp.seq, tcp.flags, bytes(tcp.data), cut)
+        return TcpSegment((ip.src, tcp.sport), (ip.dst, tcp.dport), tcp.seq, tcp.flags, bytes(tcp.data), cut, time)
+
+
+def _interface(block: bytes, order: str) -> _Interface:
+    """An interface from its block. Options that end inside the block's end are ignored."""
+    ticks, offset, pos = _MICROSECONDS, 0, _HEADS[_INTERFACE]
+    while pos + 4 <= len(block) - 4:
+        option, size = struct.unpack_from(order + "HH", block, pos)
+        value = block[pos + 4 : pos + 4 + size]
+        if option == _END_OF_OPTIONS:
+            break
+        if option == _RESOLUTION and size == 1:
+            ticks = (2 if value[0] & 0x80 else 10) ** (value[0] & 0x7F)
+        elif option == _TIME_OFFSET and size == 8:
+            (offset,) = struct.unpack(order + "q", value)
+        pos += 4 + -(-size // 4) * 4
+    return _Interface(struct.unpack_from(order + "H", block, 8)[0], ticks, offset)
 
 
 def _library() -> ModuleType:

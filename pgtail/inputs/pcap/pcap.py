@@ -7,17 +7,18 @@ bytes of others wait in temporary files.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, NoReturn, TypeAlias
 
 from pgtail.errors import InputError
 from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.binary.copydata import CopyDataFrames
+from pgtail.inputs.pcap.client import ClientMessage
 from pgtail.inputs.pcap.connections import OTHER_PLUGIN, TLS, Direction, ServerStream
 from pgtail.inputs.pcap.packets import FIN, RST, SYN, Packets, TcpSegment, address_text, is_capture
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.decoder import Decoded, Decoder
+from pgtail.pgoutput.decoder import Decoded, Decoder, FromClient
 
 _MAX_ENDED: Final = 10_000
 """Ended directions to remember, to recognise late copies of their packets."""
@@ -76,15 +77,24 @@ class Connections:
             return  # a late copy
         for piece in direction.flow.segment(number, segment.data, last=bool(segment.flags & FIN)):
             direction.take(piece)
+        if direction.stream is None:
+            self._look_for_client(direction, segment)
         if direction.flow.over or segment.flags & RST:
             self._end(key)
+
+    def _look_for_client(self, direction: Direction, segment: TcpSegment) -> None:
+        """Give what a client sent to the direction of its server."""
+        server = self._directions.get((segment.target, segment.source))
+        for message in direction.scan.messages(segment.number, segment.data):
+            if server is not None:
+                server.peer_sent(ClientMessage(segment.time, message))
 
     def _begin(self, segment: TcpSegment, number: int) -> Direction:
         self._pairs.add(frozenset((segment.source, segment.target)))
 
         def make(whole: bool) -> ServerStream:
-            name = f"{self._name}: {address_text(segment.source)} to {address_text(segment.target)}"
-            stream = ServerStream(name, self.pull, whole=whole)
+            server, client = address_text(segment.source), address_text(segment.target)
+            stream = ServerStream(f"{self._name}: {server} to {client}", self.pull, whole=whole, peers=(client, server))
             self.ready.append(stream)
             return stream
 
@@ -105,6 +115,29 @@ class Connections:
                 del self._directions[oldest]
 
 
+class _ReplicationFrames(CopyDataFrames):
+    """What a server sent on a connection, with the messages of its client where they came."""
+
+    def __init__(self, stream: ServerStream, decoder: Decoder) -> None:
+        super().__init__(Window(stream), decoder)
+        self._stream = stream
+
+    def items(self) -> Iterator[Decoded | Chunk]:
+        yield from super().items()
+        yield from self._interleaved(None)
+
+    def _offer(self, buf: Buffer, pos: int, end: int) -> Generator[Chunk, None, int]:
+        place = self._stream.client.place
+        if place is not None:  # the scanner must not go beyond it
+            end = min(end, max(pos, place - self._window.base))
+        return (yield from super()._offer(buf, pos, end))
+
+    def _interleaved(self, end: int | None) -> Iterator[Decoded]:
+        stream = self._stream
+        for time, data in stream.client.before(end):
+            yield FromClient(self._decoder.client_message(data), *stream.peers, time), None, self.position, None
+
+
 class Pcap(Input):
     """pcap and pcapng files."""
 
@@ -115,7 +148,7 @@ class Pcap(Input):
         self._packets = Packets(window)
         self._connections = Connections(self._packets, window.source.name, decoder)
         self._stream: ServerStream | None = None
-        self._inner: CopyDataFrames | None = None
+        self._inner: _ReplicationFrames | None = None
         self._found = 0
 
     @classmethod
@@ -186,7 +219,7 @@ class Pcap(Input):
                 f"{reason}: read it from a capture of its own (tcpdump -r FILE -w OTHER port N)", source=stream.name
             )
         self._decoder.in_stream = None
-        self._stream, self._inner = stream, CopyDataFrames(Window(stream), self._decoder)
+        self._stream, self._inner = stream, _ReplicationFrames(stream, self._decoder)
         return True
 
     def _nothing(self) -> NoReturn:

@@ -31,7 +31,9 @@ from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
 from pgtail.native import Scanner, compiled
 from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, padding, sentence, sized, wrap_sized
@@ -59,17 +61,23 @@ def clock() -> int:
 
 
 class Table:
-    """`-o table`. Lines are at most `options.width` cells wide; `now` is the clock for ages."""
+    """`-o table`. Lines are at most `options.width` cells wide, or what `options.measure` gives for a block.
+
+    `now` is the clock for ages.
+    """
 
     def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
         self._sink = sink
-        self._width = max(options.width, MIN_WIDTH)
+        self._measure = options.measure or (lambda: options.width)
+        self._width = max(self._measure(), MIN_WIDTH)
         self._most = sys.maxsize if options.max_rows is None else options.max_rows
         self._long_values = options.max_width is None
         self._schema_changes = options.schema_changes
+        self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
-        self._rows = RowFormatter(ValueStyle(options.max_width), fill_unchanged=options.fill_unchanged)
+        self._choice, self._tell = ColumnChoice(options.columns, changed=options.changed), options.tell
+        self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
         self._page: list[Row] = []
         self._page_text = 0
         self._columns: _Columns | None = None
@@ -86,6 +94,7 @@ class Table:
             Ended: self._ended,
             Outcome: self._outcome,
             SchemaChange: self._schema,
+            FromClient: self._from_client,
         }
 
     def event(self, event: Event) -> None:
@@ -96,6 +105,7 @@ class Table:
     def finish(self) -> None:
         """Write the page."""
         self._lay_out()
+        self._choice.tell_unused(self._tell)
 
     # -- the scanner -------------------------------------------------------------------------------------------
 
@@ -155,6 +165,10 @@ class Table:
         if message.lsn is not None:
             row.values.append(sized(((lsn_text(message.lsn), "lsn"),)))
         self._by_itself(row)
+
+    def _from_client(self, message: FromClient) -> None:
+        if self._client:
+            self._by_itself(self._rows.from_client(message))
 
     def _schema(self, event: SchemaChange) -> None:
         if self._schema_changes:
@@ -271,7 +285,8 @@ class Table:
         self._lines(wrap_sized(map(sized, items), self._width - MARGIN, (_DOT,), _INDENT))
 
     def _blank(self) -> None:
-        """Write an empty line between two blocks."""
+        """Write an empty line between two blocks; the next block has the width that the terminal has now."""
+        self._width = max(self._measure(), MIN_WIDTH)
         if self._any:
             self._sink.write(b"\n")
         self._any = True

@@ -6,11 +6,13 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
+from pgtail.changes.commit_range import point_of
 from pgtail.errors import OptionError
-from pgtail.pgoutput.scalars import parse_lsn
 
 RETAIN: Final = 3600.0
 """Seconds that files are kept which no manifest names any more: for readers that opened an older one."""
+
+_EPOCH: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 BUCKET_SIZE: Final = 64 << 20
 """Bytes that a bucket should have at most."""
@@ -32,15 +34,9 @@ class Settings:
 
 
 def until_of(text: str) -> int | datetime.datetime:
-    """An LSN or a time (ISO 8601; UTC where it names no zone). Raises OptionError."""
+    """An LSN or a time, as --until of the other commands takes them. Raises OptionError."""
     try:
-        return parse_lsn(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionError(
-            f"{text!r} is neither an LSN, such as 0/1949A30, nor a time, such as 2026-11-20T22:05:51Z"
-        ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+        point = point_of(text)
+        return _EPOCH + datetime.timedelta(microseconds=point.time or 0) if point.lsn is None else point.lsn
+    except (ValueError, OverflowError) as error:
+        raise OptionError(f"--until: {error}") from None

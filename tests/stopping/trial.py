@@ -1,4 +1,4 @@
-"""One shot: a command is started, sent a signal at some moment, and what it left behind is looked at."""
+"""One trial: start a command, send it a signal at some moment, and check that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 
 PROGRAM = [sys.executable, "-m", "pgtail"]
 LIMIT = 2.0
-"""Seconds that the end may take on an idle machine."""
+"""Seconds in which a command must end on an idle machine."""
 _STARTED_IN = 0.4
 """Seconds that `pgtail --version` takes there."""
 _TRACES = re.compile(r"Traceback|Exception ignored|Fatal Python|ImportError|Segmentation")
@@ -41,29 +41,29 @@ def no_terminal() -> str | None:
     return None
 
 
-def patience() -> float:
-    """How long the end may take now: LIMIT where the machine is as fast as an idle one."""
+def time_limit() -> float:
+    """Seconds in which a command must end now: LIMIT if the machine is as fast as an idle one."""
     began = time.monotonic()
     subprocess.run([*PROGRAM, "--version"], stdout=subprocess.DEVNULL, check=True)
     return LIMIT * max(1.0, (time.monotonic() - began) / _STARTED_IN)
 
 
 @dataclass
-class Shot:
-    """What became of it. `out` is what a terminal got, where there was one, with standard error among it."""
+class Trial:
+    """The result. With a terminal, `out` is the output to it, including standard error."""
 
     status: int
     seconds: float
-    """From the signal to the end; 0 where it had ended before."""
+    """From the signal to the end; 0 if it had ended before."""
     moment: float
     out: bytes
     err: str
     began: bool
-    """Whether it had begun when the signal came: something was said or shown before."""
+    """Whether it had begun when the signal came: it had already written something."""
     complaints: list[str] = field(default_factory=list)
 
 
-def shoot(
+def run_trial(
     arguments: Sequence[str],
     sent: signal.Signals,
     moment: float,
@@ -71,14 +71,14 @@ def shoot(
     terminal: bool,
     begun: bytes | None = None,
     limit: float,
-) -> Shot:
-    """Send the signal so many seconds after the start, or (`begun`) after these bytes came out.
+) -> Trial:
+    """Send the signal this many seconds after the start, or (`begun`) after these bytes came out.
 
-    On a terminal the whole process group gets it, as of Ctrl-C; else the process alone.
+    On a terminal the whole process group gets it, as with Ctrl-C; otherwise only the process.
     """
     token = secrets.token_hex(8)
-    with tempfile.TemporaryDirectory(prefix="shot-") as folder:
-        env = {**os.environ, "TMPDIR": folder, "PGTAIL_SHOT": token, "TERM": "xterm"}
+    with tempfile.TemporaryDirectory(prefix="trial-") as folder:
+        env = {**os.environ, "TMPDIR": folder, "PGTAIL_TRIAL": token, "TERM": "xterm"}
         with _started(arguments, env, terminal=terminal) as running:
             ended_before = running.wait_for(moment, begun)
             began = bool(running.out or running.err)
@@ -89,18 +89,18 @@ def shoot(
             took = 0.0 if ended_before else time.monotonic() - since
             complaints += _processes(token, limit)
         status = running.process.returncode
-        shot = Shot(128 - status if status < 0 else status, took, moment, bytes(running.out), running.words, began)
+        trial = Trial(128 - status if status < 0 else status, took, moment, bytes(running.out), running.words, began)
         complaints += _left(Path(folder), limit)
     if terminal:
-        complaints += _screen(shot.out)
-    if _TRACES.search(shot.err):
-        if _IN_PGTAIL.search(shot.err) or sent is not signal.SIGINT:
+        complaints += _screen(trial.out)
+    if _TRACES.search(trial.err):
+        if _IN_PGTAIL.search(trial.err) or sent is not signal.SIGINT:
             complaints.append("a traceback")
         else:
-            shot.status = 128 + sent  # Python was still starting: nobody can keep it from saying so
-            shot.began = False
-    shot.complaints = complaints
-    return shot
+            trial.status = 128 + sent  # Python was still starting: its traceback cannot be suppressed
+            trial.began = False
+    trial.complaints = complaints
+    return trial
 
 
 class _Running:
@@ -133,17 +133,17 @@ class _Running:
         return True
 
     def end(self, seconds: float) -> list[str]:
-        """Wait for the end, and look at the terminal; returns what is wrong."""
+        """Wait for the end, and check the terminal; returns what is wrong."""
         complaints = []
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            complaints.append("it goes on and on")
+            complaints.append("it does not end")
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         if self._slave is not None:
             if termios.tcgetattr(self._slave) != self._before:
-                complaints.append("the terminal's settings are others")
+                complaints.append("the terminal's settings have changed")
             os.close(self._slave)
         for thread in self._threads:
             thread.join(10)
@@ -171,31 +171,31 @@ def _started(arguments: Sequence[str], env: dict[str, str], *, terminal: bool) -
 
 
 def _read(fd: int, into: bytearray) -> None:
-    with contextlib.suppress(OSError):  # of a terminal, whose last user has gone
+    with contextlib.suppress(OSError):  # no process has the terminal open any more
         while data := os.read(fd, 65536):
             into += data
 
 
 def _processes(token: str, seconds: float) -> list[str]:
-    """Those of the shot that are still there after so long."""
+    """Processes of the trial that are left after this time."""
     deadline = time.monotonic() + seconds
-    while left := list(_alive(token)):
+    while left := list(_running_with(token)):
         if time.monotonic() > deadline:
             return [f"processes are left: {left}"]
         time.sleep(0.02)
     return []
 
 
-def _alive(token: str) -> Iterator[str]:
-    """Linux tells of the environment in which processes were started; elsewhere nobody does."""
+def _running_with(token: str) -> Iterator[str]:
+    """Only Linux shows the environment in which processes were started."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"PGTAIL_SHOT={token}".encode() in (process / "environ").read_bytes():
+            if f"PGTAIL_TRIAL={token}".encode() in (process / "environ").read_bytes():
                 yield f"{process.name} {(process / 'cmdline').read_bytes()[:200]!r}"
 
 
 def _left(folder: Path, seconds: float) -> list[str]:
-    """Temporary files that are still there after so long."""
+    """Temporary files that are left after this time."""
     deadline = time.monotonic() + seconds
     while left := sorted(path.name for path in folder.iterdir()):
         if time.monotonic() > deadline:
@@ -205,7 +205,7 @@ def _left(folder: Path, seconds: float) -> list[str]:
 
 
 def _screen(shown: bytes) -> list[str]:
-    """What of a terminal's state was changed and not brought back."""
+    """The parts of a terminal's state that were changed and not restored."""
     complaints = []
     if shown.rfind(b"\x1b[?1049h") > shown.rfind(b"\x1b[?1049l"):
         complaints.append("the other screen")

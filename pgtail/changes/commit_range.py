@@ -1,0 +1,109 @@
+"""Which transactions are shown by the LSN and the time of their commit: --since and --until."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pgtail.humanize import parse_seconds
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, parse_lsn
+from pgtail.pgoutput.streaming import StreamCommit
+from pgtail.pgoutput.transaction import Begin, Message
+from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, RollbackPrepared, StreamPrepare
+from pgtail.values.moments import DAY, moment
+
+MARGIN: Final = 10_000_000
+"""Microseconds by which the commit time of a transaction may be before that of an earlier one in the WAL.
+
+A backend takes the time before it writes the commit record (src/backend/access/transam/xact.c), and a clock may be set.
+"""
+
+ANYWHERE: Final = Point()
+"""No bound."""
+
+PLACES: Final[dict[type, Callable[[Any], tuple[int, int | None]]]] = {
+    Begin: lambda message: (message.final_lsn, message.commit_time),
+    BeginPrepare: lambda message: (message.prepare_lsn, message.prepare_time),
+    StreamCommit: lambda message: (message.commit_lsn, message.commit_time),
+    StreamPrepare: lambda message: (message.prepare_lsn, message.prepare_time),
+    CommitPrepared: lambda message: (message.commit_lsn, message.commit_time),
+    RollbackPrepared: lambda message: (message.rollback_end_lsn, message.rollback_time),
+    Message: lambda message: (0 if message.transactional else message.lsn, None),
+}
+"""The WAL position and the time that each of these messages is about."""
+
+
+def point_of(text: str, now: int | None = None) -> Point:
+    """0/16B3748; 10m, 2h or 3d ago; today, yesterday; 10:30 of today; 2026-11-22T10:00Z and parts. UTC by default.
+
+    `now` is in microseconds since 2000-01-01 UTC. Raises ValueError.
+    """
+    try:
+        return Point(lsn=parse_lsn(text))
+    except ValueError:
+        pass
+    now = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET if now is None else now
+    midnight = now // DAY * DAY
+    if text in ("today", "yesterday"):
+        return Point(time=midnight - DAY * (text == "yesterday"))
+    try:
+        if text[-1:].isalpha() and text[-1] not in "Zz":
+            return Point(time=now - int(parse_seconds(text) * 1_000_000))
+        if text[1:3].count(":"):
+            return Point(time=midnight + int(moment(f"2000-01-01 {text}").micros))
+        return Point(time=int(moment(text).micros))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is neither an LSN such as 0/1949A30, nor a time such as 10m (ago), yesterday, 10:30 or"
+            " 2026-11-22T10:00 (UTC without a zone)"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRange:
+    """From `since` to `until`, both included; for prepared transactions by their prepare, until they are committed.
+
+    `margin`: see MARGIN; 0 for a reader that ends before the first transaction that is not inside.
+    """
+
+    since: Point = ANYWHERE
+    until: Point = ANYWHERE
+    margin: int = MARGIN
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a bound."""
+        return (self.since, self.until) != (ANYWHERE, ANYWHERE)
+
+    def contains(self, lsn: int | None, time: int | None) -> bool:
+        """Whether what was committed there and then is inside. What is unknown is not, if there is a bound on it."""
+        return _within(self.since.lsn, lsn, self.until.lsn) and _within(self.since.time, time, self.until.time)
+
+    def bounds(self) -> tuple[int, int, int, int, int]:
+        """For the scanner: the first LSN and time, the last LSN and time, the time after which nothing is inside."""
+        since, until = self.since, self.until
+        first, last = -(1 << 63), (1 << 63) - 1
+        low = first if since.time is None else max(first, min(since.time, last))
+        high = last if until.time is None else max(first, min(until.time, last))
+        return (
+            since.lsn or 0,
+            low,
+            (1 << 64) - 1 if until.lsn is None else until.lsn,
+            high,
+            min(high + self.margin, last),
+        )
+
+    def is_past(self, lsn: int, time: int | None) -> bool:
+        """Whether nothing inside comes after what is committed there and then."""
+        until = self.until
+        return (until.lsn is not None and lsn > until.lsn) or (
+            until.time is not None and time is not None and time > until.time + self.margin
+        )
+
+
+def _within(low: int | None, value: int | None, high: int | None) -> bool:
+    if low is None and high is None:
+        return True
+    return value is not None and (low is None or low <= value) and (high is None or value <= high)

@@ -1,0 +1,117 @@
+"""How --where compares values, by the type of the column."""
+
+from __future__ import annotations
+
+import operator
+import re
+import struct
+import uuid
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Literal, NamedTuple
+
+from pgtail.changes.relations import Column
+from pgtail.values import Kind
+from pgtail.values.datetime import date_text, timestamp_text, timestamptz_text
+from pgtail.values.moments import DAY, moment
+
+COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_BOOLS: Final = {"true": "t", "false": "f", "t": "t", "f": "f", "yes": "t", "no": "f", "on": "t", "off": "f"}
+_BOOLS_OF_DIGITS: Final = {"1": "t", "0": "f"}
+
+
+class Comparison(NamedTuple):
+    """How values of a type compare with each other.
+
+    `key` makes an object of a value's text that compares as the value does, `literal` that text of what the user wrote;
+    both raise ValueError. `native` says what the scanner compares: text, plain decimal numbers, text without the blanks
+    at its end, or PostgreSQL's text of dates and times.
+    """
+
+    what: str
+    native: Literal["text", "number", "padded", "time"]
+    key: Callable[[str], Any]
+    literal: Callable[[str], str]
+
+
+def comparison_of(column: Column) -> Comparison:
+    """How the values of a column compare."""
+    if column.codec.kind is Kind.NUMBER or column.type_name == "xid8":
+        return NUMBER
+    if column.codec.kind is Kind.BOOL:
+        return _BOOL
+    name = re.sub(r"\(\d+\)", "", column.type_name)
+    return _BY_NAME.get(name, TEXT)
+
+
+def _number(text: str) -> tuple[bool, Decimal]:
+    """A number as PostgreSQL sorts it: NaN equals NaN and is greater than all others."""
+    try:
+        value = Decimal(text.strip())
+    except InvalidOperation:
+        raise ValueError("not a number") from None
+    return (True, Decimal(0)) if value.is_nan() else (False, value)
+
+
+def _number_literal(text: str) -> str:
+    _number(text)
+    return text.strip()
+
+
+def _bool(text: str) -> str:
+    """PostgreSQL's text of a boolean as people write it."""
+    found = _BOOLS.get(text.lower()) or _BOOLS_OF_DIGITS.get(text)
+    if found is None:
+        raise ValueError("not a boolean")
+    return found
+
+
+def _micros(text: str) -> float:
+    return moment(text).micros
+
+
+def _date(text: str) -> str:
+    found = moment(text)
+    if found.clock or found.zone:
+        raise ValueError("more than a date")
+    return text if text.endswith("infinity") else date_text(struct.pack(">i", int(found.micros) // DAY))
+
+
+def _timestamp(text: str) -> str:
+    found = moment(text)
+    if found.zone:
+        raise ValueError("a time zone too many")
+    return text if text.endswith("infinity") else timestamp_text(struct.pack(">q", found.micros))
+
+
+def timestamptz(text: str) -> str:
+    """PostgreSQL's text of a moment; UTC if it has no zone. Raises ValueError."""
+    found = moment(text)
+    return text if text.endswith("infinity") else timestamptz_text(struct.pack(">q", found.micros))
+
+
+def _padded(text: str) -> str:
+    """What counts of a character(n)."""
+    return text.rstrip(" ")
+
+
+TEXT: Final = Comparison("text", "text", str, str)
+NUMBER: Final = Comparison("a number", "number", _number, _number_literal)
+TIMESTAMPTZ: Final = Comparison("a timestamp with time zone", "time", _micros, timestamptz)
+_BOOL: Final = Comparison("a boolean", "text", str, _bool)
+_PADDED: Final = Comparison("text", "padded", _padded, _padded)
+_BY_NAME: Final = {
+    "character": _PADDED,
+    "bpchar": _PADDED,
+    "date": Comparison("a date", "time", _micros, _date),
+    "timestamp without time zone": Comparison("a timestamp without time zone", "time", _micros, _timestamp),
+    "timestamp with time zone": TIMESTAMPTZ,
+    "uuid": Comparison("a uuid", "text", str, lambda text: str(uuid.UUID(text))),
+}

@@ -1,0 +1,118 @@
+"""Where the value of an operand of --where is, for one kind of change to one version of a table."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pgtail.changes.comparison import NUMBER, TEXT, TIMESTAMPTZ, Comparison, comparison_of
+from pgtail.changes.condition import Operand
+from pgtail.changes.events import Change, RowChange
+from pgtail.changes.json_member import member
+from pgtail.changes.relations import Column, Relation
+from pgtail.native.conditions import NotTested
+from pgtail.pgoutput.cells import UNCHANGED, Cell
+from pgtail.values import Kind, Undecoded
+from pgtail.values.codec import DAMAGED
+from pgtail.values.datetime import timestamptz_text
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A cell of a row, a property of the transaction, or a constant text (None: NULL).
+
+    `key`: the column belongs to the replica identity. `same_row`: an update without an old row did not change it.
+    """
+
+    name: str
+    place: Literal["new", "old", "xid", "commit_ts", "constant"]
+    index: int = -1
+    column: Column | None = None
+    key: bool = False
+    same_row: bool = False
+    path: tuple[str | int, ...] = ()
+    constant: str | None = None
+
+    @property
+    def how(self) -> Comparison:
+        """How its values compare."""
+        if self.place == "xid":
+            return NUMBER
+        if self.place == "commit_ts":
+            return TIMESTAMPTZ
+        return TEXT if self.column is None or self.path else comparison_of(self.column)
+
+    def cell(self, change: Change) -> Cell:
+        """Its cell, or its text as one. Raises NotTested if it was not sent."""
+        if self.place == "constant":
+            return None if self.constant is None else self.constant.encode()
+        if self.index < 0:
+            transaction = change.transaction
+            return None if transaction is None else self.of_transaction(transaction.xid, transaction.commit_ts)
+        assert isinstance(change, RowChange)
+        cells, missing = (change.new, None) if self.place == "new" else (change.old, "K")
+        if cells is None and self.same_row:
+            cells = change.new
+        cell = cells[self.index] if cells is not None and self.index < len(cells) else UNCHANGED
+        if cell is UNCHANGED and self.place == "new" and change.old_kind == "O" and change.old is not None:
+            cell = change.old[self.index] if self.index < len(change.old) else UNCHANGED
+        if cell is UNCHANGED or (cell is None and change.old_kind == missing and not self.key):
+            raise NotTested
+        return cell
+
+    def of_transaction(self, xid: int | None, commit_ts: int | None) -> bytes | None:
+        """The text of the property of a transaction. Raises NotTested if it has none."""
+        if self.place == "xid":
+            return None if xid is None else b"%d" % xid
+        try:
+            return None if commit_ts is None else timestamptz_text(struct.pack(">q", commit_ts)).encode()
+        except DAMAGED:
+            raise NotTested from None
+
+    def text(self, cell: Cell) -> str | None:
+        """The value's text; None for NULL. Raises NotTested if it cannot be decoded."""
+        if cell is None:
+            return None
+        assert cell is not UNCHANGED
+        try:
+            text = cell.decode() if self.column is None else self.column.codec.text(cell)
+            return member(text, self.path) if self.path else text
+        except Undecoded:
+            raise NotTested from None
+
+
+NULL: Final = Source("", "constant")
+
+
+def source_of(operand: Operand, relation: Relation | None, op: str) -> Source | None:
+    """Where the operand's value is in changes `op` of a table; None if there is no such column."""
+    if operand.is_property:
+        return _property(operand.name, relation, op)
+    names = [column.name for column in relation.columns] if relation is not None else []
+    if relation is None or op == "truncate" or operand.name not in names:
+        return None
+    place: Literal["new", "old"] = operand.row or ("old" if op == "delete" else "new")
+    if (place, op) in (("old", "insert"), ("new", "delete")):
+        return NULL
+    index = names.index(operand.name)
+    column = relation.columns[index]
+    same = place == "old" and op == "update" and column.key and relation.identity != "full"
+    return Source(operand.name, place, index, column, column.key, same, operand.path)
+
+
+def _property(name: str, relation: Relation | None, op: str) -> Source:
+    if name == "xid":
+        return Source(name, "xid")
+    if name == "commit_ts":
+        return Source(name, "commit_ts")
+    if name == "op":
+        return Source(name, "constant", constant=op)
+    if relation is None or not relation.seen:
+        return Source(name, "constant")
+    return Source(name, "constant", constant=relation.schema if name == "schema" else relation.name)
+
+
+def is_json(column: Column) -> bool:
+    """Whether -> and ->> apply to a column."""
+    return column.codec.kind is Kind.JSON

@@ -1,0 +1,176 @@
+"""Every command: options in groups, --help in two sizes, one style of error. Imports click and nothing heavier."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import click
+
+from pgtail.files.stopping import status_after
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+GROUPS: Final = {
+    "connection": "Connection",
+    "slot": "Slot and publication",
+    "range": "Start and stop",
+    "filter": "Filter",
+    "masking": "Masking",
+    "output": "Output",
+    "capture": "Capture",
+    "input": "Input",
+    "protocol": "Protocol",
+    "other": "Other options",
+}
+"""Name -> heading, in the order of --help all."""
+
+_group_of: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
+_ASKED: Final = "pgtail.help"
+
+
+def heading(group: str) -> Callable[[F], F]:
+    """Put the options that are declared below, down to the next heading, into a group (a key of GROUPS)."""
+    assert group in GROUPS
+
+    def decorate(function: F) -> F:
+        for parameter in getattr(function, "__click_params__", ()):
+            _group_of.setdefault(parameter, group)
+        return function
+
+    return decorate
+
+
+def groups(options: list[click.Option]) -> dict[str, list[click.Option]]:
+    """The options by the name of their group, `other` without one, in the order of GROUPS."""
+    found: dict[str, list[click.Option]] = {name: [] for name in GROUPS}
+    for option in options:
+        found[_group_of.get(option, "other")].append(option)
+    return {name: those for name, those in found.items() if those}
+
+
+def title(group: str, all_groups: dict[str, list[click.Option]]) -> str:
+    """The heading of a group; a group that is alone has a general one."""
+    return GROUPS[group] if len(all_groups) > 1 else "Options"
+
+
+class CommandLineError(click.ClickException):
+    """A wrong command line, shown as every other error is, with the way to the help."""
+
+    exit_code = 2
+
+    def __init__(self, error: click.UsageError) -> None:
+        message = error.format_message()
+        super().__init__(message[:1].lower() + message[1:])
+        self._path = None if error.ctx is None else error.ctx.command_path
+
+    def show(self, file: Any = None) -> None:
+        from pgtail.commands.stderr import say
+        from pgtail.terminal.escape import escape
+
+        cure = "" if self._path is None else f"\n        for help: {self._path} --help"
+        say(f"error: {escape(self.message)}{cure}")
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Show a wrong command line as CommandLineError, and exit quietly when stopped before the command has started."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        raise SystemExit(status_after(stopped)) from None
+    except click.UsageError as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            raise  # it is the help
+        raise CommandLineError(error) from None
+
+
+class Command(click.Command):
+    """A command with options in groups; `first` names the parameters that --help shows, () for all.
+
+    With `first`, --help takes `all` or the name of a group.
+    """
+
+    def __init__(self, *args: Any, first: tuple[str, ...] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.first = first
+        self._help: click.Option | None = None
+
+    def options(self, ctx: click.Context) -> list[click.Option]:
+        """The visible options, --help last."""
+        return [one for one in self.get_params(ctx) if isinstance(one, click.Option) and not one.hidden]
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """The option --help, which may take a value; one object for all parsers of the command."""
+        if not self.first:
+            return super().get_help_option(ctx)
+        if self._help is None:
+            self._help = click.Option(
+                self.get_help_option_names(ctx),
+                is_flag=False,
+                flag_value="",
+                metavar="[all|GROUP]",
+                expose_value=False,
+                is_eager=True,
+                callback=_print_help,
+                shell_complete=lambda ctx, param, incomplete: self.help_values(ctx, incomplete),
+                help="Show the options used most, all of them, or those of one group.",
+            )
+        return self._help
+
+    def help_values(self, ctx: click.Context, incomplete: str) -> list[str]:
+        """The values of --help that begin so."""
+        values = ["all", *groups(self.options(ctx))] if self.first else []
+        return [value for value in values if value.startswith(incomplete)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing and args and self._takes_value(ctx, args[-1]):
+            args = args[:-1]  # its value is being completed; with it, click would drop the arguments
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as error:
+            if error.option_name != "-h":
+                raise
+            raise click.UsageError("-h is the host, as in psql, and needs a value", ctx) from None
+
+    def _takes_value(self, ctx: click.Context, word: str) -> bool:
+        options = [one for one in self.options(ctx) if word in (*one.opts, *one.secondary_opts)]
+        return any(not (one.is_flag or one.count) for one in options)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if ctx.meta.get(_ASKED) in GROUPS:
+            self.format_options(ctx, formatter)
+        else:
+            super().format_help(ctx, formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        asked = ctx.meta.get(_ASKED, "")
+        options = self.options(ctx)
+        grouped = groups(options)
+        write = partial(_write, ctx, formatter)
+        if asked == "all" or not self.first:
+            for name, those in grouped.items():
+                write(title(name, grouped), those)
+        elif asked in grouped:
+            write(GROUPS[asked], grouped[asked])
+        else:
+            write("Options", [one for one in options if one.name in self.first or one is self.get_help_option(ctx)])
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"--help all shows all {len(options)} options, --help GROUP those of a group: {', '.join(grouped)}."
+            )
+
+
+def _write(ctx: click.Context, formatter: click.HelpFormatter, head: str, options: list[click.Option]) -> None:
+    with formatter.section(head):
+        formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
+
+
+def _print_help(ctx: click.Context, param: click.Parameter, asked: str | None) -> None:
+    if asked is not None and not ctx.resilient_parsing:
+        ctx.meta[_ASKED] = asked
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()

@@ -1,0 +1,45 @@
+"""`pgtail help`: the help of a command."""
+
+from __future__ import annotations
+
+import click
+
+from pgtail.cli.command import Command
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Commands, after a command its subcommands or the groups of its options."""
+    from pgtail.cli import main
+
+    found: click.Command | None = main
+    for word in ctx.params.get("words") or ():
+        found = found.get_command(ctx, word) if isinstance(found, click.Group) else None
+    if isinstance(found, click.Group):
+        return [name for name in found.list_commands(ctx) if name.startswith(incomplete)]
+    return found.help_values(click.Context(found), incomplete) if isinstance(found, Command) else []
+
+
+@click.command("help", cls=Command)
+@click.argument("words", nargs=-1, metavar="[COMMAND]... [all|GROUP]", shell_complete=_complete)
+@click.pass_context
+def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command.
+
+    The same as --help after the command: without more the options used most, with all every option, with the name of
+    a group the options of that group.
+
+    \b
+    pgtail help stream
+    pgtail help stream all
+    pgtail help decode filter
+    pgtail help slot create
+    """
+    from pgtail.cli import main
+
+    found: click.Command | None = main
+    names = 0
+    while isinstance(found, click.Group) and names < len(words):
+        found = found.get_command(ctx, words[names])
+        names += 1
+    more = [] if found is None else ["--help"]  # a command that does not exist is an error
+    main([*words[:names], *more, *words[names:]], prog_name="pgtail")

@@ -1,0 +1,69 @@
+"""What the clients of a packet capture confirmed, and how far that is behind the commits that they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pgtail.pgoutput.decoder import FromClient
+from pgtail.pgoutput.walsender import StartReplication
+
+_MOST: Final = 1000
+"""Clients to keep."""
+
+
+@dataclass(slots=True)
+class Client:
+    """One client. LSNs are 0 until one was seen; times are in microseconds since 2000-01-01 UTC, None if unknown.
+
+    `confirmed` is the highest flush position, `advanced` when it last rose, `last` when the last status update came.
+    `behind` is how many bytes of WAL the last sent commit was after it at the last status update, `most_behind` the
+    maximum of that.
+    """
+
+    address: str
+    server: str
+    slot: str | None = None
+    updates: int = 0
+    confirmed: int = 0
+    advanced: int | None = None
+    last: int | None = None
+    behind: int = 0
+    most_behind: int = 0
+
+    @property
+    def stuck_for(self) -> int | None:
+        """Microseconds from the last advance to the last status update, if a commit was not confirmed then."""
+        if not self.behind or self.last is None or self.advanced is None:
+            return None
+        return self.last - self.advanced
+
+
+class Clients:
+    """The clients of one input, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Client] = {}
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._known.values())
+
+    def add(self, found: FromClient, sent: int) -> None:
+        """Count a message that came after the commit at LSN `sent` (0 if there was none)."""
+        key = found.client, found.server
+        if key not in self._known and len(self._known) == _MOST:
+            return
+        client = self._known.setdefault(key, Client(*key))
+        message = found.message
+        if isinstance(message, StartReplication):
+            client.slot = message.slot
+            client.advanced = found.time
+            return
+        client.updates += 1
+        client.last = found.time
+        if message.flush_lsn > client.confirmed or client.advanced is None:
+            client.advanced = found.time
+        client.confirmed = max(client.confirmed, message.flush_lsn)
+        client.behind = max(0, sent - client.confirmed)
+        client.most_behind = max(client.most_behind, client.behind)

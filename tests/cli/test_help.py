@@ -1,0 +1,149 @@
+"""Help in groups, `pgtail help`, synonyms of other programs' options, and the one style of errors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+
+from pgtail import __version__
+from pgtail.cli.command import GROUPS, Command, groups
+from tests.support.corpus import capture
+from tests.support.run import Result, decode, here
+from tests.tools import make_man
+
+CONTEXTS = {context.command_path: context for context in make_man.commands()}
+LARGE = [path for path, context in CONTEXTS.items() if isinstance(context.command, Command) and context.command.first]
+RECV = capture("Z_small", "p1").forms["recv.bin"]
+TABLES = capture("A_ddl", "p1").forms["recv.bin"]
+MANY = 12
+"""Options that a command may have without a short help."""
+
+
+def shown(*arguments: str) -> str:
+    """The help that a command line prints."""
+    ran = here(*arguments)
+    assert (ran.status, ran.stderr) == (0, "")
+    return ran.stdout.decode()
+
+
+def listed(text: str) -> set[str]:
+    """The names of the options that a help explains."""
+    lines = [line.split("  ")[1] for line in text.splitlines() if line.startswith("  -")]
+    return {word for line in lines for word in line.replace(",", " ").split() if word.startswith("-")}
+
+
+def names(options: list[click.Option]) -> set[str]:
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize("path", LARGE)
+def test_help_has_the_options_used_most_and_all_of_them_on_request(path: str) -> None:
+    context, words = CONTEXTS[path], path.split()[1:]
+    command = context.command
+    assert isinstance(command, Command)
+    options = command.options(context)
+    first = [option for option in options if option.name in command.first]
+    assert {option.name for option in first} == set(command.first), "a name without an option"
+    short = shown(*words, "--help")
+    assert listed(short) == names(first) | set(command.get_help_option_names(context))
+    assert f"--help all shows all {len(options)} options" in short
+    assert listed(shown(*words, "--help", "all")) == names(options)
+    grouped = groups(options)
+    for name, those in grouped.items():
+        assert name in short.rpartition("--help GROUP")[2]
+        text = shown(*words, "--help", name)
+        assert text.startswith(f"{GROUPS[name]}:\n")
+        assert listed(text) == names(those)
+
+
+def test_a_command_with_many_options_has_a_short_help() -> None:
+    for path, context in CONTEXTS.items():
+        if not path.startswith("pgtail spark"):
+            assert path in LARGE or len(make_man.options(context)) <= MANY, path
+
+
+def test_the_short_help_of_stream_fits_two_screens() -> None:
+    assert len(shown("stream", "--help").splitlines()) <= 50
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        ((), ("--help",)),
+        (("stream",), ("stream", "--help")),
+        (("stream", "all"), ("stream", "--help", "all")),
+        (("decode", "filter"), ("decode", "--help", "filter")),
+        (("slot",), ("slot", "--help")),
+        (("slot", "create"), ("slot", "create", "--help")),
+        (("decode",), ("decode", "-h")),
+        (("decode",), ("decode", "--help", "no group")),
+    ],
+)
+def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
+    assert shown("help", *words) == shown(*same)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "path"),
+    [
+        ("help nosuch", "no such command 'nosuch'.", "pgtail"),
+        ("help slot nosuch", "no such command 'nosuch'.", "pgtail slot"),
+        ("stream -h", "-h is the host, as in psql, and needs a value", "pgtail stream"),
+        ("slot list -h", "-h is the host, as in psql, and needs a value", "pgtail slot list"),
+        ("decode", "missing argument 'FILE...'.", "pgtail decode"),
+        ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer range.", "pgtail decode"),
+        ("stream --from x", "invalid value for '-I' / '--from' / '--startpos': ", "pgtail stream"),
+    ],
+)
+def test_a_wrong_command_line(arguments: str, message: str, path: str) -> None:
+    ran = here(*arguments.split())
+    first, cure = ran.stderr.splitlines()
+    assert (ran.status, ran.stdout) == (2, b"")
+    assert first.startswith(f"pgtail: error: {message}")
+    assert cure == f"        for help: {path} --help"
+
+
+def test_a_wrong_command_line_does_not_drive_the_terminal() -> None:
+    ran = here("decode", "--no\x1b[2Jsuch")
+    assert "\x1b" not in ran.stderr
+    assert r"--no\x1b[2Jsuch" in ran.stderr
+
+
+def test_version_has_a_short_name() -> None:
+    assert shown("-V") == shown("--version")
+    assert shown("-V").startswith(f"pgtail {__version__}, ")
+
+
+def test_tables_and_operations_take_commas() -> None:
+    every = decode(TABLES).objects
+    tables = {line["table"] for line in every if "table" in line}
+    assert len(tables) > 1
+    first, second, *_ = sorted(tables)
+    both = decode("-t", f"{first}, {second}", TABLES).objects
+    assert {line["table"] for line in both} == {first, second}
+    assert both == decode("-t", first, "-t", second, TABLES).objects
+    left = decode("--exclude", f"{first},{second}", TABLES).objects
+    assert [line for line in every if line.get("table") not in (first, second)] == left
+    assert {line["op"] for line in decode("--op", "insert,delete", TABLES).objects} == {"insert", "delete"}
+
+
+def noted(*more: str) -> Result:
+    return decode("--where", "nosuch = 1", *more, RECV)
+
+
+def test_quiet_leaves_out_notes_but_no_errors() -> None:
+    assert "note: no table had a column nosuch" in noted().stderr
+    assert noted("-q").stderr == ""
+    assert noted().stderr, "it lasts for one command"
+    cut = decode("-q", input=Path(RECV).read_bytes()[:-9])
+    assert cut.status == 1
+    assert cut.stderr.startswith("pgtail: error: ")
+
+
+def test_password_and_no_password_exclude_each_other() -> None:
+    ran = here("stream", "-w", "-W", PGHOST=os.devnull)
+    assert ran.status == 2
+    assert "--password and --no-password contradict each other" in ran.stderr

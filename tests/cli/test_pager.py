@@ -1,0 +1,123 @@
+"""The pager on a terminal: when it is used, what it gets, and how the command ends; and a terminal that is resized."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.support.corpus import capture
+from tests.support.servers import Database
+from tests.support.tail import COMMAND, wait_for
+from tests.support.terminals import on_terminal, open_terminal
+
+PROGRAM = [sys.executable, "-m", "pgtail"]
+RECV = str(capture("Z_small", "p1").forms["recv.bin"])
+MARK = {"PAGER": "sed s/^/paged:/", "NO_COLOR": "1"}
+
+
+def shown(*arguments: str, env: dict[str, str] | None = None, status: int = 0) -> list[str]:
+    """The lines on the terminal."""
+    ended, text = on_terminal([*PROGRAM, *arguments], env={**MARK, **(env or {})})
+    assert ended == status, text
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("command", ["decode", "inspect", "stats"])
+def test_output_on_a_terminal_goes_through_the_pager(command: str) -> None:
+    lines = shown(command, RECV)
+    assert lines
+    assert all(line.startswith("paged:") for line in lines)
+    plain = shown(command, "--no-pager", RECV)
+    assert not any(line.startswith("paged:") for line in plain)
+    assert len(lines) == len(plain)
+
+
+@pytest.mark.parametrize(
+    "variables", [{"PAGER": "cat"}, {"PAGER": ""}, {"PAGER": "no-such-pager -x"}, {"TERM": "dumb"}, {"PAGER": "'"}]
+)
+def test_without_a_usable_pager_the_output_comes_directly(variables: dict[str, str]) -> None:
+    lines = shown("inspect", RECV, env=variables)
+    assert lines == shown("inspect", "--no-pager", RECV)
+
+
+def test_the_pager_gets_colours_the_width_and_the_defaults_of_git() -> None:
+    asked = {"PAGER": 'echo "$LESS $COLUMNS"; cat >/dev/null', "NO_COLOR": ""}
+    assert shown("decode", RECV, env=asked) == ["FRX 80"]
+    assert shown("decode", RECV, env={**asked, "LESS": "X", "COLUMNS": "132"}) == ["X 132"]
+    assert any("\x1b[" in line for line in shown("decode", RECV, env={"NO_COLOR": ""}))
+
+
+def test_json_and_notes_go_there_too() -> None:
+    lines = shown("decode", "-o", "json", "--table", "nosuch", RECV)
+    assert len(lines) == 1
+    lines = shown("decode", "-o", "json", RECV)
+    assert lines[0].startswith('paged:{"op":')
+
+
+def test_values_cannot_control_the_terminal_through_the_pager(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(Path(RECV).read_bytes().replace(b"one", b"\x9b2J"))
+    assert "\x9b" not in "".join(shown("decode", "-o", "json", "--encoding", "latin1", str(text)))
+
+
+def test_a_pager_that_ends_early_ends_the_command() -> None:
+    assert shown("decode", *[RECV] * 500, env={"PAGER": "head -n 1"})[0].startswith("●")
+
+
+def test_an_error_comes_after_the_output_and_keeps_its_status(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes(Path(RECV).read_bytes()[:-9])
+    lines = shown("decode", str(cut), status=1)
+    assert lines[0].startswith("paged:")
+    assert lines[-1].startswith("pgtail: error: ")
+    assert shown("decode", "/no/such", status=1) == ["pgtail: error: /no/such: No such file or directory"]
+
+
+def test_what_comes_through_a_pipe_is_shown_at_once() -> None:
+    terminal, slave = open_terminal()
+    os.close(terminal)
+    os.close(slave)
+    shell = ["/bin/sh", "-c", f"cat '{RECV}' | '{sys.executable}' -m pgtail decode -"]
+    status, text = on_terminal(shell, env=MARK)
+    assert (status, "paged:" in text, "●" in text) == (0, False, True)
+
+
+def _resize(terminal: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def test_the_width_follows_the_terminal_while_streaming(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    terminal, slave = open_terminal()
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    _resize(terminal, 60)
+    command = [*COMMAND, newest_database.conninfo(), "-S", "s", "--color", "never"]
+    seen = b""
+
+    def read(count: int) -> bool:
+        nonlocal seen
+        seen += os.read(terminal, 65536)
+        return seen.count(b"end ") >= count
+
+    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, env=environment) as running:
+        os.close(slave)
+        insert = "INSERT INTO t VALUES ({}, repeat('x', 40), repeat('y', 40))"
+        newest_database.execute(insert.format(1))
+        wait_for("the first transaction", lambda: read(1))
+        _resize(terminal, 160)
+        newest_database.execute(insert.format(2))
+        wait_for("the second", lambda: read(2))
+        running.terminate()
+        os.close(terminal)
+    narrow, _, wide = seen.decode().partition("id=2")
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert "x" * 40 in wide.splitlines()[0]
+    assert "y" * 40 in wide.splitlines()[0]
