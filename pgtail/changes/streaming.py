@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pgtail.changes.events import (
     Change,
@@ -12,6 +12,7 @@ from pgtail.changes.events import (
     Event,
     Started,
     Transaction,
+    UndecodedRows,
     changes_of,
     tables_of,
     unnumbered,
@@ -28,10 +29,6 @@ from pgtail.pgoutput.transaction import Message
 
 _OVERHEAD = 200
 """The approximate memory overhead of a buffered change in bytes."""
-
-TakeKept: TypeAlias = Callable[[Transaction, KeptRows, dict[int, Relation], int], int]
-"""A fast path for buffered rows: (transaction, rows, their tables, pos) -> where the first row starts that must be
-decoded."""
 
 
 class Streams:
@@ -113,7 +110,7 @@ class Streams:
 
     def _rolled_back(self, transaction: Transaction) -> Iterator[Event]:
         yield Started(transaction)
-        yield from self.changes(transaction, None)
+        yield from self.changes(transaction)
         yield Ended(transaction)
 
     def end(self, xid: int) -> Transaction | None:
@@ -122,36 +119,41 @@ class Streams:
         self.received.pop(xid, None)
         return self.open.pop(xid, None)
 
-    def changes(self, transaction: Transaction, take: TakeKept | None) -> Iterator[Change]:
-        """The buffered changes of a transaction, which are removed. `take` may process runs of rows instead."""
+    def changes(self, transaction: Transaction) -> Iterator[Change | UndecodedRows]:
+        """The buffered changes of a transaction, which are removed. Rows that are not decoded are offered first."""
         if transaction.xid is None or transaction.xid not in self._buffer:
             return
         for entry, aborted in self._buffer.take_all(transaction.xid):
             if not (aborted or transaction.aborted):
-                yield from self._changes(transaction, entry, take)
+                if isinstance(entry, KeptRows):
+                    yield from self._rows(transaction, entry)
+                else:
+                    yield from self._changes(transaction, entry)
             elif self._show_aborted:
-                yield from unnumbered(transaction, self._changes(transaction, entry, None), aborted=True)
+                yield from unnumbered(transaction, self._changes(transaction, entry), aborted=True)
 
-    def _changes(self, transaction: Transaction, entry: Any, take: TakeKept | None) -> Iterator[Change]:
+    def _changes(self, transaction: Transaction, entry: Any) -> Iterator[Change]:
         """The changes of one buffered entry."""
         if isinstance(entry, KeptRows):
-            yield from self._rows(transaction, entry, take)
+            for found in self._rows(transaction, entry):
+                if not isinstance(found, UndecodedRows):
+                    yield found
             return
         message, lsn, versions = entry
         relations = [self._relations.versions[version] for version in versions]
         yield from changes_of(transaction, message, lsn, relations)
 
-    def _rows(self, transaction: Transaction, rows: KeptRows, take: TakeKept | None) -> Iterator[Change]:
+    def _rows(self, transaction: Transaction, rows: KeptRows) -> Iterator[Change | UndecodedRows]:
         tables = {oid: self._relations.versions[version] for oid, version in rows.tables}
-        decoder, buf, pos = Decoder(), rows.frames, 0
+        undecoded = UndecodedRows(transaction, rows.frames, tables, rows.tables)
+        decoder = Decoder()
         decoder.in_stream = True
         while True:
-            if take is not None:
-                pos = take(transaction, rows, tables, pos)
-            if pos >= len(buf):
+            yield undecoded
+            if undecoded.pos >= len(rows.frames):
                 return
-            start, pos = bounds(buf, pos)
-            message, lsn, _ = decoder.frame(buf, start, pos)
+            start, undecoded.pos = bounds(rows.frames, undecoded.pos)
+            message, lsn, _ = decoder.frame(rows.frames, start, undecoded.pos)
             assert isinstance(message, Insert | Update | Delete)
             yield from changes_of(transaction, message, lsn, [tables[message.relation]])
 

@@ -29,7 +29,7 @@ from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError
 from pgtail.files.stopping import Stoppable
-from pgtail.inputs import Input, open_input
+from pgtail.inputs import Chunk, Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
@@ -73,7 +73,6 @@ class Decode:
         with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
             output = self._given_output or build_output(format_, sink, self._redaction)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
-            pipeline.attach_fast_path(decoder)
             try:
                 self._files(files, decoder, pipeline, sink)
             finally:
@@ -177,10 +176,15 @@ class Decode:
                     return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
-        feed, limit, changes, commits = pipeline.feed, self._options.limit, CHANGES, self._commits
+        scan, feed, limit, changes = pipeline.scan, pipeline.feed, self._options.limit, CHANGES
+        commits = self._commits
         bounded = commits.active
         with no_quotes(self._redaction):
-            for message, lsn, offset, _ in input_.messages():
+            for item in input_.items():
+                if isinstance(item, Chunk):
+                    item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
+                    continue
+                message, lsn, offset, _ = item
                 if bounded and (place := PLACES.get(type(message))) is not None and commits.is_past(*place(message)):
                     return False
                 self._fed += 1

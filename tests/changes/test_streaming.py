@@ -127,7 +127,6 @@ def test_scanner_decoder_and_spilled_buffer_write_the_same(output: str) -> None:
                     made._now = lambda: 0  # type: ignore[attr-defined]
                 with rows_by(way):
                     pipeline = Pipeline(assembler, made, note=lambda note: None)
-                pipeline.attach_fast_path(decoder)
                 feed(one.frames(), decoder, pipeline)
                 pipeline.finish()
             written.add(b"".join(sink.parts))
