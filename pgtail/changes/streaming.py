@@ -43,6 +43,8 @@ class Streams:
         self._show_aborted = show.aborted
         self._uncommitted = Uncommitted() if show.uncommitted else None
         self.open: dict[int, Transaction] = {}
+        self.received: dict[int, int] = {}
+        """How many changes of each open transaction came so far, also those of rolled-back subtransactions."""
 
     def start(self, message: StreamStart) -> bool:
         """A segment starts; returns False if earlier segments of its transaction are missing."""
@@ -50,6 +52,7 @@ class Streams:
         known = xid in self.open
         if message.first_segment or not known:
             self.open[xid] = Transaction(xid, streamed=True, begun=bool(message.first_segment))
+            self.received[xid] = 0
             self._buffer.start(xid)
         if self._uncommitted is not None:
             self._uncommitted.start(self.open[xid])
@@ -74,6 +77,7 @@ class Streams:
         versions = [relation.version for relation in relations]
         subxid = stream if message.xid is None else message.xid
         self._buffer.add(stream, subxid, (message, lsn, versions), _OVERHEAD + _weight(message))
+        self.received[stream] += 1
         return () if self._uncommitted is None else self._uncommitted.change(message, lsn, relations)
 
     def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
@@ -82,11 +86,12 @@ class Streams:
         If uncommitted changes are shown, none are buffered.
         """
         while self._uncommitted is None:
-            after, frames, subxid, oids = rows_of_one(buf, pos, end, framing)
+            after, frames, subxid, oids, rows = rows_of_one(buf, pos, end, framing)
             if after == pos:
                 return pos
             tables = tuple([(oid, self._relations.get(oid, stream).version) for oid in oids])
             self._buffer.add(stream, subxid, KeptRows(frames, tables), _OVERHEAD + len(frames))
+            self.received[stream] += rows
             pos = after
         return pos
 
@@ -98,6 +103,7 @@ class Streams:
             self._buffer.abort(message.xid, message.subxid)
             return ()
         transaction = self.open.pop(message.xid)
+        del self.received[message.xid]
         self._relations.drop(message.xid)
         if self._show_aborted:
             transaction.aborted = True
@@ -113,6 +119,7 @@ class Streams:
     def end(self, xid: int) -> Transaction | None:
         """A transaction is committed or prepared: its tables now apply to all. Returns None if it is unknown."""
         self._relations.keep(xid)
+        self.received.pop(xid, None)
         return self.open.pop(xid, None)
 
     def changes(self, transaction: Transaction, take: TakeKept | None) -> Iterator[Change]:
@@ -159,6 +166,7 @@ class Streams:
             self._buffer.drop(xid)
             self._relations.drop(xid)
         self.open.clear()
+        self.received.clear()
 
     def close(self) -> None:
         """Delete the temporary file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from pgtail.changes.filters import Filter
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
-from pgtail.commands.progress import progress, wants_progress
+from pgtail.commands.progress import progress
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -36,6 +35,7 @@ from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.storage import Location, is_uri, locate
 from pgtail.terminal.escape import escape
 
 
@@ -80,8 +80,6 @@ class Decode:
                 sink.flush()
                 assembler.close()
         tell_filter(filter_, options.filter)
-        if filter_.no_table_passed:
-            _tell(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}")
         return self._damaged or pipeline.damaged
 
     def _files(
@@ -102,21 +100,23 @@ class Decode:
         except KeyboardInterrupt:
             pipeline.break_off()
 
-    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str, CaptureVerifier | None]]:
-        """The files; a directory is replaced by the segments of the capture in it."""
+    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
+        """The files; a folder is replaced by the segments of the capture in it."""
         for name in names:
-            if not (name.endswith(CLOSED) or os.path.isdir(name)):
-                yield name, None
+            place = locate(name, self._options.dump.storage)
+            folder = name != "-" and place.is_folder()
+            if not (folder or name.endswith(CLOSED)):
+                yield place if is_uri(name) else name, None
                 continue
             verifier = CaptureVerifier(_tell)
             since = self._options.filter.since
-            for path in verifier.capture(name, since) if os.path.isdir(name) else verifier.segment(name):
-                yield path, verifier
+            for segment in verifier.capture(place, since) if folder else verifier.segment(place):
+                yield segment, verifier
             self._damaged = self._damaged or verifier.damaged
 
     def _file(
         self,
-        name: str,
+        name: str | Location,
         verifier: CaptureVerifier | None,
         decoder: Decoder,
         pipeline: Pipeline,
@@ -136,7 +136,7 @@ class Decode:
 
     def _decode(
         self,
-        name: str,
+        name: str | Location,
         verifier: CaptureVerifier | None,
         decoder: Decoder,
         pipeline: Pipeline,
@@ -149,7 +149,7 @@ class Decode:
                 _tell(f"{source.name}: {input_.name}")
             with (
                 contextlib.closing(input_),
-                progress(source, pipeline) if wants_progress(self._options.format.file) else contextlib.nullcontext(),
+                progress(source, self._options.format.file, lambda: pipeline.rows, "rows"),
             ):
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
@@ -207,8 +207,3 @@ class Decode:
 
 def _tell(text: str) -> None:
     say(escape(text))
-
-
-def _some(names: list[str]) -> str:
-    """The first ten names, and how many more there are."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

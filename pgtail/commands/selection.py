@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+from pgtail.capture.reader import segments
 from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
@@ -17,8 +18,22 @@ from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.inputs.base import Input
 from pgtail.pgoutput.scalars import Point
+from pgtail.storage import Location, StorageOptions, is_uri, locate
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
+
+
+def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
+    """What Source takes for these names: a folder is replaced by the segments of the capture in it.
+
+    Raises InputError, and OptionError for a URI that cannot be used.
+    """
+    for name in names:
+        place = locate(name, storage)
+        if name != "-" and place.is_folder():
+            yield from (segment.location for segment in segments(place))
+        else:
+            yield place if is_uri(name) else name
 
 
 def filter_arguments(
@@ -119,7 +134,9 @@ def without_change(input_: Input, messages: int) -> str:
 
 
 def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], None] = say) -> None:
-    """At the end: conditions that could not be tested, and columns that did not occur."""
+    """At the end: filters that left nothing, could not be tested or name columns that did not occur."""
+    if filter_.no_table_passed:
+        tell(escape(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
@@ -132,3 +149,8 @@ def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], N
         for text in filter_.redaction.unused:
             if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps
                 tell(escape(f"note: no table had a column {text} (--redact)"))
+
+
+def _some(names: list[str]) -> str:
+    """The first ten names, and how many more there are."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -75,6 +75,11 @@ class Pipeline:
         """The commit LSN of that transaction, or None."""
         return self._assembler.commits_at
 
+    @property
+    def unfinished(self) -> tuple[int | None, int] | None:
+        """The xid of the open transaction with the most changes so far, and how many."""
+        return self._assembler.unfinished
+
     def attach_fast_path(self, decoder: Decoder) -> None:
         """Use the fast path for this decoder, if the output has one."""
         self._decoder = decoder

@@ -29,8 +29,6 @@ class ConsumerThread(threading.Thread, ABC):
 
     idle_timeout: ClassVar[float | None] = None
     """Seconds without a frame after which _tick() is called."""
-    status_always: ClassVar[bool] = False
-    """Whether the status line is also shown while data arrives."""
     tracks_server: ClassVar[bool] = False
     """Whether the output stores which server it came from, so that server_changed() has an effect."""
 
@@ -72,9 +70,19 @@ class ConsumerThread(threading.Thread, ABC):
         return not self.is_alive()
 
     @property
+    def acknowledged(self) -> int:
+        """The position to acknowledge to the server: `delivered`, unless the output must go further than that."""
+        return self.delivered
+
+    @property
     def commits_at(self) -> int | None:
         """The commit position of the open transaction; None if there is none or it is unknown."""
         return None
+
+    @property
+    @abstractmethod
+    def status_always(self) -> bool:
+        """Whether the status line is also shown while data arrives."""
 
     @abstractmethod
     def status_words(self) -> list[str]:

@@ -169,7 +169,7 @@ class SessionLoop:
 
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
         """Send a status if one is due."""
-        feedback.delivered = self._consumer.delivered
+        feedback.delivered = self._consumer.acknowledged
         ask = (self._limits.idle is not None or self._ends_soon) and now - max(self._asked, feedback.last_frame) > _TICK
         if session.wants_to_write or not (ask or feedback.next() <= now):
             return

@@ -19,6 +19,8 @@ from pgtail.pgoutput.walsender import Keepalive
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
 
+_LARGE: Final = 10_000
+"""Changes of a transaction from which on the status line counts them as they arrive."""
 SYNC_PAUSE: Final = 1.0
 """Seconds between two fsyncs while more data arrives."""
 
@@ -32,8 +34,12 @@ class MessagePipeline(Protocol):
     shown: int
     end_lsn: int | None
 
+    rows: int
+
     @property
     def inside(self) -> bool: ...
+    @property
+    def unfinished(self) -> tuple[int | None, int] | None: ...
     @property
     def commits_at(self) -> int | None: ...
     def attach_fast_path(self, decoder: Decoder) -> None: ...
@@ -90,9 +96,20 @@ class RenderThread(ConsumerThread):
     def commits_at(self) -> int | None:
         return self._pipeline.commits_at
 
+    @property
+    def status_always(self) -> bool:
+        """Also while the rows of a large transaction arrive, most of which may be shown only when it commits."""
+        open_ = self._pipeline.unfinished
+        return open_ is not None and open_[1] >= _LARGE
+
     def status_words(self) -> list[str]:
-        """The number of transactions shown."""
-        return [counted(self._pipeline.shown, "transaction")]
+        """The number of transactions shown and rows processed, and what came of a transaction that is not complete."""
+        pipeline = self._pipeline
+        words = [f"{counted(pipeline.shown, 'transaction')}, {counted(pipeline.rows, 'row')}"]
+        open_ = pipeline.unfinished
+        if open_ is not None and open_[1]:
+            words.append(f"transaction {open_[0]}: {counted(open_[1], 'change')} so far")
+        return words
 
     def stop(self, seconds: float) -> bool:
         """Like ConsumerThread.stop(), but also abandons a write in progress."""

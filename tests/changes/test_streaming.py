@@ -17,6 +17,7 @@ from pgtail.commands.output import SHOW_UNSETTLED
 from pgtail.outputs import OUTPUTS, open_output
 from pgtail.outputs.base import OutputOptions
 from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support.corpus import Capture, capture
@@ -25,6 +26,7 @@ from tests.support.encode import (
     begin,
     commit,
     insert,
+    lengths,
     message,
     origin,
     recvlogical,
@@ -304,3 +306,38 @@ def test_real_command_accepts_both_options(tmp_path: Path) -> None:
     path.write_bytes(MIXED)
     result = command("decode", *BOTH, path)
     assert (result.status, len(result.lines)) == (0, 13)
+
+
+def test_what_came_of_the_open_transactions_is_counted() -> None:
+    """Rows that are decoded and rows that are kept undecoded count alike."""
+    with closing(Assembler(Types())) as assembler:
+        decoder = Decoder()
+
+        def send(*messages: bytes) -> None:
+            for one in messages:
+                list(assembler.feed(decoder.message(one, 0, len(one)), None))
+
+        def send_rows(*rows: bytes) -> None:
+            """Undecoded, where they are compiled."""
+            frames = lengths(*rows)
+            if not assembler.keep_rows(frames, 0, len(frames), LENGTHS):
+                send(*rows)
+
+        def unfinished() -> tuple[int | None, int] | None:
+            return assembler.unfinished
+
+        assert unfinished() is None
+        send(stream_start(7), relation(xid=7), insert("1", "a", xid=7))
+        send_rows(insert("2", "b", xid=8), insert("3", "b", xid=8))
+        send(STREAM_STOP)
+        assert unfinished() == (7, 3)
+        send(stream_start(9), relation(xid=9), insert("4", "c", xid=9), STREAM_STOP)
+        assert unfinished() == (7, 3)
+        send(stream_abort(7, 7))
+        assert unfinished() == (9, 1)
+        send(stream_commit(9))
+        assert unfinished() is None
+        send(begin(10), insert("5", "d"), insert("6", "e"))
+        assert unfinished() == (10, 2)
+        send(commit())
+        assert unfinished() is None

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.conftest import StartServer
@@ -114,6 +115,13 @@ def test_lines_with_keys_and_what_changed(shop: Database) -> None:
     ]
     found, _ = stream(shop, "-S", "s", *options, "--changed", "--columns", "note")
     assert [change.get("new") for change in found] == [{"id": "3", "note": "row 3"}, {"note": "new"}, None]
+
+
+def test_a_table_that_does_not_come_is_told(shop: Database) -> None:
+    found, words = stream(shop, "-S", "s", "--until", "now", "-t", "nosuch")
+    assert found == []
+    assert "note: --table and --exclude leave nothing: the changes are of public.t" in words
+    assert "note" not in stream(shop, "-S", "s", "--until", "now", "-t", "nosuch", "-q")[1]
 
 
 def test_from(shop: Database) -> None:
@@ -263,6 +271,23 @@ def test_terminal_shows_opening_messages_and_a_status_line(shop: Database) -> No
     assert " · lag 0 bytes · 10 transactions" in shown
     assert shown.endswith("\n")
     assert "10 transactions shown; resume at" in shown.splitlines()[-1]
+
+
+def test_a_large_transaction_is_counted_as_it_arrives(shop: Database) -> None:
+    rows, so_far = 60_000, " changes so far"
+    with psycopg.connect(shop.conninfo()) as connection:
+        connection.execute(f"INSERT INTO t SELECT g, repeat('x', 50) FROM generate_series(1000, {999 + rows}) g")
+        status, shown = on_terminal(
+            [*COMMAND, shop.conninfo(), "-S", "s"],
+            until=so_far,
+            answer="\x03",
+            env={"PGOPTIONS": "-c logical_decoding_work_mem=64kB"},
+        )
+        connection.rollback()
+    assert status == 0, shown
+    assert "10 transactions, 10 rows · transaction " in shown
+    count = int(shown.partition(so_far)[0].rpartition(": ")[2].replace(" ", ""))
+    assert 10_000 <= count <= rows
 
 
 def test_two_phase(shop: Database) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import heading
 from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
+from pgtail.errors import OptionError
 from pgtail.outputs import OUTPUTS
+
+if TYPE_CHECKING:
+    from pgtail.storage.options import StorageOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -46,6 +50,16 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     if not value.isdecimal() or len(value) > MOST_DIGITS:
         raise click.BadParameter(f"{value!r} is not a number; 0 means no limit", ctx, param)
     return int(value) or None
+
+
+def storage_options(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> StorageOptions:
+    """Options given as KEY=VALUE. Raises BadParameter, which does not repeat a value: it may be a secret."""
+    from pgtail.storage.options import parse_options
+
+    try:
+        return parse_options(values)
+    except OptionError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def items(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
@@ -317,6 +331,14 @@ def dump_options(function: F) -> F:
                 multiple=True,
                 metavar="NAME=enum",
                 help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
+            ),
+            click.option(
+                "--storage",
+                multiple=True,
+                metavar="KEY=VALUE",
+                callback=storage_options,
+                help="An option of the storage of s3://, gs://, az:// and abfs:// URIs, such as aws_region; by default"
+                " the environment's. Repeatable.",
             ),
         ]
     )(function)
