@@ -15,6 +15,7 @@ from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
 from tests.support.limits import limit_test
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
 from tests.support.signals import reset_ignored_signals
 
@@ -89,6 +90,13 @@ def newest_database(newest_server: EmbeddedServer) -> Iterator[Database]:
     """An empty UTF8 database on the newest server."""
     with fresh_database(newest_server) as created:
         yield created
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[ObjectStore]:
+    """A server of the S3 protocol, one per test process; each test uses a prefix of its own."""
+    with object_store() as running:
+        yield running
 
 
 StartServer = Callable[..., EmbeddedServer]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
-
-from pgtail.errors import Malformed, Truncated
 
 COPY_DATA: Final = ord("d")
 PARAMETER_STATUS: Final = ord("S")
@@ -26,7 +24,6 @@ END: Final = "pgtail.end"
 DUMPS: Final = "pgtail.from"
 """Replaces slot and server in a capture that was made from dumps."""
 
-_MAX_PARAMETER: Final = 64 * 1024
 _LENGTH_SIZE: Final = 4
 
 
@@ -51,46 +48,6 @@ def read_parameter(body: bytes) -> tuple[str, str]:
     name, _, rest = body.partition(b"\0")
     value = rest.partition(b"\0")[0]
     return name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
-
-
-class MessageSplitter:
-    """Splits bytes into messages. Buffers at most one message and one piece of input."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._buffered = self._needed = 0
-        self.position = 0
-        """Offset of the next message."""
-
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield (type byte, body) of each complete message. Raises Malformed."""
-        self._pieces.append(data)
-        self._buffered += len(data)
-        if self._buffered < self._needed:
-            return
-        buf = b"".join(self._pieces)
-        pos, end = 0, len(buf)
-        self._needed = 0
-        try:
-            while end - pos >= HEAD.size:
-                kind, size = HEAD.unpack_from(buf, pos)
-                if size < _LENGTH_SIZE or (kind != COPY_DATA and size > _MAX_PARAMETER):
-                    raise Malformed(f"a message of {size} bytes", offset=self.position + 1, field="length")
-                stop = pos + 1 + size
-                if stop > end:
-                    self._needed = stop - pos
-                    break
-                body = buf[pos + HEAD.size : stop]
-                self.position += stop - pos
-                pos = stop
-                yield kind, body
-        finally:
-            self._pieces, self._buffered = [buf[pos:]], end - pos
-
-    def finish(self) -> None:
-        """End of input. Raises Truncated if a message is incomplete."""
-        if self._buffered:
-            raise Truncated("the last message is incomplete", offset=self.position)
 
 
 def gap_in(head: Mapping[str, str]) -> str:

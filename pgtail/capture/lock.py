@@ -12,6 +12,7 @@ from pgtail.capture.format import CLOSED, OPEN
 from pgtail.capture.state import read_state
 from pgtail.errors import OptionError, OutputError
 from pgtail.files.atomic import sync_directory
+from pgtail.storage.local import LocalLocation
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def _make(directory: Path) -> None:
 
 
 def _has_capture(directory: Path) -> bool:
-    known = read_state(directory)
+    known = read_state(LocalLocation(directory))
     return any(any(directory.glob(f"*{ending}")) for ending in (CLOSED, OPEN)) or (
         known is not None and known.position > 0
     )

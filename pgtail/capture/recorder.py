@@ -17,6 +17,7 @@ from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
+from pgtail.storage.local import LocalLocation
 
 _FRAME: Final = struct.Struct(">IB24xBQq")
 """A frame with a message: the length before it, its tag, the message's tag, and of Begin the commit LSN and time."""
@@ -77,6 +78,8 @@ class Recorder:
         self._stream.whole = self._idle = self.safe = found.position
         self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
+        self.closed = 0
+        """Changes whenever segments were closed."""
         self._write_state()
 
     @property
@@ -195,6 +198,7 @@ class Recorder:
         if not self._stream.inside:
             for segment in self._finished:
                 segment.close()
+                self.closed += 1
             self._finished.clear()
 
     @property
@@ -223,6 +227,7 @@ class Recorder:
             self._segment = None
             self._finished.clear()
             self._predecessor = recover(self._directory, compress=self._compress).last
+            self.closed += 1
         self._apply_next_head()
         if self.whole > self.safe:
             self._write_state()
@@ -259,7 +264,7 @@ class Recorder:
 
     def _gap_after(self, last: str, now: tuple[int, int] | None) -> Gap | None:
         """The gap before the next segment: `now`, joined with one of an earlier run that wrote no segment."""
-        known = read_state(self._directory)
+        known = read_state(LocalLocation(self._directory))
         before = None if known is None or known.gap is None or known.gap.after != last else known.gap
         if now is None:
             return before

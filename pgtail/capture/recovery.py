@@ -7,26 +7,14 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgtail.capture.format import (
-    CLOSED,
-    COPY_DATA,
-    DRAFT,
-    END,
-    OPEN,
-    PARAMETER_STATUS,
-    POSITION,
-    START,
-    TRANSACTION,
-    SegmentName,
-    read_parameter,
-)
-from pgtail.capture.reader import read_messages
-from pgtail.capture.segment import SegmentBytes
+from pgtail.capture.format import CLOSED, DRAFT, OPEN, TRANSACTION, SegmentName
+from pgtail.capture.segment import MARK, SegmentBytes, SegmentFrames, position_of
 from pgtail.capture.state import read_state
 from pgtail.capture.tracker import StreamTracker
 from pgtail.capture.writer import SegmentWriter, rename
 from pgtail.errors import DecodeError, InputError, OutputError
-from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.storage.local import LocalLocation, LocalReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +78,7 @@ def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:
 
 def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:
     """Raise InputError if a segment has fewer messages than were synced."""
-    known = read_state(directory)
+    known = read_state(LocalLocation(directory))
     for part in parts:
         if known is not None and str(part.name) == known.last and part.messages < known.messages:
             raise InputError(
@@ -103,17 +91,18 @@ def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:
 def _examine(part: _OpenSegment) -> None:
     """Find the end of the last complete transaction. A torn tail is normal after a crash."""
     stream, messages, own = StreamTracker(), 0, False
-    with contextlib.suppress(DecodeError, struct.error, IndexError):
-        for end, kind, body in read_messages(part.path):
-            if kind == COPY_DATA and own:
-                messages += 1
-                if stream.take(body):
-                    part.whole, part.messages, part.size = stream.whole, messages, end
-            elif kind == PARAMETER_STATUS:
-                name, _ = read_parameter(body)
-                stream.inside = stream.inside or name == TRANSACTION
-                own = own or name == START
-                part.ended = part.ended or name == END
+    with LocalReader(part.path) as file:
+        frames = SegmentFrames(file, str(part.path))
+        with contextlib.suppress(DecodeError, struct.error, IndexError):
+            stream.inside = TRANSACTION in frames.read_head().parameters
+            for start, stop in frames:
+                if start == MARK:
+                    own = True
+                elif own:
+                    messages += 1
+                    if stream.take(frames.buf[start:stop]):
+                        part.whole, part.messages, part.size = stream.whole, messages, frames.offset_of(stop)
+    part.ended = frames.ended
     part.at_end = part.messages == messages and not stream.inside
 
 
@@ -131,7 +120,7 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
     """Replace an open segment with a closed copy of its complete transactions."""
     draft = SegmentWriter(directory, part.name, compress=compress, ending=DRAFT)
     left = part.size
-    with open(part.path, "rb") as file:
+    with LocalReader(part.path) as file:
         for piece in SegmentBytes(file):
             draft.add_raw(piece[:left])
             left -= len(piece)
@@ -146,30 +135,14 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
 
 
 def _state(directory: Path) -> Recovered:
-    known = read_state(directory)
+    known = read_state(LocalLocation(directory))
     last, position = ("", 0) if known is None else (known.last, known.position)
     stems = [path.name.removesuffix(CLOSED) for path in directory.glob(f"*{CLOSED}")]
     names = [stem for stem in stems if SegmentName.parse(stem) is not None]
     if names:
-        position = max(position, _position(directory / f"{max(names)}{CLOSED}"))
+        position = max(position, position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")))
     # A last segment that is gone remains the predecessor of the next one, so that readers notice the gap.
     return Recovered(max(last, *names, ""), position)
-
-
-def _position(path: Path) -> int:
-    """The LSN up to which a capture that ends with this segment has everything."""
-    found = None
-    with contextlib.suppress(DecodeError, ValueError):
-        for _, kind, body in read_messages(path):
-            if kind == PARAMETER_STATUS:
-                name, value = read_parameter(body)
-                if name == POSITION:
-                    found = parse_lsn(value)
-    if found is None:
-        raise InputError(
-            "is damaged: it is closed, but its end is missing; move it away to continue without it", source=str(path)
-        )
-    return found
 
 
 def _remove(path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
-from pgtail.capture.format import COPY_DATA
-from pgtail.capture.reader import SegmentFile, read_messages
+from pgtail.capture.reader import SegmentFile
+from pgtail.capture.segment import SegmentFrames
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point
+from pgtail.storage import Location
 
 _TIMES: Final = {ord("B"): struct.Struct(">34xq"), ord("b"): struct.Struct(">42xq")}
 """The time in a frame with Begin or Begin Prepare."""
@@ -33,7 +33,7 @@ def first_segment(listed: Sequence[SegmentFile], since: Point) -> int:
     low, high = 0, len(listed)
     while high - low > 1:
         middle = place = (low + high) // 2
-        while place < high and (time := first_time(listed[place].path)) is None:
+        while place < high and (time := first_time(listed[place].location)) is None:
             place += 1
         if place < high and time is not None and time < since.time - MARGIN:
             low = place
@@ -42,13 +42,15 @@ def first_segment(listed: Sequence[SegmentFile], since: Point) -> int:
     return low
 
 
-def first_time(path: Path) -> int | None:
+def first_time(segment: Location) -> int | None:
     """The commit time of a segment's first transaction; None if it has none, or if it is damaged before that."""
     try:
-        for _, kind, frame in read_messages(path):
-            layout = _TIMES.get(frame[_TAG]) if kind == COPY_DATA and len(frame) > _TAG else None
-            if layout is not None and len(frame) >= layout.size:
-                return int(layout.unpack_from(frame)[0])
+        with segment.open() as file:
+            frames = SegmentFrames(file, str(segment))
+            for start, stop in frames:
+                layout = _TIMES.get(frames.buf[start + _TAG]) if stop > start + _TAG else None
+                if layout is not None and stop - start >= layout.size:
+                    return int(layout.unpack_from(frames.buf, start)[0])
     except InputError:
         pass
     return None

@@ -6,15 +6,28 @@ Knows no message of pgoutput.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
-from pgtail.capture.format import COPY_DATA, END, HEAD, PARAMETER_STATUS, START, TRANSACTION, read_parameter
-from pgtail.errors import DecodeError, InputError, Malformed
+from pgtail.capture.format import (
+    COPY_DATA,
+    END,
+    HEAD,
+    PARAMETER_STATUS,
+    POSITION,
+    START,
+    TRANSACTION,
+    parameter,
+    read_parameter,
+)
+from pgtail.errors import DecodeError, InputError, Malformed, Truncated
 from pgtail.files.gunzip import MAGIC, Gunzip
 from pgtail.pgoutput.frames import MOST
+from pgtail.pgoutput.scalars import parse_lsn
+from pgtail.storage import Location
 
 MARK: Final = -1
 """Stands for the place where what was repeated at the beginning ends."""
@@ -26,17 +39,27 @@ _PIECE: Final = 1 << 20
 """Bytes to read at a time."""
 
 _HELD: Final = 1 << 20
-"""Bytes to hold at a time: each time that they end with a Begin, what follows it takes the slower way."""
+"""Bytes to have in memory at a time: if they end with a Begin, what follows it takes a slower path."""
+
+_TAIL: Final = 512
+"""More bytes than the last message of a segment has."""
 
 _LENGTH_SIZE: Final = 4
 _MOST_OTHER: Final = 16 << 20
 """Bytes of a message that is neither a frame nor a parameter; what is longer is damage."""
 
 
+class ByteFile(Protocol):
+    """An open segment: a Reader of pgtail.storage, or a binary file."""
+
+    def read(self, size: int, /) -> bytes: ...
+    def seek(self, offset: int, /) -> int: ...
+
+
 class SegmentBytes:
     """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: ByteFile) -> None:
         compressed = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
         self._gunzip = Gunzip(file.read, file.seek) if compressed else None
@@ -75,33 +98,82 @@ class Head:
         if not text:
             return None
         try:
-            changes, messages, ordinal = map(int, text.split())
+            if not text.replace(" ", "").isdecimal():
+                raise ValueError
+            changes, messages, ordinal = map(int, text.split(" "))
         except ValueError:
             raise InputError(f"{TRANSACTION} is {text!r}, not three numbers") from None
         return changes, messages, ordinal
 
 
-class SegmentFrames:
-    """Iterates over (start, stop) of each walsender frame in `buf`, (MARK, MARK) once, behind what is repeated.
+class SegmentCheck:
+    """Checks the uncompressed bytes of a closed segment: its last message has the size and SHA-256 of all before it."""
 
-    `buf` is another one after each step. The iteration raises InputError where the segment is damaged or not closed:
-    its last message counts and hashes all before it.
+    def __init__(self) -> None:
+        self.size = 0
+        """How many bytes were given."""
+        self._digest = hashlib.sha256()
+        self._tail = b""
+        """The last bytes, which are not in the digest."""
+
+    def feed(self, data: bytes, offset: int) -> None:
+        """The bytes at an offset; what was given before is left out."""
+        if offset < self.size:
+            data = data[self.size - offset :]
+        self.size += len(data)
+        if len(data) < _TAIL:
+            data = self._tail + data
+        else:
+            self._digest.update(self._tail)
+        self._digest.update(memoryview(data)[:-_TAIL])
+        self._tail = data[-_TAIL:]
+
+    def problem(self) -> str | None:
+        """What is wrong; None if every byte is as it was written."""
+        tail, digest = self._tail, self._digest.copy()
+        start = tail.rfind(END.encode() + b"\0")
+        if start < 0:
+            return "the end is missing: it was cut off, or is still being written"
+        _, value = read_parameter(tail[start:])
+        message = start - HEAD.size
+        digest.update(tail[:message])
+        if value.split(" ")[1:] != [str(self.size - len(tail) + message), digest.hexdigest()]:
+            return "its checksum is wrong: a part is missing, damaged or moved"
+        if not tail.endswith(parameter(END, value)):
+            return "something follows its end"
+        return None
+
+    def position(self) -> int | None:
+        """The LSN up to which a capture that ends with this segment has everything; None if its end is missing."""
+        start = self._tail.rfind(POSITION.encode() + b"\0")
+        if start < 0 or self._tail.find(END.encode() + b"\0", start) < 0:
+            return None
+        try:
+            return parse_lsn(read_parameter(self._tail[start:])[1])
+        except ValueError:
+            return None
+
+
+class SegmentFrames:
+    """Iterates over (start, stop) of each walsender frame in `buf`, (MARK, MARK) once, after what is repeated.
+
+    `buf` is another one after each step. The iteration raises InputError if the segment cannot be read, and
+    DecodeError at its end if it is damaged or not closed.
     """
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: ByteFile, name: str) -> None:
         self.name = name
         self.head = Head()
+        self.ended = False
+        """Whether the end was read."""
         self.buf = b""
         self.next = 0
-        """Where in `buf` the next message starts; whoever took some of them himself sets it behind them."""
+        """Where in `buf` the next message starts; a caller that takes some of them itself sets it after them."""
         self._raw = SegmentBytes(file)
         self._pieces = iter(self._raw)
         self._base = 0
-        """Where `buf` lies in the segment's raw bytes."""
-        self._hashed = 0
-        """Up to where `buf` is in the digest."""
-        self._digest = hashlib.sha256()
-        self._end: str | None = None
+        """Where `buf` starts in the uncompressed bytes."""
+        self._check = SegmentCheck()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         pos = 0
@@ -110,18 +182,18 @@ class SegmentFrames:
             stop = pos + HEAD.size
             while stop <= end:
                 kind, size = HEAD.unpack_from(buf, pos)
-                self._check(kind, size, pos)
+                _check_size(kind, size, pos)
                 stop = pos + 1 + size
                 if stop > end:
                     break
                 self.next = stop
                 if kind == COPY_DATA:
                     yield pos + HEAD.size, stop
-                elif kind == PARAMETER_STATUS and self._parameter(buf[pos + HEAD.size : stop], pos):
+                elif kind == PARAMETER_STATUS and self._parameter(buf[pos + HEAD.size : stop]):
                     yield MARK, MARK
                 pos = self.next
                 stop = pos + HEAD.size
-            if not self._more(pos, stop - end):
+            if not self._more(pos, max(stop - end, _HELD)):
                 break
             pos = 0
         self._finish()
@@ -131,7 +203,7 @@ class SegmentFrames:
         pos = 0
         while self._hold(pos + HEAD.size) and self.buf[pos] == PARAMETER_STATUS:
             kind, size = HEAD.unpack_from(self.buf, pos)
-            self._check(kind, size, pos)
+            _check_size(kind, size, pos)
             if not self._hold(pos + 1 + size):
                 break
             name, value = read_parameter(self.buf[pos + HEAD.size : pos + 1 + size])
@@ -141,6 +213,10 @@ class SegmentFrames:
             pos += 1 + size
         return self.head
 
+    def offset_of(self, pos: int) -> int:
+        """Where a position of `buf` is in the uncompressed bytes."""
+        return self._base + pos
+
     def located(self, error: InputError) -> InputError:
         """An error in a message of `buf`, at its place in the segment."""
         error.source = self.name
@@ -148,49 +224,71 @@ class SegmentFrames:
             error.offset += self._base
         return error
 
-    def _parameter(self, body: bytes, pos: int) -> bool:
-        """Take a parameter; returns whether the segment's own messages start behind it."""
-        name, value = read_parameter(body)
-        if name == END:
-            self._hash(pos)
-            self._end = f"{self._base + pos} {self._digest.hexdigest()}"
-            if self._end != value.partition(" ")[2]:
-                raise Malformed("the bytes are not those that were written", offset=pos, field=END)
+    def _parameter(self, body: bytes) -> bool:
+        """Take a parameter; returns whether the segment's own messages start after it."""
+        name, _ = read_parameter(body)
+        self.ended = self.ended or name == END
         return name == START
 
     def _hold(self, size: int) -> bool:
         return len(self.buf) >= size or (self._more(0, size - len(self.buf)) and len(self.buf) >= size)
 
     def _more(self, pos: int, missing: int) -> bool:
-        """Hold at least `missing` bytes more behind `pos`; returns whether there were any."""
-        self._hash(pos)
+        """Have at least `missing` more bytes after `pos`, or all there are; returns whether there were any."""
         parts = [self.buf[pos:]]
         self._base += pos
-        self._hashed = 0
-        missing = max(missing, _HELD)
         while missing > 0:
             piece = next(self._pieces, b"")
             if not piece:
                 break
+            self._check.feed(piece, self._check.size)
             parts.append(piece)
             missing -= len(piece)
         self.buf = b"".join(parts)
         return len(parts) > 1
 
-    def _hash(self, pos: int) -> None:
-        if self._end is None:
-            self._digest.update(memoryview(self.buf)[self._hashed : pos])
-            self._hashed = pos
-
     def _finish(self) -> None:
+        end = len(self.buf)
         if self._raw.damage is not None:
-            raise InputError(self._raw.damage)
-        if self._end is None:
-            raise InputError("its end is missing: it was cut off, or is still being written")
-        if self.buf:
-            raise InputError("something stands behind its end")
+            raise Malformed(self._raw.damage, offset=end)
+        problem = self._check.problem()
+        if problem is not None:
+            raise (Malformed if self.ended else Truncated)(problem, offset=end)
 
-    @staticmethod
-    def _check(kind: int, size: int, pos: int) -> None:
-        if not _LENGTH_SIZE <= size <= (MOST if kind == COPY_DATA else _MOST_OTHER):
-            raise Malformed(f"a message of {size} bytes", offset=pos + 1, field="length")
+
+def _check_size(kind: int, size: int, pos: int) -> None:
+    if not _LENGTH_SIZE <= size <= (MOST if kind == COPY_DATA else _MOST_OTHER):
+        raise Malformed(f"a message of {size} bytes", offset=pos + 1, field="length")
+
+
+def read_head(segment: Location) -> Head:
+    """The parameters at the beginning of a segment; if that is damaged, those that can be read. Raises InputError."""
+    with segment.open() as file:
+        frames = SegmentFrames(file, str(segment))
+        with contextlib.suppress(DecodeError):
+            frames.read_head()
+        return frames.head
+
+
+def check(segment: Location) -> str | None:
+    """What is wrong with a closed segment; None if every byte is as it was written. Raises InputError."""
+    raw, found = _checked(segment)
+    return raw.damage or found.problem()
+
+
+def position_of(segment: Location) -> int:
+    """The LSN up to which a capture that ends with this closed segment has everything. Raises InputError."""
+    position = _checked(segment)[1].position()
+    if position is None:
+        raise InputError(
+            "is damaged: it is closed, but its end is missing; move it away to continue without it", source=str(segment)
+        )
+    return position
+
+
+def _checked(segment: Location) -> tuple[SegmentBytes, SegmentCheck]:
+    with segment.open() as file:
+        raw, found = SegmentBytes(file), SegmentCheck()
+        for piece in raw:
+            found.feed(piece, found.size)
+    return raw, found

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 
-from pgtail.capture.format import gap_in
-from pgtail.capture.reader import SegmentCheck, SegmentFile, check, head, refreshed, segments, with_head
+from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
+from pgtail.capture.reader import listed, refreshed
 from pgtail.capture.seek import first_segment
+from pgtail.capture.segment import SegmentCheck, check, read_head
 from pgtail.capture.state import read_state
 from pgtail.pgoutput.scalars import Point
+from pgtail.storage import Location
 
 
 class CaptureVerifier:
@@ -21,35 +22,34 @@ class CaptureVerifier:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self.damaged = False
-        self._path: str | None = None
+        self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
         self._check = SegmentCheck()
 
-    def capture(self, directory: str, since: Point | None = None) -> Iterator[str]:
-        """Yield the path of each segment of a directory, to be read before the next one. Raises InputError.
+    def capture(self, capture: Location, since: Point | None = None) -> Iterator[Location]:
+        """Yield each segment of a capture, to be read before the next one. Raises InputError.
 
         With `since`, segments before the first one with such transactions are left out.
         """
-        known = read_state(Path(directory))  # before listing the segments: a recorder may be writing
-        listed = segments(Path(directory))
-        first = 0 if since is None else first_segment(listed, since)
-        before = str(listed[first - 1].name) if first else None
-        for segment in listed[first:]:
-            present = refreshed(segment)
-            if present is None:
+        known = read_state(capture)  # before listing the segments: a recorder may be writing
+        found_segments = listed(capture, known)
+        first = 0 if since is None else first_segment(found_segments, since)
+        before = str(found_segments[first - 1].name) if first else None
+        for segment in found_segments[first:]:
+            found = refreshed(capture, segment)
+            if found is None:
                 continue
-            found = with_head(present)
-            self._check_order(found, before)
+            self._check_order(found.location, str(found.name), before)
             before = str(found.name)
-            may_lack_end = found.open and segment is listed[-1]
-            yield self._next(str(found.path), None if may_lack_end else str(found.path))
+            may_lack_end = found.open and segment is found_segments[-1]
+            yield self._next(found.location, None if may_lack_end else found.location)
         if known is not None and known.last > (before or ""):
-            self._say(f"segment {known.last} is missing at the end", directory)
+            self._say(f"segment {known.last} is missing at the end", capture)
 
-    def segment(self, path: str) -> Iterator[str]:
+    def segment(self, segment: Location) -> Iterator[Location]:
         """As capture(), for one closed segment. Raises InputError."""
-        self._gap(path, gap_in(head(Path(path))))
-        yield self._next(path, path)
+        self._gap(segment, read_head(segment).parameters)
+        yield self._next(segment, segment)
 
     def seen(self, data: bytes, offset: int) -> None:
         """The uncompressed bytes of the segment, as they are read; some may come again."""
@@ -57,34 +57,37 @@ class CaptureVerifier:
 
     def conclude(self, *, whole: bool) -> None:
         """Report what is wrong with the segment. `whole`: it was read to its end, and no error occurred."""
-        if self._path is not None:
-            problem = self._check.problem() if whole else check(Path(self._path))
+        if self._checked is not None:
+            problem = self._check.problem() if whole else check(self._checked)
             if problem is not None:
-                self._say(problem, self._path)
+                self._say(problem, self._checked)
 
-    def _next(self, path: str, checked: str | None) -> str:
-        self._path, self._check = checked, SegmentCheck()
-        return path
+    def _next(self, segment: Location, checked: Location | None) -> Location:
+        self._checked, self._check = checked, SegmentCheck()
+        return segment
 
-    def _check_order(self, found: SegmentFile, before: str | None) -> None:
-        """Report a segment that does not follow the one before it."""
-        if found.predecessor is None:
+    def _check_order(self, segment: Location, name: str, before: str | None) -> None:
+        """Report a segment that does not follow the one named `before`."""
+        parameters = read_head(segment).parameters
+        predecessor, called = parameters.get(PREDECESSOR), parameters.get(SEGMENT, "")
+        if predecessor is None:
             return  # damaged: check() reports it
-        self._gap(found.path, found.gap)
-        if found.called != str(found.name):
-            self._say(f"this is segment {found.called} under another name", found.path)
+        self._gap(segment, parameters)
+        if called != name:
+            self._say(f"this is segment {called} under another name", segment)
         elif before is None:
-            if found.predecessor:
-                self._tell(f"note: {found.path}: segment {found.predecessor} came before it and is not here")
-        elif not found.predecessor:
-            self._say(f"this is the first segment of another capture, after {before}", found.path)
-        elif found.predecessor != before:
-            self._say(f"segment {found.predecessor} is missing before this one", found.path)
+            if predecessor:
+                self._tell(f"note: {segment}: segment {predecessor} came before it and is not here")
+        elif not predecessor:
+            self._say(f"this is the first segment of another capture, after {before}", segment)
+        elif predecessor != before:
+            self._say(f"segment {predecessor} is missing before this one", segment)
 
-    def _gap(self, path: str | Path, gap: str) -> None:
+    def _gap(self, segment: Location, parameters: Mapping[str, str]) -> None:
+        gap = gap_in(parameters)
         if gap:
-            self._tell(f"note: {path}: there is a gap before it: what was committed {gap} is not in the capture")
+            self._tell(f"note: {segment}: there is a gap before it: what was committed {gap} is not in the capture")
 
-    def _say(self, what: str, where: str | Path) -> None:
+    def _say(self, what: str, where: Location) -> None:
         self.damaged = True
         self._tell(f"damage: {where}: {what}")

@@ -6,12 +6,12 @@ masked column stays masked when it or its table is renamed in the stream.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
+from pgtail.changes.column_rules import column_rules
 from pgtail.changes.events import Event, RowChange, SchemaChange
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
@@ -29,50 +29,11 @@ SHORTEST_KEY: Final = 16
 
 _DIGEST: Final = 16
 """The bytes of a hash that are shown: with 128 bits, no two values share one."""
-_PART = r'\s*(?:"((?:[^"]|"")+)"|([^".,\s]+))\s*'
-_RULE: Final = re.compile(rf"{_PART}(?:\.{_PART})?(?:\.{_PART})?(?:,|$)")
 _QUOTED: Final = re.compile(
     r"""^(?:'.*'|".*"|byte\ 0x\w\w)(?=\ where\ |\ is\ no\ |\ does\ not\ begin\ )|(?<=starts\ with\ )byte\ 0x\w\w
         |-?\b\d+(?=\ (?:more\ )?bytes?\b|\ columns|\ relations)""",
     re.VERBOSE | re.DOTALL,
 )
-
-
-class _Rule(NamedTuple):
-    """The columns that a glob matches; None for `table` or `schema` matches any."""
-
-    text: str
-    schema: re.Pattern[str] | None
-    table: re.Pattern[str] | None
-    column: re.Pattern[str]
-
-    def matches(self, relation: Relation, column: str) -> bool:
-        parts = ((self.schema, relation.schema), (self.table, relation.name), (self.column, column))
-        return all(pattern is None or pattern.fullmatch(name) for pattern, name in parts)
-
-
-def _rules(text: str) -> list[_Rule]:
-    """`COLUMN,TABLE.COLUMN,SCHEMA.TABLE.COLUMN`. Raises OptionError."""
-    found, pos = [], 0
-    while pos < len(text):
-        match = _RULE.match(text, pos)
-        if match is None:
-            raise OptionError(
-                f"--redact {text}: expected COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, several with commas;"
-                ' put a name with a dot, a comma or a blank in double quotes: users."e-mail, old"'
-            )
-        quoted, plain = match.groups()[0::2], match.groups()[1::2]
-        parts = [_pattern(*part) for part in zip(quoted, plain, strict=True) if part != (None, None)]
-        table, schema = [*reversed(parts[:-1]), None, None][:2]
-        found.append(_Rule(match[0].strip(" ,"), schema, table, parts[-1]))
-        pos = match.end()
-    return found
-
-
-def _pattern(quoted: str | None, plain: str | None) -> re.Pattern[str]:
-    """A quoted name, or a glob. Case is ignored: masking too much is better than too little."""
-    glob = re.escape(quoted.replace('""', '"')) if quoted is not None else fnmatch.translate(plain or "")
-    return re.compile(glob, re.IGNORECASE | re.DOTALL)
 
 
 class _Mask(bytes):
@@ -97,7 +58,7 @@ class Redaction:
     """
 
     def __init__(self, columns: Iterable[str], key: bytes | None = None) -> None:
-        self._rules = [rule for text in columns for rule in _rules(text)]
+        self._rules = [rule for text in columns for rule in column_rules("--redact", text)]
         if not self._rules:
             raise OptionError("--redact names no column")
         if key is not None and len(key) < SHORTEST_KEY:

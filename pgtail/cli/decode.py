@@ -39,8 +39,8 @@ from pgtail.cli.options.stream import dump_range_options
 @click.option(
     "--client/--no-client",
     default=None,
-    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables"
-    " without a filter.",
+    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables and"
+    " lines without a filter.",
 )
 @pager_option
 @verbose_option

@@ -21,7 +21,7 @@ from pgtail.cli.options.stream import (
 from pgtail.cli.settings import default_dsn, given
 from pgtail.errors import OptionError
 
-_OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until", "two_phase", "binary")
+_OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn", "until", "two_phase", "binary")
 
 
 @click.command(
@@ -29,6 +29,7 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until"
     cls=Command,
     first=(
         "directory",
+        "spool",
         "slot",
         "publications",
         "dumps",
@@ -44,7 +45,18 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "allow_gap", "until_lsn", "until"
 @server_options
 @heading("capture")
 @click.option(
-    "-D", "--directory", required=True, type=click.Path(file_okay=False), metavar="DIR", help="The capture's directory."
+    "-D",
+    "--directory",
+    required=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="The capture's directory, or a URI such as s3://bucket/path.",
+)
+@click.option(
+    "--spool",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="With a URI: the local directory for segments that are not uploaded yet.",
 )
 @heading("slot")
 @click.option(

@@ -12,6 +12,7 @@ from pgtail.errors import InputError
 from pgtail.inputs import Source, open_input
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.decoder import AnyMessage, Assume, Decoder
+from pgtail.storage import NO_OPTIONS, StorageOptions, is_uri, locate
 
 
 class RawDecoder(Decoder):
@@ -36,6 +37,7 @@ def record_dumps(
     rotation: Rotation,
     compress: bool,
     tell: Callable[[str], None],
+    storage: StorageOptions = NO_OPTIONS,
 ) -> bool:
     """Record files, one after another, as one stream. Returns whether the capture lacks something of them.
 
@@ -48,7 +50,7 @@ def record_dumps(
     left = list(files)
     try:
         while left:
-            with Source(left[0]) as source:
+            with Source(locate(left[0], storage) if is_uri(left[0]) else left[0]) as source:
                 _record(source, decoder, converter, format)
             del left[0]
     finally:

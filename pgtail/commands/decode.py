@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,6 +35,7 @@ from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.storage import Location, is_uri, locate
 from pgtail.terminal.escape import escape
 
 
@@ -100,21 +100,23 @@ class Decode:
         except KeyboardInterrupt:
             pipeline.break_off()
 
-    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str, CaptureVerifier | None]]:
-        """The files; a directory is replaced by the segments of the capture in it."""
+    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
+        """The files; a folder is replaced by the segments of the capture in it."""
         for name in names:
-            if not (name.endswith(CLOSED) or os.path.isdir(name)):
-                yield name, None
+            place = locate(name, self._options.dump.storage)
+            folder = name != "-" and place.is_folder()
+            if not (folder or name.endswith(CLOSED)):
+                yield place if is_uri(name) else name, None
                 continue
             verifier = CaptureVerifier(_tell)
             since = self._options.filter.since
-            for path in verifier.capture(name, since) if os.path.isdir(name) else verifier.segment(name):
-                yield path, verifier
+            for segment in verifier.capture(place, since) if folder else verifier.segment(place):
+                yield segment, verifier
             self._damaged = self._damaged or verifier.damaged
 
     def _file(
         self,
-        name: str,
+        name: str | Location,
         verifier: CaptureVerifier | None,
         decoder: Decoder,
         pipeline: Pipeline,
@@ -134,7 +136,7 @@ class Decode:
 
     def _decode(
         self,
-        name: str,
+        name: str | Location,
         verifier: CaptureVerifier | None,
         decoder: Decoder,
         pipeline: Pipeline,

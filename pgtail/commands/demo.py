@@ -39,7 +39,7 @@ def run(*, serve: bool, environment: Mapping[str, str]) -> None:
 
 
 def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
-    """Stream the workload as tables while it runs, then once more as JSON, since reading consumed nothing."""
+    """Stream the workload as tables while it runs, then as lines and as JSON, since reading consumed nothing."""
     conninfo = server.conninfo(DATABASE)
     stream = ["stream", conninfo, "--slot", SLOT]
     stop = threading.Event()
@@ -49,8 +49,11 @@ def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
     finally:
         stop.set()
         thread.join()
-    _tell("the same transactions once more, for programs: reading them has consumed nothing")
-    _pgtail([*stream, "--until", "now", "--output", "json", "--exclude", "sessions"], environment)
+    again = [*stream, "--until", "now", "--exclude", "sessions"]
+    _tell("the same transactions once more, a line for each change: reading them has consumed nothing")
+    _pgtail([*again, "--output", "line"], environment)
+    _tell("and for programs")
+    _pgtail([*again, "--output", "json"], environment)
 
 
 def _serve(server: EmbeddedServer) -> None:
@@ -62,6 +65,7 @@ def _serve(server: EmbeddedServer) -> None:
 The server runs until Ctrl-C. In another terminal, try:
 
   {pgtail} stream {conninfo} --slot {SLOT}
+  {pgtail} stream {conninfo} --slot {SLOT} -o line
   {pgtail} stream {conninfo} --slot {SLOT} -o json | jq -c '[.op, .table, .new]'
   {pgtail} stream {conninfo} -t orders --op update --where "status=paid"
   {shlex.quote(str(server.installation.program("psql")))} {conninfo}
@@ -98,7 +102,7 @@ def _pgtail(arguments: list[str], environment: Mapping[str, str]) -> None:
 
 
 def _tell(text: str) -> None:
-    """A line of the demo itself on standard error, in cyan on a terminal."""
+    """A line of the demo itself on standard error, in bold on a terminal."""
     color = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    sys.stderr.write(f"\x1b[36m{text}\x1b[m\n" if color else f"{text}\n")
+    sys.stderr.write(f"\x1b[1m{text}\x1b[m\n" if color else f"{text}\n")
     sys.stderr.flush()

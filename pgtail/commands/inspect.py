@@ -15,6 +15,7 @@ from pgtail.commands.progress import progress
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
+    expanded,
     filter_arguments,
     no_quotes,
     tell_filter,
@@ -36,6 +37,7 @@ from pgtail.inputs import Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
+from pgtail.storage import Location
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
 
@@ -94,8 +96,8 @@ class Inspect:
             self._rows = Rows(sink, self._view, self._fields, self._scope)
             try:
                 with contextlib.suppress(KeyboardInterrupt), Stoppable():
-                    for file in files:
-                        if not self._file(file, sink):
+                    for source in expanded(files, self._options.dump.storage):
+                        if not self._file(source, sink):
                             break
                     if self._number and not self._shown:
                         say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
@@ -116,9 +118,9 @@ class Inspect:
             colors=options.colors or "",
         )
 
-    def _file(self, name: str, sink: FileSink) -> bool:
+    def _file(self, file: str | Location, sink: FileSink) -> bool:
         """Show one file; returns whether to read the next one."""
-        with Source(name, on_wait=sink.flush) as source:
+        with Source(file, on_wait=sink.flush) as source:
             input_ = open_input(source, self._decoder, format=self._options.dump.input_format)
             with (
                 contextlib.closing(input_),

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from pgtail.pgoutput.decoder import Assume
 from pgtail.pgoutput.scalars import Point
+from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 T = TypeVar("T")
 
@@ -52,6 +53,8 @@ class FormatOptions(ReportOptions):
     """
 
     format_string: str | None = None
+    columns: tuple[str, ...] = ()
+    changed: bool = False
     numbers: Literal["exact", "string"] = "exact"
     fill_unchanged: bool = False
     transactions: bool = False
@@ -66,6 +69,7 @@ class FormatOptions(ReportOptions):
     wal2json: tuple[str, ...] = ()
     source_name: str | None = None
     kafka_schema: bool = False
+    keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +93,13 @@ class FilterOptions:
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """How dumps are read. `types` declares enums, as NAME=enum."""
+    """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
     input_format: str | None = None
     encoding: str = "utf-8"
     assume: Assume = None
     types: tuple[str, ...] = ()
+    storage: StorageOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +176,12 @@ class StreamOptions:
 class RecordOptions:
     """Options of `pgtail record`. `segment_size` is in bytes, `segment_age` and `sync_interval` in seconds.
 
+    `directory` may be a URI: then segments are written to `spool`, and uploaded.
     `server_encoding` is what text is read in as the server stores it; None: the server converts to UTF-8.
     """
 
     directory: str
+    spool: str | None = None
     connection: ConnectionOptions = ConnectionOptions()
     publication: PublicationOptions = PublicationOptions()
     content: ContentOptions = ContentOptions()

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pgtail.terminal.style import Palette
 
 TEMPLATE: Final = "--format-string"
-SHOW_UNSETTLED: Final = ("table", "json", "json-tx")
+SHOW_UNSETTLED: Final = ("table", "line", "json", "json-tx")
 """The formats that mark what was not committed."""
 
-SHOW_CLIENT: Final = ("table", "json", "json-tx")
+SHOW_CLIENT: Final = ("table", "line", "json", "json-tx")
 """The formats that show what a client sent."""
 
 _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
@@ -39,8 +39,13 @@ _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
     "wal2json": ("wal2json", "wal2json-v1"),
     "source_name": ("debezium",),
     "kafka_schema": ("debezium",),
+    "keys": ("debezium",),
 }
 """Option -> the formats that it belongs to."""
+
+_CHOOSE_COLUMNS: Final = ("table", "line", "json", "json-tx", "csv")
+_WHOLE_ROWS: Final = {"sql": "a statement needs the whole row", TEMPLATE: "%{NAME} selects a column"}
+"""Why a format cannot leave out columns; the others are the formats of other programs."""
 
 
 @contextlib.contextmanager
@@ -166,6 +171,10 @@ def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None
         if getattr(options, option) and name not in formats:
             shown = "--schema" if option == "kafka_schema" else "--" + option.replace("_", "-")
             raise OptionError(f"{shown} belongs to -o {' and '.join(formats)}, not to {name}")
+    if name not in _CHOOSE_COLUMNS and (options.columns or options.changed):
+        asked = "--columns" if options.columns else "--changed"
+        why = _WHOLE_ROWS.get(name, "its readers expect whole rows")
+        raise OptionError(f"{asked} belongs to -o {', '.join(_CHOOSE_COLUMNS)}, not to {name}: {why}")
     if options.client and name not in SHOW_CLIENT:
         raise OptionError(f"--client: only with -o {', '.join(SHOW_CLIENT)}; this is {name}")
     if isinstance(sink, DirectorySink) and name != "csv":
@@ -177,10 +186,12 @@ def _output_options(
 ) -> OutputOptions:
     source, _, named = (options.source_name or "pgtail").partition("/")
     return OutputOptions(
+        columns=options.columns,
+        changed=options.changed,
         fill_unchanged=options.fill_unchanged,
         transactions=options.transactions,
         schema_changes=options.schema_changes,
-        client=name == "table" if options.client is None else options.client,
+        client=name in ("table", "line") if options.client is None else options.client,
         color=wants_color(options.color, terminal=terminal),
         measure=_columns if terminal else None,
         width=_columns(),
@@ -192,6 +203,7 @@ def _output_options(
         source_name=source,
         database=named or database,
         kafka_schema=options.kafka_schema,
+        keys=options.keys,
         tell=tell,
         open_file=sink.open if isinstance(sink, DirectorySink) else None,
         colors=options.colors or "",

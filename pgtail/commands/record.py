@@ -9,6 +9,7 @@ from pgtail.capture.lock import open_directory
 from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
+from pgtail.capture.upload import Uploader
 from pgtail.commands import convert
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import RecordOptions
@@ -27,12 +28,16 @@ from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
 from pgtail.replication.record_thread import RecordThread
 from pgtail.replication.tail import Tail
+from pgtail.storage import Location, is_uri, locate
+from pgtail.storage.local import LocalLocation
 from pgtail.terminal.escape import escape
 
 
 def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
     """Make a capture of dumps; returns whether it leaves out a part of them. Raises PgtailError."""
     dump = options.dump
+    if is_uri(options.directory):
+        raise OptionError("--from makes a capture in a local directory: name one with -D, then copy it")
     try:
         with Stoppable(), open_directory(Path(options.directory), empty=True) as directory:
             return convert.record_dumps(
@@ -41,6 +46,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
                 format=dump.input_format,
                 assume=dump.assume,
                 encoding=dump.encoding,
+                storage=dump.storage,
                 rotation=_rotation(options),
                 compress=options.compress,
                 tell=lambda text: say(escape(text)),
@@ -58,25 +64,30 @@ class Record:
 
     def run(self) -> bool:
         """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
-        slot = self._options.slot
-        if slot is None:
+        options = self._options
+        if options.slot is None:
             raise OptionError("--slot NAME is missing: the slot to record; it is created if there is none")
-        check_name(slot)
-        stderr = StderrThread(self._options.verbose)
+        check_name(options.slot)
+        target = locate(options.directory, options.dump.storage)
+        spool = _spool_of(target, options.spool)
+        stderr = StderrThread(options.verbose)
         try:
-            with open_directory(Path(self._options.directory)) as directory:
-                self._record(directory, stderr)
+            with open_directory(spool) as directory:
+                uploader = None
+                if target.path is None:
+                    uploader = Uploader(directory, target, stderr.tell, compress=options.compress)
+                self._record(directory, uploader, stderr)
         except KeyboardInterrupt:
             stderr.tell("stopped before anything was read")
         finally:
             stderr.close()
         return False
 
-    def _record(self, directory: Path, stderr: StderrThread) -> None:
+    def _record(self, directory: Path, uploader: Uploader | None, stderr: StderrThread) -> None:
         options = self._options
         connector, request = connector_of(options.connection), self._request()
         position = recover(directory, compress=options.compress).position
-        known = RecordedCapture(str(directory), position, last_head(directory))
+        known = RecordedCapture(options.directory, position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
             with interrupt.raising(), connector.ordinary() as connection:
                 plan = prepare_recording(request, known, connection, allow_gap=options.allow_gap)
@@ -84,13 +95,19 @@ class Record:
                 stderr.tell(f"warning: {warning}")
             recorders: list[Recorder] = []
 
-            def make(spool: FrameQueue, position: int, identity: Identity) -> RecordThread:
+            def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
                 gap = (known.position, position) if 0 < known.position < position else None
                 head = head_of(plan, identity)
                 recorder = Recorder(directory, head, rotation=_rotation(options), compress=options.compress, gap=gap)
                 recorders.append(recorder)
                 return RecordThread(
-                    spool, recorder, interrupt.wake, position=position, until=plan.until, until_time=request.until_time
+                    queue,
+                    recorder,
+                    interrupt.wake,
+                    position=position,
+                    until=plan.until,
+                    until_time=request.until_time,
+                    uploader=uploader,
                 )
 
             tail = Tail(
@@ -106,7 +123,13 @@ class Record:
             try:
                 tail.run()
             finally:
-                _summarize(tail, recorders, directory, stderr)
+                if tail.resume is not None and recorders and directory.is_dir():
+                    stderr.inform(_summary(tail.resume, recorders[0], options.directory))
+                    if uploader is not None and uploader.waiting:
+                        stderr.tell(
+                            f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged:"
+                            " the next run does that"
+                        )
 
     def _request(self) -> Request:
         options, content = self._options, self._options.content
@@ -132,13 +155,25 @@ def _rotation(options: RecordOptions) -> Rotation:
     return Rotation(size=options.segment_size, age=options.segment_age, sync_interval=options.sync_interval)
 
 
-def _summarize(tail: Tail, recorders: list[Recorder], directory: Path, stderr: StderrThread) -> None:
-    """Print what was recorded, unless the directory was removed meanwhile: the error says that."""
-    if tail.resume is None or not recorders or not directory.is_dir():
-        return
-    recorder = recorders[0]
+def _spool_of(target: Location, spool: str | None) -> Path:
+    """The local directory to write to. Raises OptionError."""
+    if target.path is None and not target.replaces:
+        raise OptionError(
+            f"cannot record into {target}: it has no conditional put; name a local directory or an object store"
+        )
+    if target.path is None and not spool:
+        raise OptionError(
+            f"--spool DIR is missing: the local directory for segments that are not yet in {target}; keep it, and use"
+            " it again"
+        )
+    if target.path is not None and spool is not None:
+        raise OptionError("--spool is for a capture in an object store: -D s3://BUCKET/PATH")
+    return Path(spool or target.path or "")
+
+
+def _summary(position: int, recorder: Recorder, directory: str) -> str:
+    """What was recorded."""
     transactions = counted(recorder.transactions, "transaction")
-    stderr.inform(
-        f"{transactions} ({size_text(recorder.bytes)}) recorded; {directory} has everything up to"
-        f" {lsn_text(tail.resume)}"
+    return (
+        f"{transactions} ({size_text(recorder.bytes)}) recorded; {directory} has everything up to {lsn_text(position)}"
     )

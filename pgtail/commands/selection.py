@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+from pgtail.capture.reader import segments
 from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
@@ -17,8 +18,22 @@ from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.inputs.base import Input
 from pgtail.pgoutput.scalars import Point
+from pgtail.storage import Location, StorageOptions, is_uri, locate
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
+
+
+def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
+    """What Source takes for these names: a folder is replaced by the segments of the capture in it.
+
+    Raises InputError, and OptionError for a URI that cannot be used.
+    """
+    for name in names:
+        place = locate(name, storage)
+        if name != "-" and place.is_folder():
+            yield from (segment.location for segment in segments(place))
+        else:
+            yield place if is_uri(name) else name
 
 
 def filter_arguments(
@@ -128,6 +143,8 @@ def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], N
     for column, test in filter_.columns_not_seen:
         if filter_.a_table_came and not filter_.no_table_passed:
             tell(escape(f"note: no table had a column {column} (--where {test.shown})"))
+    for name, table in filter_.shadowed.items():
+        tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
     if filter_.redaction is not None:
         for text in filter_.redaction.unused:
             if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps

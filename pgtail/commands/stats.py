@@ -78,6 +78,7 @@ def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None
         ("input-format", options.dump.input_format),
         ("assume", options.dump.assume),
         ("type", options.dump.types),
+        ("storage", options.dump.storage.pairs),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")

@@ -25,6 +25,7 @@ cdef extern from *:
 # Typed constants: Cython turns a literal above 32 bits into a Python object, which makes the expression slow.
 cdef int64_t DAY = 86400000000              # microseconds
 cdef int64_t EPOCH = 946684800000000        # microseconds between the Unix epoch and PostgreSQL's
+cdef int64_t LATEST_UNIX = 0x7FFFFFFFFFFFFFFF - 946684800000000    # the last time that has a Unix time
 cdef int64_t EARLIEST_TIMESTAMP = -211813488000000000
 cdef int64_t TIMESTAMPS_END = 9223371331200000000
 
@@ -191,6 +192,14 @@ cdef void put_clock(Out *out, int64_t micros) noexcept:
     put_digits(out, seconds // 60 % 60, 2)
     put_char(out, c":")
     put_digits(out, seconds % 60, 2)
+
+
+cdef inline void put_milliseconds(Out *out, int64_t micros) noexcept:
+    """HH:MM:SS.mmmZ of microseconds since midnight."""
+    put_clock(out, micros)
+    put_char(out, c".")
+    put_digits(out, <uint32_t>(micros % 1000000 // 1000), 3)
+    put_char(out, c"Z")
 
 
 cdef void put_time(Out *out, int64_t time, char between) noexcept:

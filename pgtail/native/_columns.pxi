@@ -55,8 +55,6 @@ cdef enum:
     MOST_ROWS = 64 * 1024
     MOST_TEXT = 16 << 20
 
-cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF - 946684800000000
-
 
 cdef inline int add_32(Out *out, int32_t value) except -2:
     reserve(out, 4)
@@ -170,7 +168,7 @@ cdef class ColumnScanner(Scanner):
         return not self.alone
 
     cdef int start(self) except -2:
-        if self.commit_lsn >> 63 or self.commit_ts > LATEST:
+        if self.commit_lsn >> 63 or self.commit_ts > LATEST_UNIX:
             return DECLINED
         self.alone, self.before = False, 0
         return 0

@@ -30,3 +30,16 @@ cdef int encode_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parame
                 return DECLINED
             p += length
     return 0
+
+
+cdef int encode_short_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    """The same, if it has at most as many bytes as the parameter: it then has no more terminal cells."""
+    return DECLINED if size > parameter else encode_bare(out, p, size, 0)
+
+
+cdef int encode_short_sql(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    """A string literal of at most as many bytes as the parameter."""
+    cdef Py_ssize_t start = out.size
+    if size > parameter or encode_sql(out, p, size, 0) < 0 or out.size - start > parameter:
+        return DECLINED
+    return 0

@@ -21,6 +21,8 @@ cdef enum Field:
     FIELD_NOW_NS
     FIELD_COMMIT_TIME
     FIELD_STATE
+    FIELD_TIME
+    FIELD_CLOCK
 
 cdef enum:
     FIELD_SIZE = 48         # bytes; the text of no field is longer
@@ -37,6 +39,7 @@ cdef class FieldScanner(Scanner):
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
     cdef int64_t unix_time          # microseconds; of the commit or the prepare
     cdef bint has_unix_time
+    cdef bint late                  # whether that time is out of range: no row is written
     cdef bytes state                # of a transaction that did not start here
     cdef dict groups                # by their pieces
     cdef uint64_t generation        # counts the transactions
@@ -67,13 +70,15 @@ cdef class FieldScanner(Scanner):
         self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, False
         self.state = None if transaction.state is None else transaction.state.encode()
         self.has_unix_time = transaction.time is not None
-        self.unix_time = <int64_t>(transaction.time or 0) + EPOCH if self.has_unix_time else 0
+        self.late = self.has_unix_time and transaction.time > LATEST_UNIX
+        self.unix_time = <int64_t>transaction.time + EPOCH if self.has_unix_time and not self.late else 0
         self.generation += 1
         return 0
 
     cdef int start(self) except -2:
-        if self.commit_ts > 0x7FFFFFFFFFFFFFFF - EPOCH:
+        if self.commit_ts > LATEST_UNIX:
             return DECLINED
+        self.late = False
         self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_unix_time = True
         self.has_end_lsn = False
         self.state = None
@@ -149,6 +154,12 @@ cdef class FieldScanner(Scanner):
         elif field == FIELD_COMMIT_TIME:
             known = self.has_commit_ts
             put_time(out, self.commit_ts, c" ")
+        elif field == FIELD_TIME or field == FIELD_CLOCK:
+            known = self.has_unix_time
+            if field == FIELD_TIME:
+                put_time(out, self.unix_time - EPOCH, c" ")
+            else:
+                put_milliseconds(out, floor_remainder(self.unix_time - EPOCH, DAY))
         elif field == FIELD_STATE:
             known = self.state is not None
             if known:

@@ -10,9 +10,14 @@ cdef object _Undecodable = pieces_module.Undecodable
 cdef object _Dollars = pieces_module.Dollars
 cdef object _IfChanged = pieces_module.IfChanged
 cdef object _Count = pieces_module.Count
+cdef object _Changed = pieces_module.Changed
+cdef object _Fitted = pieces_module.Fitted
 
 cdef object TRANSACTION_FIELDS = pieces_module.TRANSACTION_FIELDS
 cdef object ABORTED_FIELD = pieces_module.Field.ABORTED
+
+cdef enum:
+    MOST_NAMES = 1000       # remembered lists of names of a plan
 
 cdef enum Kind:
     STEP_LITERAL
@@ -24,6 +29,13 @@ cdef enum Kind:
     STEP_DOLLARS
     STEP_IF_CHANGED
     STEP_COUNT
+    STEP_CHANGED
+    STEP_FITTED
+
+cdef enum Skip:             # as in plan.py
+    SKIP_NOTHING
+    SKIP_UNCHANGED
+    SKIP_SAME
 
 cdef struct Bytes:
     const char *data        # NULL for none
@@ -33,7 +45,9 @@ cdef struct CellPlan:
     int index
     Bytes before, between, after, null, unchanged, constant     # between: the separator and `before`
     bint written            # whether the value is; otherwise only `before` and `after`
-    bint null_absent, required, skip_same, unchanged_odd
+    Bytes skipped, was_before, was_after                        # was_before: the data is NULL without `was`
+    bint null_absent, required, unchanged_odd
+    Skip skip
     Encoder encode          # NULL: Python converts the value
     int64_t parameter
     BinaryType binary
@@ -51,6 +65,7 @@ cdef struct Step:
     int object              # the place in RowPlan.objects of a function, or of the first of two nested plans
     bint sides[2]           # of Names: new, old
     bint filled, absent
+    Py_ssize_t least, most  # of Fitted, in terminal cells
 
 
 cdef inline Bytes view_of(object text):
@@ -126,6 +141,13 @@ cdef class RowPlan:
         self.objects.append(found)
         return len(self.objects) - 1
 
+    cdef bytes remember(self, tuple key, bytes text):
+        """Keep the text of a list of names; returns it."""
+        if len(self.names) >= MOST_NAMES:
+            self.names.clear()
+        self.names[key] = text
+        return text
+
     cdef int fill(self, Step *step, piece) except -2:
         if isinstance(piece, bytes):
             step.kind, step.text = STEP_LITERAL, view_of(piece)
@@ -154,6 +176,13 @@ cdef class RowPlan:
             step.kind, step.object = STEP_IF_CHANGED, self.keep(piece.indexes)
             self.keep(RowPlan(piece.then, None, self.groups))
             self.keep(RowPlan(piece.otherwise, None, self.groups))
+        elif isinstance(piece, _Changed):
+            step.kind, step.object = STEP_CHANGED, self.keep(piece.of)
+            self.keep(piece.compared)
+            self.keep(piece.unknown)
+        elif isinstance(piece, _Fitted):
+            step.kind, step.object = STEP_FITTED, self.keep(RowPlan(piece.pieces, None, self.groups))
+            step.least, step.most, step.text = piece.least, piece.most, view_of(piece.more)
         elif isinstance(piece, _Count):
             step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
         else:
@@ -174,7 +203,10 @@ cdef class RowPlan:
             cell.index, cell.before, cell.after = found.index, view_of(found.before), view_of(found.after)
             cell.between = view_of(self.objects[self.keep(piece.separator + found.before)])
             cell.null, cell.unchanged = view_of(found.null), view_of(found.unchanged)
-            cell.null_absent, cell.required, cell.skip_same = found.null_absent, found.required, found.skip_same
+            cell.null_absent, cell.required = found.null_absent, found.required
+            cell.skip, cell.skipped = <Skip><int>found.skip, view_of(found.skipped)
+            if found.was is not None:
+                cell.was_before, cell.was_after = view_of(found.was.before), view_of(found.was.after)
             cell.unchanged_odd = found.unchanged_odd != ""
             cell.written = found.encoding is not None
             if cell.written:

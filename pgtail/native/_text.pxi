@@ -1,9 +1,5 @@
 """The text emitter: executes row plans."""
 
-cdef enum:
-    MOST_NAMES = 1000       # remembered lists of names of a plan
-
-
 @cython.final
 cdef class TextTable(Table):
     """A table with its plans, by operation and kind of old tuple (none, K, O)."""
@@ -56,6 +52,11 @@ cdef class TextScanner(FieldScanner):
             table = self.described[relation.version] = TextTable(relation)
             table.plans = [False] * 9
         return table
+
+    def forget_plans(self):
+        """Ask for new plans: those of the output have changed."""
+        self.described = {}
+        self.forget()
 
     cdef int start(self) except -2:
         self.elements = 0
@@ -111,7 +112,7 @@ cdef class TextScanner(FieldScanner):
         cdef Out *out = &self.out
         cdef Py_ssize_t mark
         cdef RowPlan plan = self.plan(<TextTable>table, op, kind)
-        if plan is None:
+        if plan is None or self.late:
             return DECLINED
         if plan.write is not self.target:
             self.flush()
@@ -172,6 +173,12 @@ cdef class TextScanner(FieldScanner):
                 self.put_bytes(view_of(b"$$"))
             elif step.kind == STEP_COUNT:
                 self.count(<Tally>plan.objects[step.object])
+            elif step.kind == STEP_CHANGED:
+                self.list_changed(plan, i)
+            elif step.kind == STEP_FITTED:
+                mark = self.out.size
+                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or fit(&self.out, mark, step) < 0:
+                    return DECLINED
             else:
                 nested = plan.objects[step.object + (1 if self.differ(plan.objects[step.object]) else 2)]
                 if self.execute(nested) < 0:
@@ -210,21 +217,23 @@ cdef class TextScanner(FieldScanner):
         for i in range(step.count):
             how = &step.cells[i]
             cell = &row[how.index]
-            if how.skip_same and has_other and (
-                same_cell(cell, &other[how.index]) or (step.old and other[how.index].kind == c"u")
-            ):
-                continue
-            if cell.kind == c"u" and step.fill and has_other and other[how.index].kind != c"n":
-                cell = &other[how.index]
             instead = NULL
-            if cell.kind == c"n" or cell.kind == c"u":
-                if how.required or (how.unchanged_odd and cell.kind == c"u"):
-                    return DECLINED
-                instead = &how.null if cell.kind == c"n" else &how.unchanged
-                if instead.data == NULL:
-                    continue
+            if how.skip != SKIP_NOTHING and skipped(how.skip, cell, &other[how.index], step.old, has_other):
+                instead = &how.skipped
+            else:
+                if cell.kind == c"u" and step.fill and has_other and other[how.index].kind != c"n":
+                    cell = &other[how.index]
+                if cell.kind == c"n" or cell.kind == c"u":
+                    if how.required or (how.unchanged_odd and cell.kind == c"u"):
+                        return DECLINED
+                    instead = &how.null if cell.kind == c"n" else &how.unchanged
+            if instead != NULL and instead.data == NULL:
+                continue
             self.put_bytes(how.before if first else how.between)
             first = False
+            if how.was_before.data != NULL and has_other and differ(cell, &other[how.index]):
+                if self.was(plan, how, &other[how.index]) < 0:
+                    return DECLINED
             if instead != NULL:
                 self.put_bytes(instead[0])
             elif how.written:
@@ -233,6 +242,34 @@ cdef class TextScanner(FieldScanner):
             if how.after.size:
                 self.put_bytes(how.after)
         return DECLINED if first and step.not_empty else 0
+
+    cdef int was(self, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
+        """The value in the other tuple, between its texts."""
+        self.put_bytes(how.was_before)
+        if cell.kind == c"n":
+            self.put_bytes(how.null)
+        elif how.written and put_value(&self.out, &self.scratch, plan, how, cell) < 0:
+            return DECLINED
+        return self.put_bytes(how.was_after)
+
+    cdef int list_changed(self, RowPlan plan, int place) except -2:
+        """The columns that changed or may have. The text of each list is made once."""
+        cdef int i, object = plan.steps[place].object
+        cdef list found = []
+        for index in <tuple>plan.objects[object + 1]:
+            i = index
+            if differ(&self.new[i], &self.old[i]):
+                found.append(index)
+        for index in <tuple>plan.objects[object + 2]:
+            i = index
+            if self.new[i].kind != c"u":
+                found.append(index)
+        found.sort()
+        key = (place, *found)
+        text = plan.names.get(key)
+        if text is None:
+            text = plan.remember(key, plan.objects[object](found))
+        return self.put_bytes(view_of(text))
 
     cdef int list_names(self, RowPlan plan, int place) except -2:
         """The columns that were not sent. The text of each list is made once."""
@@ -250,9 +287,7 @@ cdef class TextScanner(FieldScanner):
         key = (place, *found)
         text = plan.names.get(key)
         if text is None:
-            if len(plan.names) >= MOST_NAMES:
-                plan.names.clear()
-            text = plan.names[key] = plan.objects[step.object](found)
+            text = plan.remember(key, plan.objects[step.object](found))
         self.put_bytes(view_of(text))
         return 0
 
@@ -272,7 +307,7 @@ cdef class TextScanner(FieldScanner):
         if cells != NULL:
             fill = cells.fill and self.has_old and not step.filled
             for i in range(cells.count):
-                if self.new[cells.cells[i].index].kind == c"u":
+                if self.new[cells.cells[i].index].kind == c"u" and cells.cells[i].skip == SKIP_NOTHING:
                     if not (fill and self.old[cells.cells[i].index].kind != c"n"):
                         found.append(cells.cells[i].index)
         return 0
@@ -281,9 +316,57 @@ cdef class TextScanner(FieldScanner):
         cdef int i
         for index in indexes:
             i = index
-            if self.new[i].kind != c"u" and not same_cell(&self.old[i], &self.new[i]):
+            if differ(&self.new[i], &self.old[i]):
                 return True
         return False
+
+
+cdef inline bint differ(const Cell *now, const Cell *before) noexcept:
+    """Whether a cell has another value than before; an unchanged one does not."""
+    return now.kind != c"u" and not same_cell(now, before)
+
+
+cdef inline bint skipped(Skip skip, const Cell *cell, const Cell *other, bint old, bint has_other) noexcept:
+    """Whether `skip` applies to a cell, which is of the old tuple or the new one."""
+    if (has_other and other.kind == c"u") if old else cell.kind == c"u":
+        return True
+    return skip == SKIP_SAME and has_other and same_cell(cell, other)
+
+
+cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
+    """Pad or cut what was written from `start` on (plan.Fitted). DECLINED if its width is not known here."""
+    cdef Py_ssize_t i = start, width = 0, cut = -1
+    cdef uint8_t value
+    while i < out.size:
+        value = <uint8_t>out.data[i]
+        if value == 0x1B:               # an SGR sequence
+            while i < out.size and out.data[i] != c"m":
+                i += 1
+            i += 1
+            continue
+        if width == step.most - 1:
+            cut = i
+        if 0x20 <= value < 0x7F:
+            i += 1
+        elif value == 0xE2 and is_mark(<const uint8_t *>out.data + i, out.size - i):
+            i += 3
+        else:
+            return DECLINED
+        width += 1
+    if step.most and width > step.most:
+        out.size = cut
+        reserve(out, step.text.size)
+        put(out, step.text.data, step.text.size)
+    elif width < step.least:
+        reserve(out, step.least - width)
+        memset(out.data + out.size, c" ", step.least - width)
+        out.size += step.least - width
+    return 0
+
+
+cdef inline bint is_mark(const uint8_t *p, Py_ssize_t size) noexcept:
+    """Whether an arrow (U+2192) or an ellipsis (U+2026) starts here."""
+    return size >= 3 and ((p[1] == 0x86 and p[2] == 0x92) or (p[1] == 0x80 and p[2] == 0xA6))
 
 
 cdef inline Step *step_of(RowPlan plan, bint old) noexcept:

@@ -53,9 +53,15 @@ class Field(enum.IntEnum):
     """As COMMIT_TS, with a blank in place of the T."""
     STATE = 19
     """`aborted` for a change that was rolled back, otherwise `prepared` or `open`; unknown for what was committed."""
+    TIME = 20
+    """As COMMIT_TIME, of the commit or the prepare."""
+    CLOCK = 21
+    """The same without the date, with three fractional digits: 12:00:00.000Z."""
 
 
-TRANSACTION_FIELDS: Final = frozenset([*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END, Field.COMMIT_TIME])
+TRANSACTION_FIELDS: Final = frozenset(
+    [*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END, Field.COMMIT_TIME, Field.TIME, Field.CLOCK]
+)
 """The fields that are the same for all rows of a transaction."""
 
 
@@ -108,6 +114,23 @@ class Encoding:
     long_binary: Pieces | None = None
 
 
+class Skip(enum.IntEnum):
+    """Which values a plan does not write."""
+
+    NOTHING = 0
+    UNCHANGED = 1
+    """What is unchanged TOAST in the new tuple."""
+    SAME = 2
+    """The same, and what has the same bytes in the other tuple."""
+
+
+class Was(NamedTuple):
+    """What stands before a value that differs from the one in the other tuple: that one between two texts."""
+
+    before: bytes
+    after: bytes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
     """One column of a tuple: the text before its value, how to encode it, and the text after it.
@@ -115,9 +138,9 @@ class Cell:
     `null` and `unchanged` replace the value; None leaves the column out. `null_absent`: a NULL is no value but a column
     outside the replica identity. If `encoding` is None, the value is not written, only `before` and `after` (for lists
     of names). `required`, for columns of the replica identity: without a value there is no plan for the row.
-    `skip_same` leaves the column out if it has the same bytes in the other tuple; in the old tuple also if it is
-    unchanged in the new one. `unchanged_odd`: if not empty, an unchanged value also counts as Odd, with this text; the
-    scanner declines such rows.
+    `skip`: such a value is replaced by `skipped`; None leaves the column out. `was`: the value of the other tuple, if
+    it is another one and not unchanged, comes after `before`. `unchanged_odd`: if not empty, an unchanged value also
+    counts as Odd, with this text; the scanner declines such rows.
     """
 
     index: int
@@ -128,7 +151,9 @@ class Cell:
     after: bytes = b""
     null_absent: bool = False
     required: bool = False
-    skip_same: bool = False
+    skip: Skip = Skip.NOTHING
+    skipped: bytes | None = None
+    was: Was | None = None
     unchanged_odd: str = ""
 
 
@@ -161,6 +186,19 @@ class Names:
     of: Callable[[Sequence[int]], bytes]
     filled: bool = False
     absent: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changed:
+    """The columns of the new tuple whose value differs from the old one, or may differ.
+
+    Those are the columns at `compared` that do not have the same bytes in the old tuple, and those at `unknown`; in
+    both without unchanged TOAST. `of` gets their indexes in ascending order, also if there are none.
+    """
+
+    compared: tuple[int, ...]
+    unknown: tuple[int, ...]
+    of: Callable[[Sequence[int]], bytes]
 
 
 class Odd(NamedTuple):
@@ -197,6 +235,21 @@ class IfChanged:
     otherwise: tuple[Piece, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """Pieces whose text is padded with blanks to `least` terminal cells, and cut to `most` cells that end with `more`.
+
+    SGR sequences have no width. `fit` does this to any text; the scanner to printable ASCII with arrows and ellipses,
+    and declines others. `most` 0: no limit.
+    """
+
+    pieces: tuple[Piece, ...]
+    fit: Callable[[bytes], bytes]
+    least: int = 0
+    most: int = 0
+    more: bytes = b""
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Writes nothing and counts the row under `key`: in Rows.counts or TextScanner.take_counts(). It ends its plan."""
@@ -204,7 +257,7 @@ class Count:
     key: str
 
 
-Piece: TypeAlias = bytes | Value | Text | Cells | Names | Undecodable | Dollars | IfChanged | Count
+Piece: TypeAlias = bytes | Value | Text | Cells | Names | Changed | Undecodable | Dollars | IfChanged | Fitted | Count
 Plan: TypeAlias = tuple[Piece, ...]
 
 

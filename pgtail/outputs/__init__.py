@@ -25,6 +25,7 @@ class Format(NamedTuple):
 
 OUTPUTS: Final = {
     "table": Format("pgtail.outputs.table.table", "Table", "spelled out"),
+    "line": Format("pgtail.outputs.line", "Line", "spelled out"),
     "json": Format("pgtail.outputs.ndjson", "Json", "as they are in JSON"),
     "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", "as they are in JSON"),
     "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", "as they are in JSON", buffers_prepared=True),

@@ -23,13 +23,18 @@ A table may come again; with another header it gets another file."""
 class OutputOptions:
     """The user's options for outputs; each output reads those that concern it.
 
-    All: `tell` shows a message to the user. Table and JSON: `client` (what a client sent is shown). Table: `color`,
-    `colors` (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `measure` (gives
-    the width after a resize; None: it is fixed), `max_width` (cells of a value) and `max_rows` (of a transaction), None
-    for no limit. Debezium: `numbers`, `source_name`, `database`, `kafka_schema`. SQL: `undo`. CSV: `open_file`, None if
-    all tables go to one sink. Template: `format`.
+    All: `tell` shows a message to the user. JSON, table, line: `client` (what a client sent is shown). These and CSV:
+    `columns`, `changed`. Table: `max_rows` (of a transaction, None for no limit). Table and line: `color`, `colors`
+    (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `measure` (gives the width
+    after a resize; None: there is no terminal), `max_width` (cells of a value, None for no limit). Debezium: `numbers`,
+    `source_name`, `database`, `kafka_schema`, `keys`. SQL: `undo`. CSV: `open_file`, None if all tables go to one sink.
+    Template: `format`.
     """
 
+    columns: tuple[str, ...] = ()
+    """The rules of the columns that are shown; all, if empty."""
+    changed: bool = False
+    """Show only the key and what changed of updates."""
     fill_unchanged: bool = False
     transactions: bool = False
     schema_changes: bool = False
@@ -46,6 +51,7 @@ class OutputOptions:
     source_name: str = "pgtail"
     database: str = ""
     kafka_schema: bool = False
+    keys: bool = False
     tell: Callable[[str], None] = lambda _: None
     open_file: OpenFile | None = None
     colors: str = ""

@@ -17,12 +17,14 @@ from pgtail.files.sink import Sink
 from pgtail.humanize import counted
 from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Names, Odd, Piece, Plan, Side, Undecodable, Value
 from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.choice import changed_columns
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined
 
 OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_not_sent", "_undecoded")
 """pgtail's columns: the operation; xid, commit LSN and commit time of the transaction; the number of the change in it;
-arrays of the names of columns that were not sent (their fields are empty) and that could not be decoded."""
+arrays of the names of columns that were not sent (their fields are empty) and that could not be decoded. With --changed
+there is also _changed: of an update, the names of the columns that changed or may have."""
 
 _needs_quotes = re.compile(r'[",\r\n\\]|\A\Z|\A\s|\s\Z').search
 _plain_element = re.compile(r"[^\s{}\",\\]+").fullmatch
@@ -50,7 +52,8 @@ class Csv(PlannedOutput):
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
             columns = event.relation.columns
-            own = joined([*_own(event.op), b"," + b"," * len(columns) + b"\n"])
+            empty = len(self.choice.columns(event.relation, columns)) + self.options.changed
+            own = joined([*_own(event.op), b"," + b"," * empty + b"\n"])
             write = self._write_to(event.relation, columns)
             write(self.rows.truncate(own, event))
         elif isinstance(event, LogicalMessage):
@@ -65,11 +68,16 @@ class Csv(PlannedOutput):
         return joined(pieces), self._write_to(shape.relation, shape.columns)
 
     def _line(self, shape: Shape, op: str, side: Side) -> list[Piece]:
-        columns = shape.columns
-        width = shape.width(side)
+        columns, shown, width = shape.columns, self.choice.shown(shape), shape.width(side)
         cells = [
-            Cell(index, b"", _encoding(column), b"", b"", null_absent=side == "old" and not shape.in_old(index))
-            for index, column in enumerate(columns[:width])
+            Cell(
+                *(index, b"", _encoding(columns[index]), b"", b""),
+                null_absent=side == "old" and not shape.in_old(index),
+                skip=shown.skip(index, side),
+                skipped=b"",
+            )
+            for index in shown.indexes
+            if index < width
         ]
 
         def names(indexes: Iterable[int]) -> bytes:
@@ -80,19 +88,24 @@ class Csv(PlannedOutput):
 
         row = Cells(side, tuple(cells), fill=self.options.fill_unchanged and side == "new")
         not_sent = Names((side,), names, absent=True)
-        missing = b"," * (len(columns) - width)
-        return [*_own(op), not_sent, b",", Undecodable(undecoded), b",", row, missing + b"\n"]
+        changed: list[Piece] = [b","] if self.options.changed else []
+        if changed and shape.op == "update":
+            changed.append(changed_columns(shape, shown, lambda found: names(found) or b"{}"))
+        missing = b"," * (len(shown.indexes) - len(cells))
+        return [*_own(op), not_sent, b",", Undecodable(undecoded), *changed, b",", row, missing + b"\n"]
 
     def _write_to(self, relation: Relation, columns: tuple[Column, ...]) -> Write:
         """What writes the rows of a version of a table with these columns."""
         key = (relation.version, len(columns))
         found = self._sinks.get(key)
         if found is None or found[0] is not relation:
-            found = self._sinks[key] = (relation, self._open(relation, tuple([column.name for column in columns])))
+            names = [columns[index].name for index in self.choice.columns(relation, columns)]
+            found = self._sinks[key] = (relation, self._open(relation, tuple(names)))
         return found[1]
 
     def _open(self, relation: Relation, names: tuple[str, ...]) -> Write:
-        header = (",".join([*OWN, *[_field(name).decode() for name in names]]) + "\n").encode()
+        own = (*OWN, "_changed") if self.options.changed else OWN
+        header = (",".join([*own, *[_field(name).decode() for name in names]]) + "\n").encode()
         if self.options.open_file is not None:
             name = (relation.schema, relation.name) if relation.seen else (relation.qualified,)
             return self.options.open_file(name, header).write

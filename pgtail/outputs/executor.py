@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from pgtail.changes.events import Change, RowChange, Transaction
@@ -13,16 +14,19 @@ from pgtail.native.plan import (
     TRANSACTION_FIELDS,
     Cell,
     Cells,
+    Changed,
     Count,
     Dollars,
     Empty,
     Encoding,
+    Fitted,
     IfChanged,
     Names,
     NoPlan,
     Odd,
     Plan,
     Side,
+    Skip,
     Text,
     Undecodable,
     Value,
@@ -65,8 +69,8 @@ def prepared(plan: Plan) -> Prepared:
             found.append(_Ordinary(piece))
         elif isinstance(piece, Value):
             found.append(_known(piece))
-        elif isinstance(piece, Dollars):
-            found.append(Dollars(tuple(prepared(piece.pieces))))
+        elif isinstance(piece, Dollars | Fitted):
+            found.append(replace(piece, pieces=tuple(prepared(piece.pieces))))
         elif isinstance(piece, IfChanged):
             then, otherwise = prepared(piece.then), prepared(piece.otherwise)
             found.append(IfChanged(piece.indexes, tuple(then), tuple(otherwise)))
@@ -145,7 +149,7 @@ class _Ordinary:
         plain = [
             cell.index == index
             and cell.encoding is not None
-            and not (cell.after or cell.null_absent or cell.required or cell.skip_same)
+            and not (cell.after or cell.null_absent or cell.required or cell.skip or cell.was)
             for index, cell in enumerate(cells.cells)
         ]
         return bool(plain) and all(plain) and not (cells.not_empty or cells.whole)
@@ -252,7 +256,11 @@ class Run:
         elif isinstance(piece, IfChanged):
             self.execute(piece.then if _differ(self.old or (), self.new or (), piece.indexes) else piece.otherwise)
         elif isinstance(piece, Dollars):
-            self._dollars(piece)
+            self._replace(piece.pieces, dollar_quoted)
+        elif isinstance(piece, Fitted):
+            self._replace(piece.pieces, piece.fit)
+        elif isinstance(piece, Changed):
+            self.parts.append(piece.of(_changed(piece, self.old or (), self.new or ())))
         elif isinstance(piece, Count):
             self.counts[piece.key] += 1
 
@@ -267,26 +275,33 @@ class Run:
         for plan in piece.cells:
             index = plan.index
             cell = row[index] if index < len(row) else None
-            if plan.skip_same and index < len(other) and _same(piece.side, cell, other[index]):
+            before = other[index] if index < len(other) else UNCHANGED
+            if plan.skip and _skipped(plan.skip, cell, before, is_new=piece.side == "new", alone=index >= len(other)):
+                if plan.skipped is not None:
+                    parts.append(separator + plan.before + plan.skipped + plan.after)
+                    separator = piece.separator
                 continue
             if cell is UNCHANGED:
                 unchanged.append(index)
-                if piece.fill and index < len(other) and other[index] is not None:
-                    cell = other[index]
+                if piece.fill and index < len(other) and before is not None:
+                    cell = before
                     filled.append(index)
+            found: Part = b""
             if cell is None or cell is UNCHANGED:
-                text = self._missing(piece.side, plan, cell)
-                if text is None:
+                missing = self._missing(piece.side, plan, cell)
+                if missing is None:
                     continue
-                parts.append(separator + plan.before + text + plan.after)
-            elif plan.encoding is None:
-                parts.append(separator + plan.before + plan.after)
-            else:
+                found = missing
+            first = separator + plan.before
+            if plan.was is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
+                parts += (first + plan.was.before, self._was(piece.side, plan, before))
+                first = plan.was.after
+            if plan.encoding is not None and cell is not None and cell is not UNCHANGED:
                 found = self._cell(piece.side, plan, plan.encoding, cell)
-                if found.__class__ is bytes:
-                    parts.append(separator + plan.before + found + plan.after)
-                else:
-                    parts += (separator + plan.before, found, plan.after)
+            if found.__class__ is bytes:
+                parts.append(first + found + plan.after)
+            else:
+                parts += (first, found, plan.after)
             separator = piece.separator
         if piece.not_empty and len(parts) == start:
             raise Empty("no value was sent")
@@ -311,6 +326,13 @@ class Run:
             self.lists[side][2].append(plan.index)
         return plan.null
 
+    def _was(self, side: Side, plan: Cell, cell: SentCell) -> Part:
+        """The value in the other tuple."""
+        if cell is None or plan.encoding is None:
+            return plan.null or b""
+        assert isinstance(cell, bytes)
+        return self._cell("old" if side == "new" else "new", plan, plan.encoding, cell)
+
     def _cell(self, side: Side, plan: Cell, encoding: Encoding, cell: bytes) -> Part:
         self.long = self.long or len(cell) >= LARGE
         try:
@@ -333,11 +355,11 @@ class Run:
             found += sorted([*listed, *absent]) if piece.absent else listed
         return piece.of(found) if found else b""
 
-    def _dollars(self, piece: Dollars) -> None:
+    def _replace(self, pieces: Prepared, convert: Callable[[bytes], bytes]) -> None:
+        """Write the text of pieces converted."""
         start = len(self.parts)
-        self.execute(piece.pieces)
-        text = whole(self.parts[start:])
-        self.parts[start:] = [dollar_quoted(text)]
+        self.execute(pieces)
+        self.parts[start:] = [convert(whole(self.parts[start:]))]
 
 
 def dollar_quoted(text: bytes) -> bytes:
@@ -347,8 +369,17 @@ def dollar_quoted(text: bytes) -> bytes:
     return tag + text + tag
 
 
-def _same(side: Side, cell: SentCell, other: SentCell) -> bool:
-    return cell == other or (side == "old" and other is UNCHANGED)
+def _skipped(skip: Skip, cell: SentCell, other: SentCell, *, is_new: bool, alone: bool) -> bool:
+    """Whether `skip` applies to a cell; `alone`: there is no cell in the other tuple."""
+    now = cell if is_new else other
+    if now is UNCHANGED:
+        return is_new or not alone
+    return skip is Skip.SAME and not alone and cell == other
+
+
+def _changed(piece: Changed, old: TupleData, new: TupleData) -> list[int]:
+    differ = [index for index in piece.compared if index < len(new) and (index >= len(old) or old[index] != new[index])]
+    return sorted([index for index in (*differ, *piece.unknown) if index < len(new) and new[index] is not UNCHANGED])
 
 
 def _differ(old: TupleData, new: TupleData, indexes: tuple[int, ...]) -> bool:

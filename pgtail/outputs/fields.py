@@ -37,12 +37,24 @@ def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes |
     return None if when is None else b"%d" % (unix_micros(when) * numerator // denominator)
 
 
-def _of_time(text: Callable[[int], str]) -> Callable[[Known], bytes | None]:
+def _of_time(
+    text: Callable[[int], str], pick: Callable[[Transaction], int | None] = lambda transaction: transaction.commit_ts
+) -> Callable[[Known], bytes | None]:
     def field(run: Known) -> bytes | None:
-        when = run.transaction.commit_ts
+        when = pick(run.transaction)
         return None if when is None else text(when).encode()
 
     return field
+
+
+def _blank(time: int) -> str:
+    """A time with a blank in place of the T."""
+    return time_text(time).replace("T", " ")
+
+
+def _clock(time: int) -> str:
+    clock = time_text(time).partition("T")[2]
+    return clock[: clock.index(".") + 4] + "Z"
 
 
 def _state(run: Known) -> bytes | None:
@@ -73,7 +85,9 @@ FIELDS: Final[dict[Field, Callable[[Known], bytes | None]]] = {
     Field.NOW_MS: lambda run: b"%d" % (run.now() // 1_000_000),
     Field.NOW_US: lambda run: b"%d" % (run.now() // 1000),
     Field.NOW_NS: lambda run: b"%d" % run.now(),
-    Field.COMMIT_TIME: _of_time(lambda time: time_text(time).replace("T", " ")),
+    Field.COMMIT_TIME: _of_time(_blank),
     Field.STATE: _state,
+    Field.TIME: _of_time(_blank, lambda transaction: transaction.time),
+    Field.CLOCK: _of_time(_clock, lambda transaction: transaction.time),
 }
 """Field -> its text; None if it is unknown."""

@@ -16,7 +16,7 @@ from pgtail.changes.events import (
     TableTruncate,
     Transaction,
 )
-from pgtail.changes.relations import Column, Relation, differences
+from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native.plan import (
     LARGE,
@@ -29,11 +29,13 @@ from pgtail.native.plan import (
     Odd,
     Piece,
     Plan,
+    Side,
     Text,
     Undecodable,
     Value,
 )
 from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.choice import ColumnChoice, Shown, changed_columns
 from pgtail.outputs.executor import Part
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined, write_parts
@@ -96,7 +98,8 @@ ABORTED: Final = Value(Field.ABORTED, b',"aborted":')
 class RowObjects:
     """The plans of changes as JSON objects, with or without the keys of their transaction; for json and json-tx."""
 
-    def __init__(self, *, fill_unchanged: bool, transaction: bool) -> None:
+    def __init__(self, choice: ColumnChoice, *, fill_unchanged: bool, transaction: bool) -> None:
+        self._choice = choice
         self._fill = fill_unchanged
         self._transaction = transaction_keys(comma_first=True) if transaction else []
 
@@ -117,12 +120,11 @@ class RowObjects:
         pieces = self.head(shape.op, relation)
         if shape.op != "insert":
             pieces.append(keys(("identity", relation.identity or None), ("key", relation.key or None)))
+        shown = self._choice.shown(shape)
         if shape.old_width is not None:
-            cells = [_cell(i, column, null=shape.in_old(i)) for i, column in enumerate(columns[: shape.old_width])]
-            pieces += [b',"old":{', Cells("old", tuple(cells)), b"}"]
+            pieces += [b',"old":{', Cells("old", _cells(shape, "old", shown)), b"}"]
         if shape.new_width is not None:
-            cells = [_cell(i, column, null=True) for i, column in enumerate(columns[: shape.new_width])]
-            pieces += [b',"new":{', Cells("new", tuple(cells), fill=self._fill), b"}"]
+            pieces += [b',"new":{', Cells("new", _cells(shape, "new", shown), fill=self._fill), b"}"]
 
         def unchanged(indexes: Sequence[int]) -> bytes:
             return keys(("unchanged", [columns[index].name for index in indexes]))
@@ -130,7 +132,11 @@ class RowObjects:
         def undecoded(odd: Sequence[Odd]) -> bytes:
             return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in odd])]))
 
-        names = Names(("old", "new"), unchanged, filled=True)
+        def changed(indexes: Sequence[int]) -> bytes:
+            return keys(("changed", [columns[index].name for index in indexes]))
+
+        partial = self._choice.changed and shape.op == "update"
+        names = changed_columns(shape, shown, changed) if partial else Names(("old", "new"), unchanged, filled=True)
         return joined([*pieces, names, Undecodable(undecoded), ABORTED, b"}", end])
 
     def truncate(self, change: TableTruncate, end: bytes) -> Plan:
@@ -139,8 +145,15 @@ class RowObjects:
         return joined([*self.head("truncate", change.relation), options, ABORTED, b"}", end])
 
 
-def _cell(index: int, column: Column, *, null: bool) -> Cell:
-    return Cell(index, dumps(column.name) + b":", _encoding(column.codec), b"null" if null else None)
+def _cells(shape: Shape, side: Side, shown: Shown) -> tuple[Cell, ...]:
+    """The shown columns of a tuple. A key tuple has only those of the replica identity."""
+    cells = []
+    for index in shown.indexes:
+        if index < shape.width(side):
+            column, null = shape.columns[index], b"null" if side == "new" or shape.in_old(index) else None
+            skip = shown.skip(index, side)
+            cells.append(Cell(index, dumps(column.name) + b":", _encoding(column.codec), null, skip=skip))
+    return tuple(cells)
 
 
 def _encoding(codec: Codec) -> Encoding:
@@ -166,7 +179,7 @@ class Json(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._objects = RowObjects(fill_unchanged=options.fill_unchanged, transaction=True)
+        self._objects = RowObjects(self.choice, fill_unchanged=options.fill_unchanged, transaction=True)
         if options.transactions:
             self.begin = (b'{"op":"begin"', *transaction_keys(comma_first=True), b"}\n")
             self.end = _end("commit")

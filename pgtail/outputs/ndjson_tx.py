@@ -34,7 +34,7 @@ class JsonTx(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._objects = RowObjects(fill_unchanged=options.fill_unchanged, transaction=False)
+        self._objects = RowObjects(self.choice, fill_unchanged=options.fill_unchanged, transaction=False)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         return self._objects.row(shape, b""), self.write

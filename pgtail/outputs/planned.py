@@ -13,6 +13,7 @@ from pgtail.files.sink import Sink
 from pgtail.native import Scanner, compiled
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
@@ -43,6 +44,7 @@ class PlannedOutput:
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write: Write = sink.write
         self.options = options
+        self.choice = ColumnChoice(options.columns, changed=options.changed)
         self.clock: Clock = time.time_ns
         self.rows = Rows(self.row, self.clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
@@ -81,6 +83,7 @@ class PlannedOutput:
         if self._prepared is not None:
             self._prepared.finish()
         self.close()
+        self.choice.tell_unused(self.options.tell)
 
     def close(self) -> None:
         """Complete what is open at the end of the input or after an error."""

@@ -88,6 +88,10 @@ class Rows:
         self.counts: Counter[str] = Counter()
         """The executions of each Count."""
 
+    def forget_plans(self) -> None:
+        """Ask for new plans: those of the output have changed."""
+        self._plans.clear()
+
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
         plan, write = self._plan(change)

@@ -6,30 +6,30 @@ Text from the server is escaped, so that a change is one line and is safe on a t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, TypeAlias
 
 from pgtail.changes.events import Event, LogicalMessage, Outcome, TableTruncate, Transaction
-from pgtail.changes.relations import Relation
+from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
-from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Piece, Plan, Side, Text, Value
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
-from pgtail.pgoutput.cells import Binary
+from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, UNDECODED, ValueStyle, name
-from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
+from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, name
+from pgtail.values import UNKNOWN
 
 _Shown: TypeAlias = Shape | TableTruncate | LogicalMessage | Outcome
 """What is written as a line: the rows of a shape, or one of the other events."""
 _Sequence: TypeAlias = Callable[[_Shown], list[Piece]]
 
-_SEQUENCE: Final = re.compile(r"%(?:\{(?P<column>[^}]+)\}|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL)
+_SEQUENCE: Final = re.compile(
+    r"%(?:\{(?P<column>[^}]+)\}|\[(?P<shown>[^]]+)\]|(?P<letter>.?))|\\(?P<escape>.?)", re.DOTALL
+)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\"}
-_SHORT: Final = 64
-"""Bytes; no longer cell has an empty text."""
 _VALUES: Final = ValueStyle(None)
 
 
@@ -73,7 +73,7 @@ _qualified: Final = _of_table(lambda relation: relation.qualified)
 def _content(shown: _Shown) -> list[Piece]:
     if not isinstance(shown, LogicalMessage) or not shown.content:
         return []
-    return [_text(_VALUES.cell(UNKNOWN, shown.content, bare=True, mark=()))]
+    return [text_of_item(_VALUES.cell(UNKNOWN, shown.content, bare=True, mark=()))]
 
 
 def _key(shown: _Shown) -> list[Piece]:
@@ -151,13 +151,17 @@ def _sequences(format_: str) -> Iterator[_Sequence]:
         letter, escape = match["letter"], match["escape"]
         if match["column"] is not None:
             yield _column(match["column"])
+        elif match["shown"] is not None:
+            yield _column(match["shown"], as_shown=True)
         elif letter in SEQUENCES:
             yield SEQUENCES[letter]
         elif escape in _ESCAPES:
             yield _literal(_ESCAPES[escape])
         else:
             known = ", %".join(SEQUENCES)
-            raise OptionError(f"--format-string: {match[0]} is none of %{known}, %{{COLUMN}}, \\n, \\t and \\\\")
+            raise OptionError(
+                f"--format-string: {match[0]} is none of %{known}, %{{COLUMN}}, %[COLUMN], \\n, \\t and \\\\"
+            )
     yield _literal(format_[end:])
 
 
@@ -167,8 +171,8 @@ def _literal(text: str) -> _Sequence:
     return lambda shown: [encoded]
 
 
-def _column(wanted: str) -> _Sequence:
-    """A column's value without quotes; empty if it is NULL or was not sent."""
+def _column(wanted: str, *, as_shown: bool = False) -> _Sequence:
+    """A column's value without quotes, empty if it is NULL or was not sent; or `as_shown` in tables."""
 
     def pieces(shown: _Shown) -> list[Piece]:
         if not isinstance(shown, Shape):
@@ -176,7 +180,9 @@ def _column(wanted: str) -> _Sequence:
         side = _row_of(shown)
         for index, column in enumerate(shown.relation.columns[: _width(shown, side)]):
             if column.name == wanted:
-                return [Cells(side, (Cell(index, b"", encoding_of(column.codec, alone=True), b"", b""),))]
+                if as_shown:
+                    return [Cells(side, (_shown_cell(shown, side, index, column, b""),))]
+                return [Cells(side, (Cell(index, b"", shown_encoding(column.codec, _VALUES, alone=True), b"", b""),))]
         return []
 
     return pieces
@@ -195,33 +201,16 @@ def _cells(shape: Shape, side: Side, separator: bytes = b" ", wanted: Collection
 
     Without the columns outside of a key tuple.
     """
-    cells = []
-    for index, column in enumerate(shape.columns[: _width(shape, side)]):
-        if wanted is None or column.name in wanted:
-            encoding = encoding_of(column.codec, bare=column.type_oid in BARE)
-            null = NULL[0].encode() if side == "new" or shape.in_old(index) else None
-            cells.append(Cell(index, name(column.name).encode() + b"=", encoding, null, UNCHANGED_MARK[0].encode()))
+    cells = [
+        _shown_cell(shape, side, index, column, name(column.name).encode() + b"=")
+        for index, column in enumerate(shape.columns[: _width(shape, side)])
+        if wanted is None or column.name in wanted
+    ]
     return [Cells(side, tuple(cells), separator)] if cells else []
 
 
-def encoding_of(codec: Codec, *, bare: bool = False, alone: bool = False) -> Encoding:
-    """A value as tables show it, without quotes if its type is `bare`; if `alone`, without quotes and marks."""
-    bare = bare or alone or codec.kind is not Kind.TEXT
-
-    def shown(cell: bytes) -> bytes:
-        if alone and len(cell) < _SHORT and not codec.text(cell):
-            return b""
-        return _text(_VALUES.value(codec, cell, bare=bare))
-
-    def undecoded(found: Undecoded) -> bytes:
-        return _text(_VALUES.undecoded(found)) + (b"" if alone else _text(UNDECODED))
-
-    if codec.kind is Kind.BOOL:
-        form = Form("boolean")
-    else:
-        form = Form("bare", alone) if bare else Form("sql")
-    return Encoding(codec, shown, lambda cell: shown(Binary(cell)), undecoded, form)
-
-
-def _text(item: Iterable[tuple[str, Any]]) -> bytes:
-    return b"".join([text.encode() for text, _ in item])
+def _shown_cell(shape: Shape, side: Side, index: int, column: Column, before: bytes) -> Cell:
+    """A value as tables show it; nothing for a column outside of a key tuple."""
+    encoding = shown_encoding(column.codec, _VALUES, bare=column.type_oid in BARE)
+    null = NULL[0].encode() if side == "new" or shape.in_old(index) else None
+    return Cell(index, before, encoding, null, UNCHANGED_MARK[0].encode())

@@ -70,6 +70,11 @@ class ConsumerThread(threading.Thread, ABC):
         return not self.is_alive()
 
     @property
+    def acknowledged(self) -> int:
+        """The position to acknowledge to the server: `delivered`, unless the output must go further than that."""
+        return self.delivered
+
+    @property
     def commits_at(self) -> int | None:
         """The commit position of the open transaction; None if there is none or it is unknown."""
         return None

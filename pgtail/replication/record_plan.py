@@ -95,14 +95,14 @@ def _check_position(known: RecordedCapture, connection: Connection) -> None:
 
 
 def _check_follows(name: str, slot: Slot | None, known: RecordedCapture) -> None:
-    if not known.position:
-        return
     recorded = known.head.get(SLOT)
     if recorded is not None and recorded != name:
         raise OptionError(
             f"the capture in {known.directory} is of slot {recorded}, not {name}: name another directory, or continue"
             " anyway with --allow-gap"
         )
+    if not known.position:
+        return
     cure = "Name another directory for a new capture, or continue after the gap with --allow-gap."
     if slot is None:
         raise ServerError(

@@ -1,4 +1,7 @@
-"""The thread that writes frames to a capture. Delivered is what has been synced to disk."""
+"""The thread that writes frames to a capture. Delivered is what has been synced to disk.
+
+Acknowledged is the same, or what was uploaded, if the capture is in an object store.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pgtail.capture.recorder import Recorder
+from pgtail.capture.upload import Uploader
 from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import LENGTH
@@ -43,10 +47,12 @@ class RecordThread(ConsumerThread):
         position: int,
         until: int | None,
         until_time: int | None = None,
+        uploader: Uploader | None = None,
     ) -> None:
         super().__init__(queue, wake, position=position, until=until)
         self._recorder = recorder
         self._until_time = until_time
+        self._uploader = uploader
         self._lock = threading.Lock()
         self._rate = 0.0
         self._counted = (time.monotonic(), 0)
@@ -66,8 +72,14 @@ class RecordThread(ConsumerThread):
         return [*found, f"segment {recorder.name}"] if recorder.name else found
 
     def stop(self, seconds: float) -> bool:
-        """Like ConsumerThread.stop(), but allows time to close the segment."""
+        """Like ConsumerThread.stop(), but allows time to close the segment, and to upload it."""
+        if self._uploader is not None:
+            self._uploader.stop()
         return super().stop(max(seconds, _CLOSING))
+
+    @property
+    def acknowledged(self) -> int:
+        return self.delivered if self._uploader is None else self._uploader.position
 
     def deliver_complete(self) -> None:
         with self._lock:
@@ -96,6 +108,7 @@ class RecordThread(ConsumerThread):
                     self._check_until()
             recorder.tick()
             self._deliver()
+        self._publish()
 
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other one."""
@@ -133,6 +146,7 @@ class RecordThread(ConsumerThread):
         with self._lock:
             self._recorder.tick()
             self._deliver()
+        self._publish()
 
     def _deliver(self) -> None:
         self.position = self._recorder.whole
@@ -144,3 +158,15 @@ class RecordThread(ConsumerThread):
         with self._lock:
             self._recorder.close()
             self._deliver()
+        self._publish()
+
+    def _publish(self) -> None:
+        """Upload what was closed. The lock is free meanwhile: the main thread must not wait for the store."""
+        uploader = self._uploader
+        if uploader is None:
+            return
+        with self._lock:
+            work = uploader.work(self._recorder)
+        if work is not None:
+            uploader.publish(work)
+            self._wake()

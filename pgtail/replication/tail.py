@@ -94,7 +94,7 @@ class Tail:
             self._consumer.stop(_OUTPUT_PAUSE)
             if self._consumer.tracks_server and self._consumer.ended and self._consumer.error is None:
                 self._loop.server_changed(self._timelines.ask(_ANSWER_PAUSE))
-            self.resume = self._consumer.delivered
+            self.resume = self._consumer.acknowledged
             if session is not None:
                 self._close_session(session, good=ending is Ending.STOP and self._consumer.error is None)
         if self._consumer.error is not None:
@@ -290,7 +290,7 @@ class Tail:
 
     def _close_session(self, session: Session, *, good: bool) -> None:
         """Close the last session; in good order if it acknowledges positions of a permanent slot."""
-        self._feedback.delivered = self._consumer.delivered
+        self._feedback.delivered = self._consumer.acknowledged
         clean = True
         if self._plan.ack != "none" and not self._plan.temporary:
             clean = self._acknowledge(session, last=good)
@@ -310,7 +310,7 @@ class Tail:
         return session.finish(DRAIN)
 
     def _report_confirmed(self) -> None:
-        delivered = self._consumer.delivered
+        delivered = self._consumer.acknowledged
         try:
             with self._connector.without_asking().ordinary(connect_timeout=3) as connection:
                 slot = _when_free(connection, self._slot)

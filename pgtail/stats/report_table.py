@@ -7,6 +7,7 @@ from typing import Final
 
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.humanize import counted, grouped, size_text, span_text
+from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.clients import Client
@@ -17,7 +18,7 @@ from pgtail.stats.transactions import LARGEST_KEPT, TransactionSize
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import Item, padding, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
-from pgtail.terminal.values import ValueStyle, name
+from pgtail.terminal.values import ValueStyle, column_name, name, table_name
 
 MAX_TABLES: Final = 30
 """The largest tables are shown, by bytes."""
@@ -162,7 +163,7 @@ class _View(Layout):
         if not found:
             return
         heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
-        rows = RowFormatter(ValueStyle(self.width // 3), fill_unchanged=False)
+        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(), fill_unchanged=False)
         yield from self.columns(heads, [[key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found])
         if keys.error:
             yield from self.words(f"too many keys to count exactly: each count may be {grouped(keys.error)} too low")
@@ -174,7 +175,7 @@ class _View(Layout):
         for number, (relation, found) in enumerate(changes):
             if not number:
                 yield [padding(MARGIN), ("schema changes", "dim")]
-            items: list[Item] = [((name(relation.qualified), "table"),), *[((name(text), "plain"),) for text in found]]
+            items: list[Item] = [((table_name(relation), "table"),), *[((name(text), "plain"),) for text in found]]
             yield from self.indented(wrap(items, self.inner))
         if self._stats.more_schema_changes:
             yield from self.words(f"and {grouped(self._stats.more_schema_changes)} more")
@@ -199,7 +200,7 @@ def _table_row(table: TableCount, total: int, *, truncates: bool) -> list[Item]:
     counts = [table.inserts, table.updates, table.deletes, *([table.truncates] if truncates else [])]
     share = f"{100 * table.bytes / total:.1f} %" if total else ""
     return [
-        ((name(table.relation.qualified), "table"),),
+        ((table_name(table.relation), "table"),),
         *[((grouped(count), "plain" if count else "dim"),) for count in counts],
         ((size_text(table.bytes), "plain"),),
         ((share, "plain"),),
@@ -214,7 +215,7 @@ def _percentile_row(title: str, histogram: Histogram, text: Callable[[int], str]
 def _update_row(table: TableCount) -> list[Item]:
     same = f"{grouped(table.same)} of {grouped(table.compared)}" if table.compared else "?"
     return [
-        ((name(table.relation.qualified), "table"),),
+        ((table_name(table.relation), "table"),),
         ((grouped(table.updates), "plain"),),
         ((grouped(table.moved), "plain" if table.moved else "dim"),),
         ((same, "plain" if table.same else "dim"),),
@@ -226,7 +227,7 @@ def _unsent(table: TableCount) -> Item:
     """The number of updates with an unsent TOASTed value, and the columns."""
     if not table.unsent:
         return (("0", "dim"),)
-    columns = [name(column) for column, _ in table.unsent_columns.most_common(_MAX_COLUMNS)]
+    columns = [column_name(column) for column, _ in table.unsent_columns.most_common(_MAX_COLUMNS)]
     more = "" if len(table.unsent_columns) <= _MAX_COLUMNS else ", …"
     return (f"{grouped(table.unsent)} ", "plain"), (f"({', '.join(columns)}{more})", "dim")
 

@@ -53,6 +53,17 @@ def fit_end(text: str, start: int, width: int) -> int:
     return len(text)
 
 
+def middle_cut(text: str, width: int) -> str:
+    """Escaped text of at most `width` cells: of longer text the start and the end, with an ellipsis between them."""
+    if width_of(text) <= width:
+        return text
+    room = max(width - 1, 0)
+    start = fit_end(text, 0, room - room // 2)
+    backwards = text[start:][::-1]
+    end = fit_end(backwards, 0, room // 2)
+    return f"{text[:start]}…{backwards[:end][::-1]}"
+
+
 def padding(width: int) -> Fragment:
     """`width` spaces."""
     return " " * width, "plain"

@@ -1,7 +1,8 @@
 """Palettes, and the painter that writes text in their colours.
 
-pgtail's palette has only ANSI's named colours and attributes, without black and white, so that the terminal's theme
-makes them readable on dark and on light. It does not have blue: xterm's has a contrast of 2:1 on black.
+pgtail does not know the background of the terminal, so coloured text has one of its own. Both are fixed colours of the
+256-colour palette, which themes do not change. All other text is in the colours of the terminal: bold, italic,
+underlined, reversed or struck through, but never faint.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Palette:
     plain: Style = _NONE
     value: Style = _NONE
     dot: Style = _NONE
+    time: Style = _NONE
     xid: Style = _NONE
     lsn: Style = _NONE
     origin: Style = _NONE
@@ -45,6 +47,7 @@ class Palette:
     truncate: Style = _NONE
     message: Style = _NONE
     table: Style = _NONE
+    key: Style = _NONE
     name: Style = _NONE
     null: Style = _NONE
     old: Style = _NONE
@@ -61,31 +64,35 @@ class Palette:
 
 THINGS: Final = [field.name for field in fields(Palette)]
 PLAIN: Final = Palette()
+_GREEN, _CYAN, _RED = "color(16) on color(77)", "color(16) on color(81)", "color(231) on color(124)"
+_MAGENTA, _GREY = "color(231) on color(90)", "color(16) on color(250)"
 COLORED: Final = Palette(
-    dot=Style.parse("bold bright_blue"),
+    dot=Style.parse("bold"),
     xid=Style.parse("bold"),
-    lsn=Style.parse("bright_blue"),
-    origin=Style.parse("magenta"),
-    prepared=Style.parse("cyan"),
-    insert=Style.parse("green"),
-    update=Style.parse("yellow"),
-    delete=Style.parse("red"),
-    truncate=Style.parse("bold magenta"),
-    message=Style.parse("cyan"),
+    origin=Style.parse(_GREY),
+    prepared=Style.parse(_GREY),
+    insert=Style.parse(_GREEN),
+    update=Style.parse(_CYAN),
+    delete=Style.parse(_RED),
+    truncate=Style.parse(_MAGENTA),
+    message=Style.parse(_GREY),
     table=Style.parse("bold"),
-    name=Style.parse("dim"),
-    null=Style.parse("dim italic"),
-    old=Style.parse("red"),
-    new=Style.parse("green"),
-    note=Style.parse("dim italic"),
-    dim=Style.parse("dim"),
-    good=Style.parse("green"),
-    warning=Style.parse("yellow"),
-    bad=Style.parse("bold red"),
+    key=Style.parse("bold underline"),
+    name=Style.parse("italic"),
+    null=Style.parse("italic"),
+    old=Style.parse("color(16) on color(217)"),
+    new=Style.parse("color(16) on color(157)"),
+    note=Style.parse("italic"),
+    good=Style.parse(_GREEN),
+    warning=Style.parse("color(16) on color(229)"),
+    bad=Style.parse(_RED),
     cure=Style.parse("bold"),
-    aborted=Style.parse("dim strike"),
+    aborted=Style.parse("strike"),
     match=Style.parse("bold reverse"),
 )
+SGR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
+"""Select Graphic Rendition: a change of style."""
+RESET: Final = "\x1b[0m"
 _NUMBERS: Final = re.compile(r"[0-9;]+")
 
 
@@ -146,6 +153,20 @@ class Painter:
             texts += painted(fragments)
             texts.append("\n")
         return "".join(texts)
+
+    def marked_line(self, painted: str) -> str:
+        """The same line, already in colours, with its matches marked."""
+        fragments, active = list[Fragment](), ""
+        for number, part in enumerate(SGR.split(painted)):
+            if number % 2 == 0:
+                fragments.append((part, active))
+            else:
+                active = "" if part == RESET else active + part
+        found = []
+        for text, style in self._marked(fragments):
+            before, after = self.codes["match"] if style == "match" else (style, RESET if style else "")
+            found.append(f"{before}{text}{after}" if text else "")
+        return "".join(found)
 
     def _colored(self, fragments: Sequence[Fragment]) -> Iterable[str]:
         codes = self.codes

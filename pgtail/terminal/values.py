@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from pgtail.changes.relations import Relation
 from pgtail.native import compiled
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
-from pgtail.terminal.layout import SPACE, Item, SizedItem, fit_end, item_width, sized, width_of
+from pgtail.terminal.layout import SPACE, Item, SizedItem, item_width, middle_cut, sized, width_of
 from pgtail.terminal.style import Fragment
 from pgtail.values import Codec, Kind, Undecoded
 from pgtail.values.oids import BUILTIN
@@ -31,6 +33,10 @@ _SHORTEST: Final = 8
 _NAME_LIMIT: Final = 256
 """The maximum width of a name in cells: PostgreSQL's have at most 63 bytes, escaped up to four cells each."""
 
+_PLAIN_NAME: Final = re.compile(r"[a-z_][a-z0-9_$]*")
+_BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_UNNAMED: Final = re.compile(r"\?[0-9]+")
+
 _CHUNK: Final = 16 * 1024
 """Characters of a text that are escaped at a time."""
 
@@ -39,11 +45,33 @@ _LARGE: Final = 64 * 1024
 
 
 def name(text: str) -> str:
-    """A name, prefix or the like, escaped; an empty one as ''."""
-    shown = escape(text[:_NAME_LIMIT])
-    if len(text) <= _NAME_LIMIT and width_of(shown) <= _NAME_LIMIT:
-        return shown or "''"
-    return shown[: fit_end(shown, 0, _NAME_LIMIT - 1)] + "…"
+    """A prefix, gid or the like, escaped; an empty one as ''."""
+    return middle_cut(escape(_bounded(text)), _NAME_LIMIT) or "''"
+
+
+def identifier(text: str) -> str:
+    """The name of a table or column, escaped, and in double quotes where SQL needs them."""
+    if _PLAIN_NAME.fullmatch(text):
+        return text
+    text = _bounded(text)
+    if not text.isascii() and _PLAIN_NAME.fullmatch(_BEYOND_ASCII.sub("_", text)) and not hides(text):
+        return middle_cut(text, _NAME_LIMIT)
+    return middle_cut('"{}"'.format(escape(text.replace('"', '""'))), _NAME_LIMIT)
+
+
+def table_name(relation: Relation) -> str:
+    """schema.table, as identifier() shows names."""
+    return f"{identifier(relation.schema)}.{identifier(relation.name)}" if relation.seen else name(relation.qualified)
+
+
+def column_name(text: str) -> str:
+    """The name of a column; those of columns that the table does not have are not quoted."""
+    return text if _UNNAMED.fullmatch(text) else identifier(text)
+
+
+def _bounded(text: str) -> str:
+    """The start and end of a very long text."""
+    return text if len(text) <= 2 * _NAME_LIMIT else text[:_NAME_LIMIT] + text[-_NAME_LIMIT:]
 
 
 Show: TypeAlias = Callable[[Cell], SizedItem]
@@ -54,7 +82,7 @@ class ValueStyle:
     """Shows values; `limit` is the maximum width of a value in terminal cells, None for no limit."""
 
     def __init__(self, limit: int | None) -> None:
-        self._limit = None if limit is None else max(limit, _SHORTEST)
+        self._limit = self.limit = None if limit is None else max(limit, _SHORTEST)
         self._short = _CHUNK if self._limit is None else min(self._limit, _CHUNK)
 
     def of_column(self, codec: Codec, label: Item, *, bare: bool) -> Show:

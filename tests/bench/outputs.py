@@ -23,6 +23,10 @@ _DECODE: dict[str, list[str]] = {
     "-o json --where AND": ["-o", "json", "--where", "aid > 9 and (bid in (1, 2, 3) or filler like '%7%')"],
     "-o json --where ~": ["-o", "json", "--where", "filler ~ '7 '"],
     "-o json --redact": ["-o", "json", "--redact", "filler,name"],
+    "-o json --changed": ["-o", "json", "--changed"],
+    "-o json --columns": ["-o", "json", "--columns", "*.aid,*balance"],
+    "-o line": ["-o", "line"],
+    "-o line --color always": ["-o", "line", "--color", "always"],
     "-o csv": ["-o", "csv", "-f", f"{_CSV}/"],
     "-o sql": ["-o", "sql"],
     "-o sql --undo": ["-o", "sql", "--undo"],
@@ -31,6 +35,7 @@ _DECODE: dict[str, list[str]] = {
     "--format-string": ["--format-string", "%o %t %k %v"],
     "-o debezium": ["-o", "debezium"],
     "-o debezium --schema": ["-o", "debezium", "--schema"],
+    "-o debezium --keys": ["-o", "debezium", "--keys"],
     "-o table": ["-o", "table"],
 }
 """The options of `pgtail decode`, by the name that they have in the table."""

@@ -7,19 +7,22 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from pgtail.capture.format import CLOSED, COPY_DATA, HEAD, OPEN, MessageSplitter
+from pgtail.capture.format import CLOSED, COPY_DATA, HEAD, OPEN
 from pgtail.capture.lock import open_directory
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import Recovered, recover
+from pgtail.capture.segment import SegmentFrames
 from pgtail.capture.state import FILE, read_state
 from pgtail.capture.verify import CaptureVerifier
 from pgtail.cli import main
-from pgtail.errors import InputError, OutputError
+from pgtail.errors import InputError, OutputError, Truncated
+from pgtail.storage.local import LocalLocation
 from tests.capture.test_recovery import end_of, transactions
 from tests.support import encode
 from tests.support.captures import SMALL, data_frames, lengths, read, record, segments
@@ -144,14 +147,14 @@ def test_growing_capture_is_read(tmp_path: Path) -> None:
     recorder.sync()
     said: list[str] = []
     look = CaptureVerifier(said.append)
-    listed = look.capture(str(tmp_path))
+    listed = look.capture(LocalLocation(tmp_path))
     found = [next(listed)]
     for frame in frames[len(frames) // 2 :]:
         recorder.take(frame)
     recorder.close()
     found += listed
     assert (look.damaged, said) == (False, [])
-    assert all(os.path.exists(path) for path in found)
+    assert all(one.head() is not None for one in found)
     assert len(found) < len(segments(tmp_path))
 
 
@@ -182,12 +185,17 @@ def test_large_messages_are_split_in_linear_time() -> None:
     """Each piece of a message of 64 MB is copied once; joining them again and again would copy gigabytes."""
     size = 64 << 20
     data = HEAD.pack(COPY_DATA, size + 4) + bytes(size)
-    cut, joined = MessageSplitter(), 0
-    for start in range(0, len(data), 1 << 12):
-        for _, body in cut.feed(data[start : start + (1 << 12)]):
-            joined += len(body)
-    cut.finish()
-    assert joined == size
+
+    class InPieces(BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(min(size or 0, 1 << 12))
+
+    frames = SegmentFrames(InPieces(data), "a segment")
+    found = iter(frames)
+    start, stop = next(found)
+    assert (stop - start, frames.offset_of(stop)) == (size, len(data))
+    with pytest.raises(Truncated, match="the end is missing"):
+        next(found)
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
@@ -236,7 +244,7 @@ def test_a_damaged_state(text: str, recorded: Path) -> None:
     result = read(recorded)
     assert (result.status, f"{FILE}: is damaged; remove it" in result.stderr) == (1, True)
     (recorded / FILE).unlink()
-    assert read_state(recorded) is None
+    assert read_state(LocalLocation(recorded)) is None
     assert read(recorded).status == 0
 
 

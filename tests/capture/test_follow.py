@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.capture.reader import head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.state import FILE
 from tests.support import encode
-from tests.support.captures import read, segments
+from tests.support.captures import head, read, segments
 
 NAME = "pgtail.timeline"
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.format import GAP, OPEN
-from pgtail.capture.reader import head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.errors import InputError, OptionError
-from tests.support.captures import SMALL, data_frames, lengths, read, record, segments
+from tests.support.captures import SMALL, data_frames, head, lengths, read, record, segments
 from tests.support.corpus import Capture, capture
 
 STREAMS = [capture("A_dml", "p1"), capture("A_big", "p1_msg"), capture("D_twophase", "p3_2pc")]

@@ -11,6 +11,8 @@ from pgtail.capture.reader import segments
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.changes.commit_range import MARGIN
 from pgtail.pgoutput.scalars import Point, lsn_text, time_text
+from pgtail.storage import Location
+from pgtail.storage.local import LocalLocation
 from tests.support.captures import read
 from tests.support.encode import begin, commit, frame, insert, relation
 
@@ -55,32 +57,32 @@ def test_what_was_committed_since(capture: Path, second: int) -> None:
 
 
 def test_few_segments_are_opened(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Path] = []
+    opened: list[Location] = []
     usual = seek.first_time
 
-    def first_time(path: Path) -> int | None:
-        opened.append(path)
-        return usual(path)
+    def first_time(segment: Location) -> int | None:
+        opened.append(segment)
+        return usual(segment)
 
     monkeypatch.setattr(seek, "first_time", first_time)
-    listed = segments(capture)
+    listed = segments(LocalLocation(capture))
     assert len(listed) > 100
     for second in range(-5, COUNT + 5, 7):
         opened.clear()
         since = Point(time=second * SECOND)
         first = seek.first_segment(listed, since)
         assert len(opened) <= 8, "log2 of the number of segments"
-        assert first == 0 or (usual(listed[first].path) or 0) < second * SECOND - MARGIN
-        following = [usual(found.path) or 0 for found in listed[first + 1 : first + 30]]
+        assert first == 0 or (usual(listed[first].location) or 0) < second * SECOND - MARGIN
+        following = [usual(found.location) or 0 for found in listed[first + 1 : first + 30]]
         assert not following or max(following) >= second * SECOND - MARGIN, "it starts no earlier than needed"
 
 
 def test_a_segment_without_a_begin_is_passed_over(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = segments(capture)
+    listed = segments(LocalLocation(capture))
     usual = seek.first_time
-    hidden = {found.path for found in listed[::2]}
+    hidden = {found.location for found in listed[::2]}
     monkeypatch.setattr(seek, "first_time", lambda path: None if path in hidden else usual(path))
     for second in range(20, COUNT, 9):
-        first = listed[seek.first_segment(listed, Point(time=second * SECOND))].path
+        first = listed[seek.first_segment(listed, Point(time=second * SECOND))].location
         assert first not in hidden
         assert (usual(first) or 0) < second * SECOND - MARGIN

@@ -1,5 +1,7 @@
 """`make torture`: kill pgtail record at random moments during a workload; nothing may be lost or doubled.
 
+Into a directory, and into an object store: there some kills also lose the spool, as a machine that is gone.
+
 The truth is a second slot, made at the same time and read once at the end, and the workload's own tables.
 """
 
@@ -7,18 +9,23 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 
+from pgtail.capture import reader
 from pgtail.demo.server import EmbeddedServer
 from tests.support.captures import segments
+from tests.support.limits import within
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.run import command
 from tests.support.servers import Database, Servers, fresh_database, installations
 from tests.support.tail import wait_for
@@ -27,6 +34,41 @@ KILLS = 200
 RESTARTS = 4
 _RECORD = [sys.executable, "-c", "from pgtail.cli import main; main()", "record"]
 _OPTIONS = ["--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to record: a directory, or a prefix of an object store with a spool."""
+
+    folder: Path
+    store: ObjectStore | None = None
+
+    @property
+    def place(self) -> str:
+        return str(self.folder / "capture") if self.store is None else self.store.uri(self.folder.name)
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["-D", self.place, *([] if self.store is None else ["--spool", str(self.folder / "spool")])]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {} if self.store is None else self.store.environment
+
+    def lose_spool(self) -> None:
+        shutil.rmtree(self.folder / "spool", ignore_errors=True)
+
+    def segments(self) -> list[Path]:
+        """The segments; those of a store are downloaded."""
+        if self.store is None:
+            return segments(self.folder / "capture")
+        directory = self.folder / "downloaded"
+        directory.mkdir()
+        for found in reader.segments(self.store.locate(self.folder.name)):
+            with found.location.open() as file:
+                (directory / found.location.name).write_bytes(file.read())
+        return segments(directory)
+
 
 SCHEMA = """
 CREATE TABLE log (id bigint PRIMARY KEY, text text);
@@ -66,13 +108,20 @@ class Workload(threading.Thread):
                 session.execute("DELETE FROM log WHERE id = (SELECT min(id) FROM log)")
 
 
-def torture(server: EmbeddedServer, kills: int, restarts: int, seed: int, say: Callable[[str], None]) -> None:
+def torture(
+    server: EmbeddedServer,
+    kills: int,
+    restarts: int,
+    seed: int,
+    say: Callable[[str], None],
+    store: ObjectStore | None = None,
+) -> None:
     """Kill and restart; raises AssertionError if the capture differs from the workload."""
     rng = random.Random(seed)
     say(f"seed {seed}")
     with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        directory = Path(folder, "capture")
+        target = Target(Path(folder), store)
         for statement in SCHEMA.strip().split(";\n"):
             database.execute(statement)
         for slot in ("cap", "truth"):
@@ -82,7 +131,9 @@ def torture(server: EmbeddedServer, kills: int, restarts: int, seed: int, say: C
         try:
             when = sorted(rng.sample(range(kills), restarts))
             for kill in range(kills):
-                _record_and_kill(database, directory, rng.uniform(0.15, 0.9))
+                _record_and_kill(database, target, rng.uniform(0.15, 0.9 if store is None else 2.5))
+                if store is not None and rng.random() < 0.25:
+                    target.lose_spool()
                 if kill in when:
                     say(f"restarting the server after {kill + 1} kills")
                     with workload.restarting:
@@ -90,24 +141,25 @@ def torture(server: EmbeddedServer, kills: int, restarts: int, seed: int, say: C
         finally:
             workload.stopping = True
             workload.join()
-        run = _started(database, directory, "--until", "now")
-        _, said = run.communicate(timeout=60)
+        run = _started(database, target, "--until", "now")
+        _, said = run.communicate(timeout=within(60))
         assert run.returncode == 0, said
-        _compare(database, directory, say)
+        _compare(database, target, say)
 
 
-def _started(database: Database, directory: Path, *options: str) -> subprocess.Popen[bytes]:
+def _started(database: Database, target: Target, *options: str) -> subprocess.Popen[bytes]:
     """Record. The slot may still be in use by the walsender of a killed run."""
     wait_for(
         "free slot",
         lambda: not database.value("SELECT active FROM pg_replication_slots WHERE slot_name = 'cap'"),
     )
-    arguments = [database.conninfo(), "-S", "cap", "-D", str(directory), *_OPTIONS, *options]
-    return subprocess.Popen([*_RECORD, *arguments], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    arguments = [database.conninfo(), "-S", "cap", *target.arguments, *_OPTIONS, *options]
+    environment = {**os.environ, **target.environment}
+    return subprocess.Popen([*_RECORD, *arguments], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment)
 
 
-def _record_and_kill(database: Database, directory: Path, seconds: float) -> None:
-    run = _started(database, directory)
+def _record_and_kill(database: Database, target: Target, seconds: float) -> None:
+    run = _started(database, target)
     try:
         _, said = run.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -117,18 +169,19 @@ def _record_and_kill(database: Database, directory: Path, seconds: float) -> Non
         raise AssertionError(f"record ended by itself: {run.returncode} {said.decode()}")
 
 
-def _compare(database: Database, directory: Path, say: Callable[[str], None]) -> None:
-    recorded = command("decode", "-o", "json", directory, timeout=300)
-    assert (recorded.status, recorded.stderr) == (0, "")
+def _compare(database: Database, target: Target, say: Callable[[str], None]) -> None:
+    recorded = command("decode", "-o", "json", target.place, timeout=300, environment=target.environment)
+    assert (recorded.status, recorded.stderr) == (0, ""), recorded.stderr
     truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)
     assert truth.status == 0, truth.stderr
     ours, theirs = recorded.lines, truth.lines
-    say(f"{len(ours)} changes recorded in {len(segments(directory))} segments, {len(theirs)} in the other slot")
+    files = target.segments()
+    say(f"{len(ours)} changes recorded in {len(files)} segments, {len(theirs)} in the other slot")
     assert len(ours) == len(theirs)
     assert ours == theirs
     updates = [change["new"]["value"] for change in recorded.objects if change["table"] == "counter"]
     assert updates[-1] == database.value("SELECT value FROM counter")
-    for path in segments(directory)[:: max(1, len(segments(directory)) // 20)]:
+    for path in files[:: max(1, len(files) // 20)]:
         alone = command("decode", "-o", "json", path)
         assert alone.status == 0, alone.stderr
         assert set(alone.lines) <= set(ours)
@@ -142,10 +195,12 @@ def main() -> None:
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
     started = time.monotonic()
     try:
-        torture(servers.get(name), kills, RESTARTS, seed, lambda text: print(text, flush=True))
+        with object_store() as store:
+            for target in (None, store):
+                torture(servers.get(name), kills, RESTARTS, seed, lambda text: print(text, flush=True), target)
     finally:
         servers.close()
-    print(f"{name}: {kills} kills, nothing lost, nothing twice ({time.monotonic() - started:.0f} s)")
+    print(f"{name}: twice {kills} kills, nothing lost, nothing twice ({time.monotonic() - started:.0f} s)")
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def on_a_terminal(*arguments: str | Path) -> str:
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "TERM": "xterm"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
         )
         assert process.wait(within(60)) == 0
         os.write(theirs, b"|")
@@ -190,7 +190,7 @@ def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> No
     value = "\x1b]0;title\x07 \x9b31m \u202e \x7f \u00e4 \u20ac"
     dump = tmp_path / "dump"
     dump.write_bytes(recvlogical(relation(), begin(), insert("1", value), commit()))
-    seen = on_a_terminal("--no-pager", "-o", name, "--color", "never", dump)
+    seen = on_a_terminal("--no-pager", "-o", name, "--color", "never", "--max-width", "0", dump)
     assert {char for char in seen if not (char.isprintable() or char == "\n")} == set()
     assert "\u00e4 \u20ac" in seen
     if "json" in name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from tests.support.tail import PATIENCE
 DEMO = [sys.executable, "-m", "pgtail", "demo"]
 
 
-def test_demo_shows_tables_then_the_same_as_json() -> None:
+def test_demo_shows_tables_then_the_same_as_lines_and_json() -> None:
     run = subprocess.run(DEMO, capture_output=True, text=True, timeout=within(90), check=False)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
@@ -32,6 +33,7 @@ def test_demo_shows_tables_then_the_same_as_json() -> None:
     ):
         assert shown in tables
     assert "\x1b" not in run.stdout
+    assert re.search(r"^\S+ \S+ \d+ UPDATE  public\.customers +\[id=2→3\]", tables, re.MULTILINE)
     ops = {change["op"] for change in changes}
     assert ops == {"insert", "update", "delete", "message", "commit_prepared"}  # sessions is excluded
     (moved,) = [change for change in changes if change.get("table") == "customers" and change["op"] == "update"]

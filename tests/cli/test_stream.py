@@ -101,6 +101,21 @@ def test_until_a_time_that_comes(shop: Database) -> None:
     assert time.monotonic() - began > 10, "a commit may come that is older than those before"
 
 
+def test_lines_with_keys_and_what_changed(shop: Database) -> None:
+    shop.execute("ALTER TABLE t REPLICA IDENTITY FULL", "UPDATE t SET note = 'new' WHERE id = 3", "DELETE FROM t")
+    options = ("--until", "now", "--where", "id = 3")
+    with tailing(shop, "-S", "s", "-o", "line", *options) as running:
+        running.end()
+        shown = [line.decode().split(maxsplit=3)[3] for line in running.out]
+    assert [" ".join(line.split()) for line in shown] == [
+        "INSERT public.t [id=3] note='row 3'",
+        "UPDATE public.t id=3 note='row 3'→'new'",
+        "DELETE public.t id=3 note='new'",
+    ]
+    found, _ = stream(shop, "-S", "s", *options, "--changed", "--columns", "note")
+    assert [change.get("new") for change in found] == [{"id": "3", "note": "row 3"}, {"note": "new"}, None]
+
+
 def test_a_table_that_does_not_come_is_told(shop: Database) -> None:
     found, words = stream(shop, "-S", "s", "--until", "now", "-t", "nosuch")
     assert found == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from functools import partial
 from typing import Any
@@ -127,6 +128,14 @@ def test_client_messages_in_lost_packets_are_skipped() -> None:
     assert [one["flush_lsn"] for one in found] == [lsn_text(place) for place in (2, 3, 5, 6, 7)]
 
 
+def test_lines_show_client_messages_at_the_time_of_their_packets() -> None:
+    lines = decode("-o", "line", input=pcap(conversation({3: status(0x1234)}))).stdout.decode().splitlines()
+    shown = [line for line in lines if "CLIENT" in line]
+    assert all(re.match(r"\S+ \S+Z - CLIENT  127\.0\.0\.1:45678 +", line) for line in shown)
+    assert 'START_REPLICATION SLOT "s" LOGICAL 0/0' in shown[0]
+    assert shown[1].partition("45678")[2].strip().startswith("flush=0/1234 write=")
+
+
 def test_table_shows_client_messages_unless_filtered() -> None:
     data = pcap(conversation({3: status(0x1234)}))
     shown = decode("-o", "table", input=data).stdout.decode()
@@ -141,7 +150,7 @@ def test_table_shows_client_messages_unless_filtered() -> None:
 def test_other_formats_refuse() -> None:
     result = decode("-o", "csv", "--client", input=pcap(conversation({})))
     assert result.status == 2
-    assert "--client: only with -o table, json, json-tx; this is csv" in result.stderr
+    assert "--client: only with -o table, line, json, json-tx; this is csv" in result.stderr
 
 
 def test_inspect_shows_bytes_peers_and_times() -> None:

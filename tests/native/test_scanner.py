@@ -129,9 +129,13 @@ class Discard:
 OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("json", {}),
     ("json", {"transactions": True, "fill_unchanged": True}),
+    ("json", {"changed": True, "fill_unchanged": True}),
     ("json-tx", {}),
+    ("json-tx", {"changed": True, "columns": ("*.id,t.?1,e*",)}),
     ("csv", {}),
     ("csv", {"fill_unchanged": True}),
+    ("csv", {"changed": True, "columns": ("[!b-z]*",)}),
+    ("csv", {"changed": True}),
     ("sql", {}),
     ("sql", {"undo": True}),
     ("wal2json", {}),
@@ -141,7 +145,13 @@ OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("debezium", {}),
     ("debezium", {"kafka_schema": True, "numbers": "string"}),
     ("debezium", {"transactions": True}),
-    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v}"}),
+    ("debezium", {"keys": True}),
+    ("debezium", {"keys": True, "kafka_schema": True}),
+    ("line", {}),
+    ("line", {"color": True, "columns": ("*.id,t.*",)}),
+    ("line", {"measure": lambda: 60, "max_width": 10, "color": True}),
+    ("line", {"measure": lambda: 130}),
+    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v} %[v]"}),
 )
 """The outputs that are plans, with their options."""
 

@@ -19,13 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgtail.changes.relations import Column
+from pgtail.errors import OptionError
 from pgtail.outputs.debezium import times
 from pgtail.outputs.debezium.values import UNAVAILABLE, converter
 from pgtail.values import Types
 from pgtail.values.arraytext import NotAnArray
 from tests.support.corpus import capture
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, message, relation, truncate, update
-from tests.support.render import render
+from tests.support.render import WAYS, Way, render
 from tests.support.samples import SAMPLES
 from tests.support.servers import Database
 from tests.support.workload import pinned
@@ -432,3 +433,61 @@ def test_dates_and_times_equal_the_servers(newest_database: Database) -> None:
         for text in ("2016-11-04 13:51:30.5+02", "0044-03-15 00:00:00+00 BC", "0001-01-01 00:00:00+00"):
             row = session.execute("SELECT %s::timestamptz::text", [text])
             assert times.timestamptz_text(text, 6) == times.timestamptz_text(str(row.fetchall()[0][0]), 6)
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def keyed(*messages: bytes, way: Way = "plain", **options: Any) -> list[tuple[Any, Any]]:
+    """The key of each line, and the op of its event; None for nothing."""
+    changes = (CUSTOMERS, begin(555, 24023128, AT - EPOCH), *messages, commit(24023128, 24023200, AT - EPOCH))
+    lines = render(*changes, output="debezium", keys=True, way=way, source_name="PostgreSQL_server", **options).lines
+    found = []
+    for line in lines:
+        key, event = line.split("\t")
+        payload = json.loads(event) if event else {}
+        found.append((json.loads(key) if key else None, payload.get("payload", payload).get("op")))
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_keys_and_tombstones(way: Way) -> None:
+    old = ("1", None, None, None)
+    rows = [insert(*ANNE), update(ANNE), update(("2", *ANNE[1:]), old), update(ANNE, old), delete(*old)]
+    assert keyed(*rows, way=way) == [
+        ({"id": 1}, "c"),
+        ({"id": 1}, "u"),
+        *[({"id": 1}, "d"), ({"id": 1}, None), ({"id": 2}, "c")],
+        ({"id": 1}, "u"),
+        *[({"id": 1}, "d"), ({"id": 1}, None)],
+    ]
+
+
+def test_the_schema_of_a_key_is_the_documentations() -> None:
+    (line,) = keyed(insert(*ANNE), kafka_schema=True)
+    fields = [{"field": "id", "optional": False, "type": "int32"}]
+    name = "PostgreSQL_server.public.customers.Key"
+    assert line[0] == {
+        "schema": {"type": "struct", "name": name, "optional": False, "fields": fields},
+        "payload": {"id": 1},
+    }
+
+
+def test_messages_have_their_prefix_and_truncates_are_left_out() -> None:
+    told: list[str] = []
+    assert keyed(message(b"x", "foo"), truncate(100), tell=told.append) == [({"prefix": "foo"}, "m")]
+    assert told == ["left out 1 truncate: they have no key (--keys)"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_key_that_is_not_known_is_empty_and_noted_once(way: Way) -> None:
+    told: list[str] = []
+    full = relation(oid=200, name="full", identity="f", key=(0, 1))
+    rows = [insert("1", "x", oid=200), delete("1", "x", kind="O", oid=200)]
+    assert keyed(full, *rows, way=way, tell=told.append) == [(None, "c"), (None, "d")]
+    assert told == ["note: the key of public.full is not known (replica identity full): --keys leaves it empty"]
+
+
+def test_keys_are_for_one_topic() -> None:
+    with pytest.raises(OptionError, match="of --transactions to another"):
+        keyed(transactions=True)

@@ -62,6 +62,8 @@ def lines(format_: str, *options: str, data: bytes = DUMP) -> list[str]:
         ("%m", "      hi\\tthere  "),
         ("%{v}", "it's\\n\\x1b[31m       p "),
         ("%{id}", "1 2 2 3 3   7 "),
+        ("%[v]", r"E'it''s\n\x1b[31m' (unchanged)  NULL ''   'p' "),
+        ("%[nosuch]%[id]", "1 2 2 3 3   7 "),
         ("%{nosuch}%%", "% % % % % % % % %"),
     ],
 )
@@ -109,7 +111,7 @@ def test_masked_values_stay_masked() -> None:
     assert "(redacted)" in shown
 
 
-@pytest.mark.parametrize("format_", ["%z", "%", "%{v", "%{}", "\\q", "%-3o"])
+@pytest.mark.parametrize("format_", ["%z", "%", "%{v", "%{}", "%[v", "%[]", "\\q", "%-3o"])
 def test_unknown_sequence_is_refused(format_: str) -> None:
     result = decode("--format-string", format_, input=DUMP)
     assert (result.status, result.stdout) == (2, b"")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.capture.reader import head
 from pgtail.capture.state import FILE
 from pgtail.demo.server import EmbeddedServer
 from pgtail.files.signals import Interrupt
@@ -21,7 +20,7 @@ from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity
 from pgtail.replication.timelines import TimelineProbe
 from tests.conftest import StartServer
-from tests.support.captures import segments
+from tests.support.captures import head, segments
 from tests.support.run import Result, command
 from tests.support.servers import Database, fresh_database, installations
 from tests.support.standbys import catch_up, failover_pair, insert, standby_of, synchronize

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.capture.segment import read_head
+from pgtail.storage.local import LocalLocation
 from tests.support.corpus import Capture, captures
 from tests.support.run import Result, decode
 
@@ -35,6 +37,11 @@ def record(directory: Path, frames: Iterable[bytes], rotation: Rotation = SMALL,
         recorder.take(frame)
     recorder.close()
     return recorder
+
+
+def head(path: Path) -> dict[str, str]:
+    """The parameters at the beginning of a segment."""
+    return read_head(LocalLocation(path)).parameters
 
 
 def segments(directory: Path) -> list[Path]:

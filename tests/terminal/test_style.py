@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from rich.color_triplet import ColorTriplet
+from rich._palettes import EIGHT_BIT_PALETTE
+from rich.color import Color
+from rich.style import Style
 
 from pgtail.errors import OptionError
 from pgtail.terminal.style import COLORED, PLAIN, Fragment, Painter, Palette, palette
 from tests.support.corpus import capture
 from tests.support.run import command, decode
 
-XTERM_BLUE = 4
-XTERM = {12: (0x5C, 0x5C, 0xFF)}
-"""Colours of xterm's palette (XTerm-col.ad) by their numbers."""
 CAPTURE = capture("A_dml", "p1").forms["walsender.bin"]
 LINE: list[Fragment] = [("INSERT", "insert"), ("  ", "plain"), ("id=", "plain"), ("10", "value"), (" 'a b'", "value")]
 
@@ -69,7 +69,9 @@ def test_every_style_can_be_changed() -> None:
 
 def test_matches_are_marked_even_across_fragments() -> None:
     assert painted("match=7", "d=1").endswith("  i^[7md=^[0m^[7m1^[0m0 'a b'")
-    assert painted("match=7", "NS", "S").startswith("^[32mI^[0m^[7mN^[0m^[7mS^[0m^[32mERT^[0m")
+    assert painted("match=7", "NS", "S").startswith(
+        "^[38;5;16;48;5;77mI^[0m^[7mN^[0m^[7mS^[0m^[38;5;16;48;5;77mERT^[0m"
+    )
     assert painted("match=7", "x*") == painted("")
     with pytest.raises(OptionError, match="--highlight"):
         painted("", "(")
@@ -100,17 +102,102 @@ def test_the_variable_and_no_color(tmp_path: Path) -> None:
     assert (wrong.status, wrong.stdout) == (2, b"")
 
 
-def _luminance(triplet: ColorTriplet) -> float:
+# -- contrast ----------------------------------------------------------------------------------------------------------
+
+
+class Terminal(NamedTuple):
+    """A terminal's sixteen colours, and those of its text and background."""
+
+    colors: str
+    text: str
+    background: str
+
+
+_SOLARIZED = "073642dc322f859900b58900268bd2d336822aa198eee8d5002b36cb4b16586e75657b838394966c71c493a1a1fdf6e3"
+_XTERM = "000000cd000000cd00cdcd000000eecd00cd00cdcde5e5e57f7f7fff000000ff00ffff005c5cffff00ff00ffffffffff"
+_LINUX = "000000aa000000aa00aa55000000aaaa00aa00aaaaaaaaaa555555ff555555ff55ffff555555ffff55ff55ffffffffff"
+_GITHUB_DARK = "484f58ff7b723fb950d2992258a6ffbc8cff39c5cfb1bac46e7681ffa19856d364e3b34179c0ffd2a8ff56d4ddffffff"
+_GITHUB_LIGHT = "24292fcf222e1163294d2d000969da8250df1b7c836e778157606aa40e261a7f37633c01218bffa475f93192aa8c959f"
+TERMINALS = {
+    "xterm, dark": Terminal(_XTERM, "e5e5e5", "000000"),
+    "xterm, light": Terminal(_XTERM, "000000", "ffffff"),
+    "Linux console": Terminal(_LINUX, "aaaaaa", "000000"),
+    "Solarized, dark": Terminal(_SOLARIZED, "839496", "002b36"),
+    "Solarized, light": Terminal(_SOLARIZED, "657b83", "fdf6e3"),
+    "GitHub, dark": Terminal(_GITHUB_DARK, "c9d1d9", "0d1117"),
+    "GitHub, light": Terminal(_GITHUB_LIGHT, "24292f", "ffffff"),
+}
+"""XTerm-col.ad; drivers/tty/vt/vt.c; ethanschoonover.com/solarized; primer/github-vscode-theme."""
+
+ENOUGH = 4.5
+"""WCAG 2.2, contrast (minimum)."""
+
+
+def _rgb(digits: str) -> tuple[int, int, int]:
+    red, green, blue = bytes.fromhex(digits)
+    return red, green, blue
+
+
+def _rendered(color: Color | None, name: str, *, background: bool) -> tuple[int, int, int]:
+    """What a terminal makes of a colour."""
+    terminal = TERMINALS[name]
+    if color is None:
+        return _rgb(terminal.background if background else terminal.text)
+    number = color.number
+    assert number is not None
+    if number >= 16:
+        red, green, blue = EIGHT_BIT_PALETTE[number]
+        if name != "Linux console":
+            return red, green, blue
+        number = _of_linux(red, green, blue, background=background)
+    return _rgb(terminal.colors[6 * number : 6 * number + 6])
+
+
+def _of_linux(red: int, green: int, blue: int, *, background: bool) -> int:
+    """The colour that the Linux console takes instead: rgb_foreground() and rgb_background() in vt.c."""
+    if background:
+        return (red >= 0x80) | (green >= 0x80) << 1 | (blue >= 0x80) << 2
+    most = max(red, green, blue)
+    hue = (red > most / 2) | (green > most / 2) << 1 | (blue > most / 2) << 2
+    if hue == 7 and most <= 0x55:
+        return 8
+    return hue | (8 if most > 0xAA else 0)
+
+
+def _luminance(rgb: tuple[int, int, int]) -> float:
     """WCAG 2.2, relative luminance."""
-    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in triplet.normalized]
+    parts = [part / 255 for part in rgb]
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
-def test_no_style_is_blue_and_positions_have_contrast_on_dark_and_light() -> None:
-    styles = {field.name: getattr(COLORED, field.name) for field in fields(COLORED)}
-    blue = [name for name, style in styles.items() if style.color is not None and style.color.number == XTERM_BLUE]
-    assert blue == []
-    for name in ("dot", "lsn"):
-        luminance = _luminance(ColorTriplet(*XTERM[styles[name].color.number]))
-        assert min((luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)) > 4
-    assert styles["cure"].color is None, "the terminal's own"
+def _contrast(style: Style, terminal: str) -> float:
+    over = _luminance(_rendered(style.color, terminal, background=False)) + 0.05
+    under = _luminance(_rendered(style.bgcolor, terminal, background=True)) + 0.05
+    return max(over, under) / min(over, under)
+
+
+@pytest.mark.parametrize("terminal", TERMINALS)
+def test_every_style_can_be_read_on_every_background(terminal: str) -> None:
+    own = _contrast(Style.null(), terminal)
+    assert own > 4.1, "that is the theme's choice: Solarized's own text has 4.1 on light"
+    for field in fields(COLORED):
+        style = getattr(COLORED, field.name)
+        assert not style.dim, f"{field.name}: the Linux console shows faint as grey, with 2.8"
+        if style.color is None and style.bgcolor is None:
+            continue  # the terminal's own colours, perhaps reversed
+        assert _contrast(style, terminal) > ENOUGH, field.name
+
+
+@pytest.mark.parametrize(
+    ("style", "terminal"),
+    [
+        ("blue", "xterm, dark"),
+        ("green", "xterm, light"),
+        ("color(250)", "Solarized, light"),
+        ("color(16) on color(221)", "Linux console"),
+    ],
+)
+def test_colours_that_would_not_do(style: str, terminal: str) -> None:
+    """The check fails for colours that depend on the background or the theme."""
+    assert _contrast(Style.parse(style), terminal) < ENOUGH

@@ -23,6 +23,8 @@ OUTPUTS = {
     "json filled": ["-o", "json", "--fill-unchanged", "--numbers", "string"],
     "json-tx": ["-o", "json-tx"],
     "table": ["-o", "table", "--max-width", "0", "--max-rows", "0"],
+    "line": ["-o", "line"],
+    "json changed": ["-o", "json", "--changed"],
     "wal2json": ["-o", "wal2json"],
     "wal2json-v1": ["-o", "wal2json-v1"],
     "debezium": ["-o", "debezium"],

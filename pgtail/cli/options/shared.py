@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import heading
 from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
+from pgtail.errors import OptionError
 from pgtail.outputs import OUTPUTS
+
+if TYPE_CHECKING:
+    from pgtail.storage.options import StorageOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -46,6 +50,16 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     if not value.isdecimal() or len(value) > MOST_DIGITS:
         raise click.BadParameter(f"{value!r} is not a number; 0 means no limit", ctx, param)
     return int(value) or None
+
+
+def storage_options(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> StorageOptions:
+    """Options given as KEY=VALUE. Raises BadParameter, which does not repeat a value: it may be a secret."""
+    from pgtail.storage.options import parse_options
+
+    try:
+        return parse_options(values)
+    except OptionError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def items(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
@@ -100,6 +114,19 @@ def output_options(function: F) -> F:
                 " file per table.",
             ),
             click.option(
+                "--columns",
+                multiple=True,
+                metavar="GLOB,...",
+                help="Show only these columns and the key: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs;"
+                " other tables are shown whole. Table, line, JSON, CSV.",
+            ),
+            click.option(
+                "--changed",
+                is_flag=True,
+                help="Of updates show only the key and what changed, or may have: without the old row that is unknown."
+                " Table, line, JSON, CSV.",
+            ),
+            click.option(
                 "--wal2json",
                 multiple=True,
                 metavar="NAME[=on|off]",
@@ -116,6 +143,11 @@ def output_options(function: F) -> F:
                 "kafka_schema",
                 default=False,
                 help="debezium: include the schema in each event.",
+            ),
+            click.option(
+                "--keys",
+                is_flag=True,
+                help="debezium: the key and a tab before each event, and an empty event (a tombstone) after a delete.",
             ),
             click.option(
                 "--undo", is_flag=True, help="sql: statements that undo the changes, newest first, written at the end."
@@ -146,12 +178,12 @@ def output_options(function: F) -> F:
             click.option(
                 "--show-aborted",
                 is_flag=True,
-                help="Also show rolled-back parts of streamed transactions. Tables and JSON.",
+                help="Also show rolled-back parts of streamed transactions. Table, line, JSON.",
             ),
             click.option(
                 "--show-uncommitted",
                 is_flag=True,
-                help="Show streamed transactions as they arrive, before they commit. Tables and JSON.",
+                help="Show streamed transactions as they arrive, before they commit. Table, line, JSON.",
             ),
             configured(
                 "--max-width",
@@ -159,7 +191,7 @@ def output_options(function: F) -> F:
                 callback=count,
                 default="60",
                 show_default=True,
-                help="table: width of a value before it is cut; 0 for no limit.",
+                help="table, line on a terminal: width of a value before it is cut; 0 for no limit.",
             ),
             configured(
                 "--max-rows",
@@ -174,7 +206,7 @@ def output_options(function: F) -> F:
                 "--highlight",
                 multiple=True,
                 metavar="PATTERN",
-                help="table: mark matches of this regular expression in colour. Repeatable.",
+                help="table, line: mark matches of this regular expression in colour. Repeatable.",
             ),
         ]
     )(function)
@@ -299,6 +331,14 @@ def dump_options(function: F) -> F:
                 multiple=True,
                 metavar="NAME=enum",
                 help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
+            ),
+            click.option(
+                "--storage",
+                multiple=True,
+                metavar="KEY=VALUE",
+                callback=storage_options,
+                help="An option of the storage of s3://, gs://, az:// and abfs:// URIs, such as aws_region; by default"
+                " the environment's. Repeatable.",
             ),
         ]
     )(function)

@@ -13,10 +13,10 @@ from pgtail.capture.format import (
     PREDECESSOR,
     SEGMENT,
     START,
-    TRANSACTION,
     parameter,
     read_parameter,
 )
+from pgtail.capture.segment import Head
 from pgtail.errors import InputError
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.source.window import Window
@@ -36,10 +36,10 @@ class Segments(CopyDataFrames):
 
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
-        self._name = ""
+        self._head = Head()
         self._begins_at = 0
         self._continued: Continued | None = None
-        self._follows = self._in_head = False
+        self._in_head = False
         self._ended = True
 
     @classmethod
@@ -60,35 +60,42 @@ class Segments(CopyDataFrames):
                     yield decoded
                 continue
             if self._continued is not None:
-                if not self._follows:
-                    yield self._continued, None, decoded[2], None
+                yield self._continued, None, decoded[2], None
                 self._continued = None
             yield decoded
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the decoder has read the segment before this one."""
+        predecessor = self._head.parameters.get(PREDECESSOR)
+        return bool(predecessor) and predecessor == self._decoder.segment
 
     def _passed(self, buf: bytes, pos: int) -> None:
         if buf[pos] != PARAMETER_STATUS:
             return
         name, value = read_parameter(buf[pos + HEAD.size : pos + 1 + HEAD.unpack_from(buf, pos)[1]])
+        at = self._window.base + pos
         if name == FORMAT:
             self._check_ended()
-            self._begins_at = self._window.base + pos
-            self._in_head, self._ended, self._continued = True, False, None
-        elif name == SEGMENT:
-            self._name = value
-        elif name == PREDECESSOR:
-            self._follows = bool(value) and value == self._decoder.segment
-        elif name == TRANSACTION:
-            self._continued = self._parse_transaction(value, pos)
+            self._head, self._begins_at, self._continued = Head(), at, None
+            self._in_head, self._ended = True, False
         elif name == START:
-            self._in_head = False
+            self._begin_own(at)
         elif name == END:
-            self._end(value, self._window.base + pos)
+            self._end(value, at)
+        if self._in_head:
+            self._head.parameters[name] = value
 
-    def _parse_transaction(self, value: str, pos: int) -> Continued:
-        words = value.split(" ")
-        if len(words) < 2 or not all(word.isdecimal() and len(word) < 19 for word in words):
-            raise InputError(f"{TRANSACTION} is damaged", source=self.source.name, offset=self._window.base + pos)
-        return Continued(int(words[0]), int(words[1]))
+    def _begin_own(self, at: int) -> None:
+        """The segment's own messages follow."""
+        self._in_head = False
+        try:
+            transaction = self._head.transaction
+        except InputError as error:
+            error.source, error.offset = self.source.name, at
+            raise
+        if transaction is not None and not self._follows:
+            self._continued = Continued(*transaction[:2])
 
     def _end(self, value: str, at: int) -> None:
         """Compare the size in the end parameter with the bytes before it."""
@@ -97,7 +104,7 @@ class Segments(CopyDataFrames):
             reason = f"a part of the segment is missing: its end follows {size} bytes and says {value!r}"
             raise InputError(reason, source=self.source.name, offset=at)
         self._ended = True
-        self._decoder.segment = self._name
+        self._decoder.segment = self._head.parameters.get(SEGMENT, "")
 
     def _check_end(self) -> None:
         super()._check_end()

@@ -1,4 +1,4 @@
-"""Files and pipes as byte streams, gzip decompressed.
+"""Files, pipes and objects of a store as byte streams, gzip decompressed.
 
 Reads ahead in the file itself, for pipes and gzip in a temporary file.
 """
@@ -14,12 +14,15 @@ from typing import Final
 from pgtail.errors import InputError
 from pgtail.files.gunzip import MAGIC, Gunzip
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
+from pgtail.storage import Location, Reader
 
 _STDIN: Final = 0
 
 
 class Source(ByteStream):
-    """A file or pipe; `-` is standard input, named <stdin>. Offsets are those of the decompressed bytes.
+    """A file or pipe; `-` is standard input, named <stdin>. Or a location that is not local.
+
+    Offsets are those of the decompressed bytes.
 
     `on_wait` is called before a read that has to wait, `seen` with all bytes that are read and their offset, some of
     them again. Raises InputError if the file cannot be opened or read.
@@ -28,42 +31,59 @@ class Source(ByteStream):
 
     def __init__(
         self,
-        path: str,
+        path: str | Location,
         *,
         on_wait: Callable[[], None] | None = None,
         seen: Callable[[bytes, int], None] | None = None,
     ) -> None:
-        super().__init__("<stdin>" if path == "-" else path, live=False)
+        name = str(path)
+        super().__init__("<stdin>" if name == "-" else name, live=False)
         self._on_wait = on_wait
         self._seen = seen
         self._fetched = 0
         """Offset of the next bytes of a source that is not seekable."""
-        self._owned = path != "-"
+        self._fd, self._owned = -1, name != "-"
+        self._start = 0
+        self._reader: Reader | None = None
+        """What reads a file that is not local."""
+        self.size: int | None
+        """Bytes of the file, before decompression; None for a pipe."""
+        if isinstance(path, Location) and path.path is None:
+            self._reader = path.open()
+            self.size = self._reader.size
+        else:
+            self.size = self._open(name)
+        self.consumed = 0
+        """How many of these bytes were read."""
+        self.live = self.size is None
+        self._poll = select.poll()
+        if self._reader is None:
+            self._poll.register(self._fd, select.POLLIN)
+        self._gunzip: Gunzip | None = None
+        self._seekable = not self.live
+        self._first: bytes | None = None
+        self._detect()
+
+    def _open(self, name: str) -> int | None:
+        """Open a local file; returns its size, None for a pipe. Raises InputError."""
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if self._owned else _STDIN
+            self._fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC) if self._owned else _STDIN
             status = os.fstat(self._fd)
         except (OSError, ValueError) as error:
             raise InputError(reason_of(error), source=self.name) from None
         if stat.S_ISDIR(status.st_mode):
             self.close()
             raise InputError("is a directory: give the files in it", source=self.name)
-        regular = stat.S_ISREG(status.st_mode) and status.st_size > 0
-        self._start = os.lseek(self._fd, 0, os.SEEK_CUR) if regular else 0
-        self.size: int | None = status.st_size - self._start if regular else None
-        """Bytes of the file, before decompression; None for a pipe."""
-        self.consumed = 0
-        """How many of these bytes were read."""
-        self.live = not regular
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
-        self._gunzip: Gunzip | None = None
-        self._seekable = regular
-        self._first: bytes | None = None
-        self._detect()
+        if not (stat.S_ISREG(status.st_mode) and status.st_size > 0):
+            return None
+        self._start = os.lseek(self._fd, 0, os.SEEK_CUR)
+        return status.st_size - self._start
 
     def close(self) -> None:
         """Close the file."""
         super().close()
+        if self._reader is not None:
+            self._reader.close()
         if self._owned and self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -88,7 +108,8 @@ class Source(ByteStream):
     def left(self) -> int | None:
         if not self._seekable:
             return None
-        return max(os.fstat(self._fd).st_size - self._start - self.position, 0)
+        size = os.fstat(self._fd).st_size - self._start if self._reader is None else self._reader.size
+        return max(size - self.position, 0)
 
     def peek(self, distance: int, size: int) -> bytes:
         return self._pread(size, self.position + distance) if self._seekable else super().peek(distance, size)
@@ -156,6 +177,8 @@ class Source(ByteStream):
             raise InputError(reason_of(error), source=self.name, offset=self.position) from None
 
     def _pread(self, size: int, position: int) -> bytes:
+        if self._reader is not None:
+            return self._reader.pread(size, position)
         try:
             return os.pread(self._fd, size, self._start + position)
         except OSError as error:

@@ -15,7 +15,9 @@ from pgtail import __version__
 from pgtail._orjson import orjson
 from pgtail.changes.events import Ended, Event, LogicalMessage, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
+from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
+from pgtail.humanize import counted
 from pgtail.native.plan import Cell, Cells, Field, IfChanged, Odd, Piece, Plan, Text, Undecodable, Value
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.debezium import schema
@@ -40,6 +42,9 @@ _dumps = orjson.dumps
 class Debezium(PlannedOutput):
     """`-o debezium`.
 
+    With --keys each line is a key, a tab and an event, or no event (a tombstone) after a delete. Truncates have no key
+    and are left out. Raises OptionError for --keys with --transactions.
+
     With --transactions, each event has its number in the transaction, which changes from row to row: such rows are not
     for the scanner.
     """
@@ -51,6 +56,20 @@ class Debezium(PlannedOutput):
         self.events_only = options.transactions
         self._counts: Counter[str] = Counter()
         """The events of the open transaction by table, with --transactions; messages have the name ""."""
+        self._truncates = 0
+        """The truncates that were left out."""
+        self._without_key: set[str] = set()
+        """The tables whose key is not known."""
+        if options.keys and options.transactions:
+            raise OptionError(
+                "--keys is for one Kafka topic; the connector sends the events of --transactions to another"
+            )
+
+    def close(self) -> None:
+        super().close()
+        if self._truncates:
+            self.options.tell(f"left out {counted(self._truncates, 'truncate')}: they have no key (--keys)")
+            self._truncates = 0
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         converters = [(column, converter(column, self.options.numbers)) for column in shape.columns]
@@ -59,7 +78,8 @@ class Debezium(PlannedOutput):
         def event(op: bytes, before: Cells | None, after: Cells | None) -> Plan:
             states = [b'"before":', *_object(before), b',"after":', *_object(after), b","]
             undecoded = _undecoded(shape.columns, [cells.side for cells in (before, after) if cells is not None])
-            return self._line(envelope, self._payload(op, relation, states, [Undecodable(undecoded)]))
+            line = self._line(envelope, self._payload(op, relation, states, [Undecodable(undecoded)]))
+            return self._keyed(op, line, relation, converters, after or before)
 
         before = None if shape.old_width is None else _before(shape, converters[: shape.old_width])
         after = None if shape.new_width is None else _after(converters[: shape.new_width])
@@ -73,7 +93,9 @@ class Debezium(PlannedOutput):
         return plan, self.write
 
     def other(self, event: Event) -> None:
-        if isinstance(event, TableTruncate):
+        if isinstance(event, TableTruncate) and self.options.keys:
+            self._truncates += 1
+        elif isinstance(event, TableTruncate):
             relation = event.relation
             converters = [(column, converter(column, self.options.numbers)) for column in relation.columns]
             plan = self._line(self._envelope(relation, converters), self._payload(b"t", relation))
@@ -81,7 +103,11 @@ class Debezium(PlannedOutput):
         elif isinstance(event, LogicalMessage):
             content = b',"message":{"prefix":%b,"content":"%b"}' % (_dumps(event.prefix), b64encode(event.content))
             payload = self._payload(b"m", None, [], [content], inside=event.transaction is not None)
-            self.write(self.rows.message(self._line(schema.MESSAGE, payload), event))
+            line = self._line(schema.MESSAGE, payload)
+            if self.options.keys:
+                key = self._with_schema(schema.MESSAGE_KEY, [b'{"prefix":%b}' % _dumps(event.prefix)])
+                line = joined([*key, b"\t", *line])
+            self.write(self.rows.message(line, event))
 
     def started(self, transaction: Transaction) -> None:
         self._counts.clear()
@@ -156,10 +182,38 @@ class Debezium(PlannedOutput):
         key = relation.identity != "full"
         return schema.envelope(self.options.source_name, relation.schema, _name(relation), converters, key=key)
 
-    def _line(self, schema: bytes, payload: list[Piece]) -> Plan:
-        if self.options.kafka_schema:
-            payload = [b'{"schema":%b,"payload":' % schema, *payload, b"}"]
-        return joined([*payload, b"\n"])
+    def _keyed(
+        self, op: bytes, line: Plan, relation: Relation, converters: list[tuple[Column, Converter]], row: Cells | None
+    ) -> Plan:
+        """An event after its key, and with its tombstone if it is a delete; without --keys the event alone."""
+        if not self.options.keys or row is None:
+            return line
+        names = frozenset(relation.key)
+        if not names:
+            self._tell_without_key(relation)
+            return joined([b"\t", *line])
+        cells = tuple([cell for cell in row.cells if converters[cell.index][0].name in names])
+        described = [pair for pair in converters if pair[0].name in names]
+        named = schema.key(self.options.source_name, relation.schema, _name(relation), described)
+        key = self._with_schema(named, [b"{", Cells(row.side, cells, fill=row.fill), b"}"])
+        tombstone = [*key, b"\t\n"] if op == b"d" else []
+        return joined([*key, b"\t", *line, *tombstone])
+
+    def _tell_without_key(self, relation: Relation) -> None:
+        name = relation.qualified
+        if name not in self._without_key:
+            self._without_key.add(name)
+            identity = relation.identity or "unknown"
+            self.options.tell(
+                f"note: the key of {name} is not known (replica identity {identity}): --keys leaves it empty"
+            )
+
+    def _with_schema(self, described: bytes, payload: list[Piece]) -> list[Piece]:
+        """A key or an event with its schema, if that is asked for."""
+        return [b'{"schema":%b,"payload":' % described, *payload, b"}"] if self.options.kafka_schema else payload
+
+    def _line(self, described: bytes, payload: list[Piece]) -> Plan:
+        return joined([*self._with_schema(described, payload), b"\n"])
 
 
 def _name(relation: Relation) -> str:

@@ -93,11 +93,21 @@ MESSAGE: Final = orjson.dumps(
     }
 )
 """The schema of logical decoding messages."""
+MESSAGE_KEY: Final = orjson.dumps(
+    {
+        "type": "struct",
+        "fields": [_field("string", "prefix", optional=True)],
+        "optional": False,
+        "name": "io.debezium.connector.postgresql.MessageKey",
+        "version": 1,
+    }
+)
+"""The schema of their keys."""
 
 
 def envelope(prefix: str, schema: str, table: str, columns: Iterable[tuple[Column, Converter]], *, key: bool) -> bytes:
     """The schema of the changes of a table; `key` says that its identity columns are never NULL."""
-    named = ".".join([_avro(prefix, first=True), _avro(schema), _avro(table)])
+    named = _named(prefix, schema, table)
     row: Schema = {
         "type": "struct",
         "fields": [
@@ -110,6 +120,18 @@ def envelope(prefix: str, schema: str, table: str, columns: Iterable[tuple[Colum
     fields = [{**row, "field": "before"}, {**row, "field": "after"}, _SOURCE, _TRANSACTION, _field("string", "op")]
     name = f"{named}.Envelope"
     return orjson.dumps({"type": "struct", "fields": [*fields, *_TIMES], "optional": False, "name": name, "version": 1})
+
+
+def key(prefix: str, schema: str, table: str, columns: Iterable[tuple[Column, Converter]]) -> bytes:
+    """The schema of the keys of a table's changes."""
+    fields = [{**converter.schema, "optional": False, "field": column.name} for column, converter in columns]
+    return orjson.dumps(
+        {"type": "struct", "fields": fields, "optional": False, "name": f"{_named(prefix, schema, table)}.Key"}
+    )
+
+
+def _named(prefix: str, schema: str, table: str) -> str:
+    return ".".join([_avro(prefix, first=True), _avro(schema), _avro(table)])
 
 
 def _avro(name: str, *, first: bool = False) -> str:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pgtail.changes.events import TableTruncate
 from pgtail.changes.relations import Column, Relation
-from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Field, Form, NoPlan, Piece, Plan, Side, Value
+from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Field, Form, NoPlan, Piece, Plan, Side, Skip, Value
 from pgtail.outputs.executor import dollar_quoted
 from pgtail.outputs.rows import Shape, encoding_of_text, joined
 from pgtail.terminal.escape import escape, hides, quoted
@@ -140,7 +140,7 @@ def assignments(
             f"{identifier(columns[index].name)} = ".encode(),
             _stored(columns[index]),
             b"NULL",
-            skip_same=index in skip_same,
+            skip=Skip.SAME if index in skip_same else Skip.NOTHING,
         )
         for index in indexes
         if index < len(columns)

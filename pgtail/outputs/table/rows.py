@@ -8,12 +8,13 @@ from typing import Final
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
 from pgtail.outputs.cells import columns_of
+from pgtail.outputs.choice import ColumnChoice
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import StartReplication
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
-from pgtail.terminal.values import BARE, UNCHANGED_MARK, Show, ValueStyle, name
+from pgtail.terminal.values import BARE, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
 from pgtail.values import UNKNOWN, Codec
 
 _ARROW: Final[Item] = (SPACE, ("→ ", "dim"))
@@ -83,28 +84,33 @@ class _Column:
 class _TableParts:
     """The parts of rows with up to `count` cells that depend on the version of a table only."""
 
-    def __init__(self, relation: Relation, count: int, values: ValueStyle) -> None:
+    def __init__(self, relation: Relation, count: int, values: ValueStyle, choice: ColumnChoice) -> None:
         columns = columns_of(relation, count)
         self.relation, self.count = relation, len(columns)
-        self.table = _sized(name(relation.qualified), "table")
+        self.table = _sized(table_name(relation), "table")
         self.keys: list[_Column] = []
         self.others: list[_Column] = []
         keyed = relation.identity in ("default", "index")
-        for index, column in enumerate(columns):
-            shown, codec, bare = name(column.name), column.codec, column.type_oid in BARE
+        for index in choice.columns(relation, columns):
+            column = columns[index]
+            shown, codec, bare = column_name(column.name), column.codec, column.type_oid in BARE
             key = keyed and column.key
             label: Item = ((shown, "name"), SPACE)
             if key:
-                label = ((f"{', ' if self.keys else ''}{shown}=", "plain"),)
+                label = (*([(", ", "plain")] if self.keys else []), (f"{shown}=", "key"))
             found = _Column(index, label, codec, bare, values.of_column(codec, label, bare=bare))
             (self.keys if key else self.others).append(found)
+        kept = self.others[1:] if not self.keys else self.others
+        self.optional = frozenset([column.index for column in kept])
+        """The columns that --changed may leave out: without a key, the first one stands in for it."""
 
 
 class RowFormatter:
-    """Makes the rows of changes; `values` shows their values."""
+    """Makes the rows of changes with the columns of `choice`; `values` shows their values."""
 
-    def __init__(self, values: ValueStyle, *, fill_unchanged: bool) -> None:
+    def __init__(self, values: ValueStyle, choice: ColumnChoice, *, fill_unchanged: bool) -> None:
         self._values = values
+        self._choice = choice
         self._fill = fill_unchanged
         self._tables: dict[int, _TableParts] = {}
 
@@ -115,7 +121,9 @@ class RowFormatter:
         if new is None:
             values = self._deleted(parts, change.old_kind, old or ())
         else:
-            values = self._written(parts, old if old is not None and change.old_kind == "O" else (), new)
+            changed = self._choice.changed and change.op == "update" and change.relation.seen
+            optional: frozenset[int] = parts.optional if changed else frozenset()
+            values = self._written(parts, old if old is not None and change.old_kind == "O" else (), new, optional)
         key = self._key(parts, old, new)
         if not values and not key[1]:
             values = [_NO_COLUMNS]
@@ -157,7 +165,7 @@ class RowFormatter:
             values = [
                 sized(
                     (
-                        (f"{name(column.name)} ", "name"),
+                        (f"{column_name(column.name)} ", "name"),
                         (name(column.type_name), "dim"),
                         *([(" key", "note")] if column.key else []),
                     )
@@ -167,12 +175,12 @@ class RowFormatter:
             values.append(_sized(f"identity {now.identity}", "note"))
         else:
             values = [_sized(name(text), "dim") for text in differences(event.before, now)]
-        return Row(_SCHEMA, _sized(name(now.qualified), "dim"), _NO_KEY, values)
+        return Row(_SCHEMA, _sized(table_name(now), "dim"), _NO_KEY, values)
 
     def _table(self, relation: Relation, count: int = 0) -> _TableParts:
         parts = self._tables.get(relation.version)
         if parts is None or parts.relation is not relation or parts.count < count:
-            parts = self._tables[relation.version] = _TableParts(relation, count, self._values)
+            parts = self._tables[relation.version] = _TableParts(relation, count, self._values, self._choice)
         return parts
 
     def _key(self, parts: _TableParts, old: TupleData | None, new: TupleData | None) -> SizedItem:
@@ -190,7 +198,7 @@ class RowFormatter:
             else:
                 size, item = self._changed(column, before, now)
             width += size
-            found += item
+            found += tuple([(text, "key" if style == "value" else style) for text, style in item])
         return width, found
 
     def _changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
@@ -198,16 +206,25 @@ class RowFormatter:
         now = self._values.cell(column.codec, new, "new", bare=column.bare)
         return sized((*column.label, *before, *_ARROW, *now))
 
-    def _written(self, parts: _TableParts, old: TupleData, new: TupleData) -> list[SizedItem]:
-        """The new row without the key; changed values are old → new if the whole old row was sent."""
+    def _written(self, parts: _TableParts, old: TupleData, new: TupleData, optional: frozenset[int]) -> list[SizedItem]:
+        """The new row without the key; changed values are old → new if the whole old row was sent.
+
+        Of the columns at `optional` only those that changed or may have.
+        """
         if not old:
-            return [column.show(new[column.index]) for column in parts.others if column.index < len(new)]
+            return [
+                column.show(new[column.index])
+                for column in parts.others
+                if column.index < len(new) and not (column.index in optional and new[column.index] is UNCHANGED)
+            ]
         values = []
         for column in parts.others:
             index = column.index
             if index >= len(new):
                 break
             cell = new[index]
+            if index in optional and (cell is UNCHANGED or (index < len(old) and old[index] == cell)):
+                continue
             if index >= len(old) or old[index] == cell:
                 values.append(column.show(cell))
             elif cell is UNCHANGED:

@@ -31,6 +31,7 @@ from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
 from pgtail.native import Scanner, compiled
 from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
@@ -75,7 +76,8 @@ class Table:
         self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
-        self._rows = RowFormatter(ValueStyle(options.max_width), fill_unchanged=options.fill_unchanged)
+        self._choice, self._tell = ColumnChoice(options.columns, changed=options.changed), options.tell
+        self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
         self._page: list[Row] = []
         self._page_text = 0
         self._columns: _Columns | None = None
@@ -103,6 +105,7 @@ class Table:
     def finish(self) -> None:
         """Write the page."""
         self._lay_out()
+        self._choice.tell_unused(self._tell)
 
     # -- the scanner -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,269 @@
+"""Uploads the closed segments of a local directory, the spool, to a capture in an object store.
+
+The store's `capture.json` names the last segment that counts (`uploaded`) and the recorder that writes (`writer`). A
+recorder replaces it only if no other one has: so the segments of one transaction count all at once, and of two
+recorders one is stopped. Segments after `uploaded` are left over from a killed recorder; the next one deletes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pgtail.capture.format import CLOSED, OPEN, PREDECESSOR, TRANSACTION, SegmentName
+from pgtail.capture.recorder import Recorder
+from pgtail.capture.recovery import Recovered, recover
+from pgtail.capture.segment import SegmentBytes, SegmentCheck, position_of, read_head
+from pgtail.capture.state import FILE, CaptureState, parse_state, read_state, state_json, write_state
+from pgtail.errors import InputError, OptionError, OutputError
+from pgtail.humanize import counted
+from pgtail.storage import UNAVAILABLE, Conflict, Location
+from pgtail.storage.local import LocalLocation
+
+_BACKOFF: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds between two attempts while the store is not available."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Segments to upload, and the LSN up to which nothing more is to be recorded, if no segment is open."""
+
+    segments: list[Path]
+    idle: int | None
+
+
+class Uploader:
+    """Continues a capture at `target` from what the spool and the target have. `position` is what the target has.
+
+    The spool must be locked. Raises OptionError if the spool does not continue the capture, OutputError.
+    """
+
+    def __init__(self, spool: Path, target: Location, tell: Callable[[str], None], *, compress: bool) -> None:
+        self._spool = spool
+        self._target = target
+        self._tell = tell
+        self._writer = secrets.token_hex(8)
+        self._version: str | None = None
+        self._uploaded = ""
+        self._claimed = False
+        self._closed = -1
+        self._told = ""
+        self._stopping = threading.Event()
+        self.position = 0
+        recovered = recover(spool, compress=compress)
+        try:
+            with _as_output(target):
+                self._continue_spool(recovered, self._read_target())
+        except UNAVAILABLE as error:
+            raise OutputError(str(error)) from None
+
+    def stop(self) -> None:
+        """Try again no more."""
+        self._stopping.set()
+
+    def work(self, recorder: Recorder) -> Work | None:
+        """What to publish now; None if nothing. Not to be called while another thread uses the recorder."""
+        idle = None if recorder.name or recorder.safe <= self.position else recorder.safe
+        if self._claimed and idle is None and self._closed == recorder.closed:
+            return None
+        self._closed = recorder.closed
+        return Work(self._whole_transactions(), idle)
+
+    def _whole_transactions(self) -> list[Path]:
+        """The closed segments up to the last one that ends between transactions: the next one does not continue one."""
+        closed = self._pending()
+        following = [*closed[1:], *sorted(self._spool.glob(f"*{OPEN}"))[:1]]
+        count = len(closed) if len(following) < len(closed) else 0
+        for number, path in enumerate(following[: len(closed)], 1):
+            if TRANSACTION not in read_head(LocalLocation(path)).parameters:
+                count = max(count, number)
+        return closed[:count]
+
+    def publish(self, work: Work) -> None:
+        """Upload segments, and record how far the capture goes. While the store is not available, tries again.
+
+        Returns early after stop(). Raises OutputError.
+        """
+        attempt = 0
+        while True:
+            try:
+                with _as_output(self._target):
+                    self._claim()
+                    self._upload(work.segments)
+                    if work.idle is not None and work.idle > self.position:
+                        self._write_state(work.idle, self._uploaded)
+                self._told = ""
+                return
+            except UNAVAILABLE as error:
+                self._report(str(error))
+            if self._stopping.wait(_BACKOFF[min(attempt, len(_BACKOFF) - 1)]):
+                return
+            attempt += 1
+
+    @property
+    def waiting(self) -> int:
+        """Segments in the spool that are closed and not uploaded."""
+        return len(self._pending())
+
+    # -- the start ---------------------------------------------------------------------------------------------
+
+    def _read_target(self) -> CaptureState | None:
+        """The state in the store; sets what is known of it. Raises InputError."""
+        found = (self._target / FILE).read()
+        state = None if found is None else parse_state(found[0], str(self._target / FILE))
+        self._version = None if found is None else found[1]
+        if state is not None and state.uploaded is not None:
+            self._uploaded, self.position = state.uploaded, state.position
+            return state
+        names = [entry.name.removesuffix(CLOSED) for entry in self._target.list() if entry.name.endswith(CLOSED)]
+        self._uploaded = max([name for name in names if SegmentName.parse(name)], default="")
+        self.position = 0 if state is None else state.position
+        if self._uploaded:  # a copy of a local capture
+            self.position = max(self.position, position_of(self._target / f"{self._uploaded}{CLOSED}"))
+        return state
+
+    def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
+        """Start an empty spool with what the store has, or check that the spool continues it."""
+        last = self._uploaded
+        if not (recovered.last or recovered.position):
+            head = {} if found is None else found.head
+            if last and not head:
+                head = read_head(self._target / f"{last}{CLOSED}").parameters
+            gap = None if found is None else found.gap
+            write_state(self._spool, CaptureState(self.position, last, 0, head, gap))
+            return
+        for path in self._pending():
+            name = path.name.removesuffix(CLOSED)
+            if name <= last:
+                self._check_same(path)
+                path.unlink()
+                continue
+            if read_head(LocalLocation(path)).parameters.get(PREDECESSOR) != last:
+                raise self._does_not_continue()
+            last = name
+        known = read_state(LocalLocation(self._spool))
+        if known is None or recovered.last != last:
+            raise self._does_not_continue()
+        if self.position > recovered.position:
+            write_state(self._spool, known._replace(position=self.position, last=last, messages=0))
+
+    def _check_same(self, path: Path) -> None:
+        """Check that a segment that counts in the store is the one of the spool. Raises OptionError, InputError."""
+        uploaded = self._target / path.name
+        if uploaded.head() is None or _digest(uploaded) != _digest(LocalLocation(path)):
+            raise self._does_not_continue()
+
+    def _does_not_continue(self) -> OptionError:
+        return OptionError(
+            f"the spool {self._spool} does not continue the capture in {self._target}: another recorder has written"
+            " there, or the spool is another capture's. Nothing in the spool that is not uploaded was acknowledged:"
+            " name an empty directory with --spool to continue from what is uploaded"
+        )
+
+    # -- one attempt -------------------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        """Become the only writer, once; delete what another one left behind."""
+        if self._claimed:
+            return
+        self._write_state(self.position, self._uploaded)
+        self._delete_left_over([])
+        self._claimed = True
+
+    def _delete_left_over(self, own: list[str]) -> None:
+        """Delete what a killed recorder uploaded, and what does not count: segments other than these names."""
+        for entry in self._target.list(f"{self._uploaded}{CLOSED}" if self._uploaded else ""):
+            is_segment = SegmentName.parse(entry.name.removesuffix(CLOSED)) is not None
+            if is_segment and entry.name.endswith(CLOSED) and entry.name not in own:
+                (self._target / entry.name).delete()
+
+    def _upload(self, segments: list[Path]) -> None:
+        if segments:
+            self._check_owner()
+        left = [path for path in segments if path.name.removesuffix(CLOSED) > self._uploaded]
+        if left:
+            position = max([self._put(path) for path in left])
+            self._delete_left_over([path.name for path in left])
+            self._write_state(max(position, self.position), left[-1].name.removesuffix(CLOSED))
+        for path in segments:
+            path.unlink(missing_ok=True)
+
+    def _put(self, path: Path) -> int:
+        """Upload a segment and read it back; returns its position."""
+        data, target = path.read_bytes(), self._target / path.name
+        raw, check = SegmentBytes(io.BytesIO(data)), SegmentCheck()
+        for piece in raw:
+            check.feed(piece, check.size)
+        problem, position = raw.damage or check.problem(), check.position()
+        if problem is not None or position is None:
+            raise OutputError(f"{path} is damaged, and was not uploaded: {problem}")
+        try:
+            target.create(data)
+        except Conflict:
+            pass  # by an earlier attempt, of which no answer came; or not: the comparison tells
+        if _digest(target) != hashlib.sha256(data).digest():
+            raise OutputError(f"{target} is not what was uploaded: another recorder may have written it")
+        return position
+
+    def _check_owner(self) -> None:
+        """Check that the state is one that this recorder wrote: perhaps in an attempt whose answer was lost."""
+        found = (self._target / FILE).read()
+        state = None if found is None else parse_state(found[0], str(self._target / FILE))
+        if found is None or state is None or state.writer != self._writer:
+            raise OutputError(
+                f"another process records into {self._target}: this one stops. What it has not uploaded was not"
+                " acknowledged"
+            )
+        self._version, self._uploaded, self.position = found[1], state.uploaded or "", state.position
+
+    def _write_state(self, position: int, uploaded: str) -> None:
+        """Replace the state in the store, unless another recorder has. Raises OutputError."""
+        known = read_state(LocalLocation(self._spool))
+        assert known is not None
+        gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
+        state = known._replace(
+            position=position, last=uploaded, messages=0, gap=gap, uploaded=uploaded, writer=self._writer
+        )
+        data, place = state_json(state), self._target / FILE
+        try:
+            version = place.create(data) if self._version is None else place.replace(data, self._version)
+        except Conflict:
+            self._check_owner()
+            assert self._version is not None
+            version = place.replace(data, self._version)
+        self._version, self._uploaded, self.position = version, uploaded, position
+
+    def _pending(self) -> list[Path]:
+        return sorted(self._spool.glob(f"*{CLOSED}"))
+
+    def _report(self, why: str) -> None:
+        if why != self._told:
+            self._told = why
+            self._tell(f"{why}; trying again. {counted(self.waiting, 'segment')} in {self._spool} not uploaded yet")
+
+
+def _digest(location: Location) -> bytes:
+    """The SHA-256 of a file. Raises InputError."""
+    digest = hashlib.sha256()
+    with location.open() as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.digest()
+
+
+@contextlib.contextmanager
+def _as_output(target: Location) -> Iterator[None]:
+    """What cannot be read there cannot be recorded into: raises OutputError for InputError that will not pass."""
+    try:
+        yield
+    except UNAVAILABLE:
+        raise
+    except InputError as error:
+        raise OutputError(f"cannot record into {target}: {error}") from None

@@ -1,0 +1,54 @@
+"""Rules that name columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, each a glob or a name in double quotes."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import Final, NamedTuple
+
+from pgtail.changes.relations import Relation
+from pgtail.errors import OptionError
+
+_PART = r'\s*(?:"((?:[^"]|"")+)"|([^".,\s]+))\s*'
+_RULE: Final = re.compile(rf"{_PART}(?:\.{_PART})?(?:\.{_PART})?(?:,|$)")
+
+
+class ColumnRule(NamedTuple):
+    """The columns that a glob matches; None for `table` or `schema` matches any. Case is ignored."""
+
+    text: str
+    schema: re.Pattern[str] | None
+    table: re.Pattern[str] | None
+    column: re.Pattern[str]
+
+    def matches(self, relation: Relation, column: str) -> bool:
+        return self.matches_table(relation) and self.column.fullmatch(column) is not None
+
+    def matches_table(self, relation: Relation) -> bool:
+        """Whether the rule is about columns of this table."""
+        parts = ((self.schema, relation.schema), (self.table, relation.name))
+        return all(pattern is None or pattern.fullmatch(name) for pattern, name in parts)
+
+
+def column_rules(option: str, text: str) -> list[ColumnRule]:
+    """The rules in the value of an option, separated by commas. Raises OptionError."""
+    found, pos = [], 0
+    while pos < len(text):
+        match = _RULE.match(text, pos)
+        if match is None:
+            raise OptionError(
+                f"{option} {text}: expected COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, several with commas;"
+                ' put a name with a dot, a comma or a blank in double quotes: users."e-mail, old"'
+            )
+        quoted, plain = match.groups()[0::2], match.groups()[1::2]
+        parts = [_pattern(*part) for part in zip(quoted, plain, strict=True) if part != (None, None)]
+        table, schema = [*reversed(parts[:-1]), None, None][:2]
+        found.append(ColumnRule(match[0].strip(" ,"), schema, table, parts[-1]))
+        pos = match.end()
+    return found
+
+
+def _pattern(quoted: str | None, plain: str | None) -> re.Pattern[str]:
+    """A quoted name, or a glob."""
+    glob = re.escape(quoted.replace('""', '"')) if quoted is not None else fnmatch.translate(plain or "")
+    return re.compile(glob, re.IGNORECASE | re.DOTALL)

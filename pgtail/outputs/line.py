@@ -1,0 +1,270 @@
+"""`-o line`: one line for each change, for people: time, xid, operation, table, key, and what changed.
+
+On a terminal values are cut at --max-width or a third of its width, and lines at its width; elsewhere nothing is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
+from pgtail.changes.relations import Relation, differences
+from pgtail.files.sink import Sink
+from pgtail.native.plan import Cell, Cells, Field, Fitted, Piece, Plan, Side, Text, Value, Was
+from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.choice import ColumnChoice, Shown
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.values import shown_encoding, text_of_item
+from pgtail.pgoutput.decoder import FromClient
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.walsender import StartReplication
+from pgtail.terminal.escape import quoted
+from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
+from pgtail.terminal.style import RESET, SGR, Painter, palette
+from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
+from pgtail.values import UNKNOWN
+
+_OPERATIONS: Final = 8
+"""Cells for the operation and a blank."""
+_TABLE: Final = 16
+_KEY: Final = 10
+"""The smallest number of cells for a table and a key; a wider table takes a multiple of _STEP."""
+_STEP: Final = 4
+_WIDEST_NAME: Final = 0.3
+"""The share of the terminal's width that a table's name may have."""
+_WITH_DATE: Final = 120
+"""The smallest width of a terminal where times have their date."""
+_NARROWEST: Final = 40
+_OP: Final = {"truncate": "TRUNC", "commit_prepared": "COMMIT", "rollback_prepared": "ROLLBACK"}
+
+
+class Line(PlannedOutput):
+    """`-o line`. Of an update it shows what --changed shows, and the old value before a value that changed.
+
+    Lines with --highlight are not for the scanner.
+    """
+
+    def __init__(self, sink: Sink, options: OutputOptions) -> None:
+        super().__init__(sink, options)
+        self.choice = ColumnChoice(options.columns, changed=True)
+        self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
+        self._codes = self._painter.codes
+        self._more = f"{RESET}…".encode() if options.color else "…".encode()
+        self.events_only = options.color and bool(options.highlight)
+        self._replan = False
+        self._set_width(options.width if options.measure is None else options.measure())
+
+    # -- the terminal's width ----------------------------------------------------------------------------------
+
+    def _set_width(self, width: int) -> None:
+        """Lay out the following lines for a terminal of this width; elsewhere they are as long as they are."""
+        options, on_terminal = self.options, self.options.measure is not None
+        self._width = width
+        self._most = max(width, _NARROWEST) if on_terminal else 0
+        limit = options.max_width and min(options.max_width, self._most // 3)
+        self._values = ValueStyle(limit if on_terminal else None)
+        self._contents = ValueStyle(options.max_width if on_terminal else None)
+        self._time = Field.CLOCK if on_terminal and width < _WITH_DATE else Field.TIME
+        self._fit = fit = fitted(0, self._most, self._more)
+        if self.events_only:
+            self._fit = lambda text: self._painter.marked_line(fit(text).decode()).encode()
+
+    def _follow_width(self) -> None:
+        """Make new plans after a resize."""
+        width = self._width if self.options.measure is None else self.options.measure()
+        if width != self._width:
+            self._set_width(width)
+            self.rows.forget_plans()
+            self._replan = True
+
+    def started(self, transaction: Transaction) -> None:
+        self._follow_width()
+
+    def before_run(self, scanner: Any) -> None:
+        self._follow_width()
+        if self._replan:
+            scanner.forget_plans()
+            self._replan = False
+        super().before_run(scanner)
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        shown = self.choice.shown(shape)
+        side: Side = "old" if shape.new_width is None else "new"
+        key = set(shape.relation.key)
+        keys = [index for index in shown.indexes if shape.columns[index].name in key]
+        others = [index for index in shown.indexes if index not in keys]
+        partial = side == "old" and not all(map(shape.in_old, others))
+        cells = self._cells(shape, shown, side, others)
+        padded = bool(cells) and not partial
+        pieces = [*self._head(shape.op, shape.relation), *self._keyed(shape, shown, side, keys, pad=padded)]
+        if partial:  # usually none of them is written, and the line ends with the key
+            pieces.append(Cells(side, tuple([replace(cell, before=b" " + cell.before) for cell in cells]), b""))
+        elif cells:
+            pieces.append(Cells(side, cells, b" "))
+        if self._most or self.events_only:
+            pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more)]
+        return joined([*pieces, b"\n"]), self.write
+
+    def _keyed(self, shape: Shape, shown: Shown, side: Side, keys: list[int], *, pad: bool) -> list[Piece]:
+        """The key and what is special about the change, padded if something follows."""
+        cells = self._cells(shape, shown, side, keys, key=True)
+        pieces: list[Piece] = [b"[", Cells(side, cells, b",", fill=True), b"]"] if cells else []
+        pieces += _MARKS
+        least = (_KEY if cells else 0) + GAP
+        return [Fitted((*pieces, b" " * GAP), fitted(least, 0, b""), least)] if pad else pieces
+
+    def _cells(
+        self, shape: Shape, shown: Shown, side: Side, indexes: list[int], *, key: bool = False
+    ) -> tuple[Cell, ...]:
+        """Columns with their names and values; after the old value if that was sent and differs."""
+        cells = []
+        for index in indexes:
+            if index >= shape.width(side):
+                break
+            column = shape.columns[index]
+            compared = side == "new" and (shown.whole or (key and shape.old_kind != ""))
+            arrow = self._paint("→", "dim") + self._codes["new"][0].encode()
+            bold = self._codes["key"] if key else ("", "")
+            cells.append(
+                Cell(
+                    index,
+                    self._paint(f"{column_name(column.name)}=", "key" if key else "name") + bold[0].encode(),
+                    shown_encoding(column.codec, self._values, bare=column.type_oid in BARE),
+                    self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
+                    self._paint(*UNCHANGED_MARK),
+                    bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
+                    skip=shown.skip(index, side),
+                    was=self._was(bold[1], arrow) if compared else None,
+                )
+            )
+        return tuple(cells)
+
+    def _was(self, end: str, arrow: bytes) -> Was:
+        before, after = self._codes["old"]
+        return Was((end + before).encode(), after.encode() + arrow)
+
+    # -- other events ------------------------------------------------------------------------------------------
+
+    def other(self, event: Event) -> None:
+        if isinstance(event, TableTruncate):
+            words = [("cascade", event.cascade), ("restart identity", event.restart_identity)]
+            options = ", ".join([word for word, said in words if said])
+            rest = [*_MARKS, b"  ", self._paint(options, "note")] if options else _MARKS
+            self._write(self.rows.truncate(joined([*self._head(event.op, event.relation), *rest]), event))
+        elif isinstance(event, LogicalMessage):
+            self._write(self.rows.message(joined([*self._head(event.op, None), *self._content(event)]), event))
+        elif isinstance(event, Outcome):
+            transaction = Transaction(event.xid, event.lsn, event.time)
+            what = [b"prepared ", self._paint(name(quoted(event.gid)), "prepared")]
+            self._write(self.rows.boundary(joined([*self._head(event.op, None), *what]), transaction))
+        elif isinstance(event, SchemaChange) and self.options.schema_changes:
+            plan = joined([*self._head("schema", event.now), *self._description(event)])
+            inside = self.open is not None
+            self._write((b"" if inside else b"-") + self.rows.boundary(plan, self.open or Transaction(None)))
+        elif isinstance(event, FromClient) and self.options.client:
+            plan = joined([*self._head("client", None), self._named(name(event.client)), _from_client(event)])
+            self._write(self.rows.boundary(plan, Transaction(None, commit_ts=event.time)))
+
+    def ended(self, event: Ended) -> None:
+        if not event.complete:
+            broken = self._paint("broken off here: its end was not seen", "bad")
+            self._write(self.rows.boundary(joined([*self._start(), broken]), event.transaction))
+
+    def _content(self, message: LogicalMessage) -> list[Piece]:
+        size: Item = ((f" ({len(message.content)} bytes)", "note"),)
+        content = text_of_item(self._contents.cell(UNKNOWN, message.content, mark=size))
+        transactional = [] if message.transactional else [b" ", self._paint("not transactional", "note")]
+        return [self._named(name(message.prefix)), content, *_MARKS, *transactional]
+
+    def _description(self, event: SchemaChange) -> list[Piece]:
+        now = event.now
+        if event.before is not None:
+            return [name(text).encode() + b"  " for text in differences(event.before, now)]
+        columns = [f"{column_name(one.name)} {name(one.type_name)}{' key' if one.key else ''}, " for one in now.columns]
+        return [*[column.encode() for column in columns], f"identity {now.identity}".encode()]
+
+    # -- parts of lines ----------------------------------------------------------------------------------------
+
+    def _start(self) -> list[Piece]:
+        """The time, or the LSN where it is not known, and the xid."""
+        time, xid = self._codes["time"], self._codes["xid"]
+        return [
+            *(Value(self._time, time[0].encode(), time[1].encode(), missing=Field.LSN), b" "),
+            *(Value(Field.XID, xid[0].encode(), xid[1].encode(), missing=b"-"), b" "),
+        ]
+
+    def _head(self, op: str, relation: Relation | None) -> list[Piece]:
+        """The start of a line up to the table."""
+        shown = _OP.get(op, op.upper())
+        style = op if op in self._codes else "dim"
+        operation = self._paint(shown, style) + b" " * max(_OPERATIONS - len(shown), 1)
+        return [*self._start(), operation, *([] if relation is None else [self._named(table_name(relation))])]
+
+    def _named(self, shown: str) -> bytes:
+        """A table or a prefix, padded to the start of a column."""
+        if self._most:
+            shown = middle_cut(shown, int(self._most * _WIDEST_NAME))
+        width = width_of(shown)
+        room = max(_TABLE, -(-width // _STEP) * _STEP) + 1
+        return self._paint(shown, "table") + b" " * (room - width)
+
+    def _paint(self, text: str, style: str) -> bytes:
+        before, after = self._codes[style]
+        return f"{before}{text}{after}".encode() if text else b""
+
+    def _write(self, text: bytes) -> None:
+        self.write(self._fit(text.rstrip(b" ")) + b"\n")
+
+
+def _marks(transaction: Transaction) -> bytes:
+    """What is special about a transaction."""
+    gid = "" if transaction.gid is None else f" gid {name(quoted(transaction.gid))}"
+    origin = "" if transaction.origin is None else f" from {name(transaction.origin)}"
+    begun = "" if transaction.begun else " (its beginning was not seen)"
+    return f"{gid}{origin}{begun}".encode()
+
+
+def _from_client(event: FromClient) -> bytes:
+    """What a client sent, in a packet capture."""
+    message = event.message
+    if isinstance(message, StartReplication):
+        return name(message.command).encode()
+    positions = {"flush": message.flush_lsn, "write": message.write_lsn, "apply": message.apply_lsn}
+    texts = [f"{title}={lsn_text(lsn)}" for title, lsn in positions.items()]
+    return " ".join([*texts, *(["reply requested"] if message.reply_requested else [])]).encode()
+
+
+_MARKS: Final[list[Piece]] = [Value(Field.STATE, b" (", b")"), Text(_marks)]
+
+
+def fitted(least: int, most: int, more: bytes) -> Callable[[bytes], bytes]:
+    """A function that pads a text with blanks to `least` terminal cells, and cuts it to `most`, if that is not 0."""
+
+    def fit(text: bytes) -> bytes:
+        parts = SGR.split(text.decode())
+        width = sum([width_of(part) for part in parts[::2]])
+        if most and width > most:
+            return _cut(parts, most - 1).encode() + more
+        return text + b" " * (least - width)
+
+    return fit
+
+
+def _cut(parts: list[str], left: int) -> str:
+    """The first `left` cells of text, of which every second part is an SGR sequence."""
+    found = ""
+    for number, part in enumerate(parts):
+        if number % 2 == 0:
+            end = fit_end(part, 0, left)
+            found += part[:end]
+            left -= width_of(part[:end])
+            if end < len(part):
+                break
+        else:
+            found += part
+    return found

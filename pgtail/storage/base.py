@@ -1,0 +1,122 @@
+"""What every kind of storage offers: the base classes Location and Reader."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, NamedTuple, Self
+
+from pgtail.errors import OutputError
+
+
+class Entry(NamedTuple):
+    """A file: its name within its folder, and its size in bytes."""
+
+    name: str
+    size: int
+
+
+class Reader(ABC):
+    """An open file. `size` in bytes; `version` changes with the content (empty if the storage has no versions).
+
+    Methods raise InputError, also if the file changed since it was opened.
+    """
+
+    def __init__(self, size: int, version: str = "") -> None:
+        self.size = size
+        self.version = version
+        self._position = 0
+
+    @abstractmethod
+    def pread(self, size: int, offset: int) -> bytes:
+        """`size` bytes from `offset` on, fewer only at the end."""
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, at most `size`; all that are left if it is negative."""
+        data = self.pread(self.size - self._position if size < 0 else size, self._position)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int) -> int:
+        """Continue to read at this offset."""
+        self._position = offset
+        return offset
+
+    def close(self) -> None:  # noqa: B027 -- most readers have nothing to close
+        """Release what the reader has open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Location(ABC):
+    """A file or a folder, whether it exists or not. str() is its path or URI.
+
+    Reading raises InputError, writing OutputError; if that may pass (network, server), both are one of UNAVAILABLE.
+    """
+
+    replaces: ClassVar[bool] = False
+    """Whether replace() is possible."""
+
+    @property
+    def path(self) -> Path | None:
+        """The path of a local one."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return str(self).rstrip("/").rpartition("/")[2]
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    @abstractmethod
+    def __truediv__(self, name: str) -> Self:
+        """What has this name in this folder."""
+
+    @abstractmethod
+    def list(self, after: str = "") -> list[Entry]:
+        """The files in this folder whose names sort after `after`, in the order of their names.
+
+        Does not include what is in folders inside of it. An object store has no folders: one that does not exist is
+        empty.
+        """
+
+    @abstractmethod
+    def head(self) -> Entry | None:
+        """Name and size of this file; None if there is no such file."""
+
+    @abstractmethod
+    def is_folder(self) -> bool:
+        """Whether this is a folder; of an object store, whether there is no object of this name."""
+
+    @abstractmethod
+    def open(self) -> Reader:
+        """Open this file for reading."""
+
+    @abstractmethod
+    def read(self) -> tuple[bytes, str] | None:
+        """Content and version of this file, at once; None if there is no such file. For small files."""
+
+    @abstractmethod
+    def create(self, data: bytes) -> str:
+        """Write this file, atomically, and return its version. Raises Conflict if it exists already."""
+
+    def replace(self, data: bytes, version: str) -> str:
+        """Replace this file, atomically, and return the new version. Raises Conflict if it has another `version`."""
+        raise OutputError(f"cannot write {self}: only an object store replaces a file on a condition")
+
+    @abstractmethod
+    def delete(self) -> None:
+        """Delete this file; does nothing if there is none."""
+
+
+def after_name(entries: Iterable[Entry], after: str) -> list[Entry]:
+    """The entries whose names sort after `after`, in order."""
+    return sorted(entry for entry in entries if entry.name > after)

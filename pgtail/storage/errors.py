@@ -1,0 +1,95 @@
+"""Errors of a storage as pgtail's own: short, and without credentials."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from pgtail.errors import InputError, OutputError
+from pgtail.storage.options import StorageOptions
+
+
+class Conflict(OutputError):
+    """A conditional put found another file or version."""
+
+
+class UnavailableInput(InputError):
+    """Reading failed for a reason that may pass."""
+
+
+class UnavailableOutput(OutputError):
+    """Writing failed for a reason that may pass."""
+
+
+UNAVAILABLE: Final = (UnavailableInput, UnavailableOutput)
+
+_XML: Final = re.compile(r"<Code>([^<]{1,80})</Code>(?:\s*<Message>([^<\n]{1,300}))?")
+_OAUTH: Final = re.compile(r'"error(?:_description)?":\s*"([^"\n]{1,200})"')
+_STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]{0,60})")
+_SYSTEM: Final = re.compile(r'message: "([^"\n]{1,120})"')
+_QUERY: Final = re.compile(r"(https?://[^\s?]*)\?\S*")
+_USER: Final = re.compile(r"//[^/\s@]*@")
+_NO_CREDENTIALS: Final = re.compile(r"169\.254\.\d|metadata\.google\.internal|MetadataServer|Metadata token")
+_TRIED_AGAIN: Final = ("408", "409", "429")
+_SECRET: Final = re.compile("key|secret|token|password|sas|credential", re.IGNORECASE)
+_SHORTEST: Final = 6
+"""Characters that a secret in the environment has at least: shorter ones are ordinary words."""
+
+_CLASSES: Final = {
+    "PermissionDeniedError": "permission denied",
+    "UnauthenticatedError": "the credentials are not accepted",
+    "NotSupportedError": "the storage does not support this operation",
+    "FileNotFoundError": "it does not exist",
+}
+
+
+def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]:
+    """Why a library of a storage failed, in one line without credentials, and whether that may pass."""
+    text = str(error)
+    status = _STATUS.search(text)
+    code = None if status is None else status[1][:3]
+    kind = _CLASSES.get(type(error).__name__)
+    passes = kind is None and (code is None or code[0] == "5" or code in _TRIED_AGAIN)
+    if _NO_CREDENTIALS.search(text):
+        return (
+            "no credentials were found: set them in the environment, as for the cloud's own tools, or with --storage",
+            False,
+        )
+    if "builder error" in text:
+        return "its address cannot be used; http:// needs the option allow_http=true", False
+    found = _XML.search(text)
+    if found is not None:
+        said = " ".join(part.strip() for part in found.groups() if part)
+    elif (oauth := _OAUTH.search(text)) is not None:
+        said = oauth[1]
+    elif code is not None and status is not None:
+        said = status[1].strip()
+    elif "TimedOut" in text or "kind: Timeout" in text:
+        said = "the server does not answer"
+    else:
+        system = _SYSTEM.search(text)
+        said = system[1] if system is not None else text.partition("\n")[0]
+    return _clean(f"{kind} ({said})" if kind and said else kind or said, options), passes
+
+
+def _clean(text: str, options: StorageOptions) -> str:
+    """Remove what may be a credential: options, variables of the environment, and parts of URLs."""
+    text = _USER.sub("//", _QUERY.sub(r"\1", text))
+    secrets = [value for name, value in options.pairs if _SECRET.search(name)]
+    secrets += [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= _SHORTEST]
+    for value in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
+
+
+def reading_failed(error: BaseException, source: str, options: StorageOptions) -> InputError:
+    """The error for something that cannot be read."""
+    reason, passes = reason_of(error, options)
+    return (UnavailableInput if passes else InputError)(f"cannot be read: {reason}", source=source)
+
+
+def writing_failed(error: BaseException, target: str, options: StorageOptions) -> OutputError:
+    """The error for something that cannot be written."""
+    reason, passes = reason_of(error, options)
+    return (UnavailableOutput if passes else OutputError)(f"cannot write {target}: {reason}")

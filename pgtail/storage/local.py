@@ -1,0 +1,111 @@
+"""Local files and folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgtail.errors import InputError, OutputError
+from pgtail.files.atomic import sync_directory, write_synced
+from pgtail.storage.base import Entry, Location, Reader, after_name
+from pgtail.storage.errors import Conflict
+
+
+class LocalReader(Reader):
+    """An open local file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _reading(path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            super().__init__(os.fstat(self._fd).st_size)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        with _reading(self._path):
+            return os.pread(self._fd, size, offset)
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            with _reading(self._path):
+                self.size = os.fstat(self._fd).st_size
+        return super().read(size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLocation(Location):
+    """A local path."""
+
+    local: Path
+
+    @property
+    def path(self) -> Path | None:
+        return self.local
+
+    def __str__(self) -> str:
+        return str(self.local)
+
+    def __truediv__(self, name: str) -> LocalLocation:
+        return LocalLocation(self.local / name)
+
+    def list(self, after: str = "") -> list[Entry]:
+        with _reading(self.local), os.scandir(self.local) as found:
+            return after_name(
+                (Entry(one.name, one.stat().st_size) for one in found if one.name > after and one.is_file()), after
+            )
+
+    def head(self) -> Entry | None:
+        with _reading(self.local):
+            return Entry(self.local.name, self.local.stat().st_size) if self.local.is_file() else None
+
+    def is_folder(self) -> bool:
+        return self.local.is_dir()
+
+    def open(self) -> Reader:
+        return LocalReader(self.local)
+
+    def read(self) -> tuple[bytes, str] | None:
+        with _reading(self.local):
+            try:
+                return self.local.read_bytes(), ""
+            except FileNotFoundError:
+                return None
+
+    def create(self, data: bytes) -> str:
+        draft = self.local.with_name(f".{self.local.name}.{secrets.token_hex(4)}")
+        try:
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                write_synced(fd, data)
+                os.link(draft, self.local)  # fails if it exists, unlike rename()
+            finally:
+                os.close(fd)
+                draft.unlink()
+            sync_directory(self.local.parent)
+        except FileExistsError:
+            raise Conflict(f"{self} exists already") from None
+        except OSError as error:
+            raise OutputError(f"cannot write {self}: {error.strerror}") from error
+        return ""
+
+    def delete(self) -> None:
+        try:
+            self.local.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot remove {self}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raises InputError for OSError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"cannot be read: {reason}", source=str(path)) from None

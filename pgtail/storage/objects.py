@@ -1,0 +1,274 @@
+"""Object stores through obstore: S3, Google Cloud Storage, Azure."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, PreconditionError, UnknownConfigurationKeyError
+from obstore.store import from_url
+
+from pgtail.errors import InputError, OptionError
+from pgtail.storage.base import Entry, Location, Reader, after_name
+from pgtail.storage.errors import Conflict, reading_failed, reason_of, writing_failed
+from pgtail.storage.options import StorageOptions
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutResult
+    from obstore.store import ObjectStore
+
+T = TypeVar("T")
+
+_CLIENT: Final = frozenset(
+    (
+        *("allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only"),
+        *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle"),
+        *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes"),
+        *("randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent"),
+    )
+)
+"""Options of the HTTP client, which the library takes apart from those of the store."""
+
+_CLOUDS: Final = {
+    **dict.fromkeys(("s3", "s3a"), "aws"),
+    "gs": "google",
+    **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
+}
+"""What names of options and variables begin with, by the scheme."""
+
+_LIMITS: Final = {"timeout": "2m"}
+"""Of one request; the library's 30 seconds are too few for a large segment over a slow line."""
+_RETRIES: Final = 3
+_RETRY_TIMEOUT: Final = timedelta(seconds=60)
+
+_FIRST_BLOCK: Final = 64 * 1024
+_LARGEST_BLOCK: Final = 4 << 20
+"""Bytes of one request: each is twice as large as the one before it while a file is read from start to end."""
+
+
+def _in_background(function: Callable[..., T], *arguments: Any, **named: Any) -> Future[T]:
+    """Call this in a thread: a signal interrupts who waits for the result, but not a call of the library."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*arguments, **named))
+        except BaseException as error:  # noqa: BLE001 -- the waiting thread raises it; a panic is no Exception
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="storage", daemon=True).start()
+    return future
+
+
+def _call(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    return _in_background(function, *arguments, **named).result()
+
+
+@functools.cache
+def _store(base: str, options: StorageOptions) -> ObjectStore:
+    """The store of a bucket. Raises OptionError."""
+    cloud = _CLOUDS[base.partition(":")[0]]
+    client: dict[str, Any] = dict(_LIMITS)
+    config = {}
+    for name in _CLIENT:
+        variable = os.environ.get(f"{cloud}_{name}".upper())
+        if variable is not None:
+            client[name] = variable
+    for name, value in options.pairs:
+        name = name.lower()
+        plain = name.removeprefix(f"{cloud}_")
+        if plain in _CLIENT:
+            client[plain] = value
+        else:
+            config[name] = value
+    retry: Any = {"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT}
+    try:
+        return from_url(base, config=config or None, client_options=client, retry_config=retry)  # type: ignore[call-overload, no-any-return]
+    except UnknownConfigurationKeyError as error:
+        raise OptionError(f"--storage: {str(error).partition(chr(10))[0]}") from None
+    except Exception as error:  # noqa: BLE001 -- the library raises various ones
+        raise OptionError(f"{base}: {reason_of(error, options)[0]}") from None
+
+
+class ObjectReader(Reader):
+    """An open object. Reads one block ahead while it is read from start to end."""
+
+    def __init__(self, location: ObjectLocation) -> None:
+        self._location = location
+        try:
+            meta = _call(obstore.head, location.store(), location.key)
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise location.cannot_read(error) from None
+        super().__init__(meta["size"], location.version_of(meta))
+        self._etag = meta["e_tag"]
+        self._start, self._block = 0, b""
+        self._length = _FIRST_BLOCK // 2
+        self._next: tuple[int, Future[bytes]] | None = None
+
+    def pread(self, size: int, offset: int) -> bytes:
+        size = max(min(size, self.size - offset), 0)
+        found: list[bytes] = []
+        while size > 0:
+            piece = self._piece(size, offset)
+            found.append(piece)
+            size -= len(piece)
+            offset += len(piece)
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def _piece(self, size: int, offset: int) -> bytes:
+        """What the block has of these bytes, at least one; loads the block if it has none."""
+        if not self._start <= offset < self._start + len(self._block):
+            self._load(offset)
+        return self._block[offset - self._start :][:size]
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return super().read()
+        data = self._piece(size, self._position) if size > 0 and self._position < self.size else b""
+        self._position += len(data)
+        return data
+
+    def _load(self, offset: int) -> None:
+        follows = offset == self._start + len(self._block)
+        self._length = min(2 * self._length, _LARGEST_BLOCK) if follows else _FIRST_BLOCK
+        ahead, self._next = self._next, None
+        future = ahead[1] if ahead is not None and ahead[0] == offset else self._fetch(offset)
+        try:
+            block = future.result()
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise self._failed(error, offset) from None
+        if not block:
+            raise self._changed(offset)
+        self._start, self._block = offset, block
+        end = offset + len(block)
+        if follows and offset and end < self.size:
+            self._next = end, self._fetch(end)
+
+    def _fetch(self, offset: int) -> Future[bytes]:
+        end = min(offset + self._length, self.size)
+        return _in_background(_range, self._location, (offset, end), self._etag)
+
+    def _failed(self, error: Exception, offset: int) -> InputError:
+        if isinstance(error, PreconditionError):
+            return self._changed(offset)
+        return self._location.cannot_read(error)
+
+    def _changed(self, offset: int) -> InputError:
+        return InputError("changed while it was read", source=str(self._location), offset=offset)
+
+
+def _range(location: ObjectLocation, part: tuple[int, int], etag: str | None) -> bytes:
+    """The bytes of a half-open range of an object."""
+    return obstore.get(location.store(), location.key, options={"range": part, "if_match": etag}).bytes().to_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLocation(Location):
+    """An object, or the prefix of several: `base` is the bucket's URI, `key` a path without a slash at its ends."""
+
+    base: str
+    key: str
+    options: StorageOptions
+
+    replaces = True
+
+    def __str__(self) -> str:
+        return f"{self.base}/{self.key}"
+
+    def __truediv__(self, name: str) -> ObjectLocation:
+        return ObjectLocation(self.base, f"{self.key}/{name}" if self.key else name, self.options)
+
+    def store(self) -> ObjectStore:
+        """The bucket, for obstore. Raises OptionError if that is missing, or an option is not known."""
+        return _store(self.base, self.options)
+
+    def list(self, after: str = "") -> list[Entry]:
+        store, prefix = self.store(), f"{self.key}/" if self.key else ""
+
+        def entries() -> list[Entry]:
+            offset = prefix + after if after else None
+            pages = obstore.list(store, self.key or None, offset=offset)
+            keys = ((meta["path"].removeprefix(prefix), meta["size"]) for page in pages for meta in page)
+            return after_name((Entry(name, size) for name, size in keys if "/" not in name), after)
+
+        try:
+            return _call(entries)
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise self.cannot_read(error) from None
+
+    def head(self) -> Entry | None:
+        if not self.key:
+            return None
+        store = self.store()
+        try:
+            return Entry(self.name, _call(obstore.head, store, self.key)["size"])
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise self.cannot_read(error) from None
+
+    def is_folder(self) -> bool:
+        return self.head() is None
+
+    def open(self) -> Reader:
+        self.store()
+        return ObjectReader(self)
+
+    def read(self) -> tuple[bytes, str] | None:
+        store = self.store()
+
+        def content() -> tuple[bytes, str]:
+            found = obstore.get(store, self.key)
+            return found.bytes().to_bytes(), self.version_of(found.meta)
+
+        try:
+            return _call(content)
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise self.cannot_read(error) from None
+
+    def create(self, data: bytes) -> str:
+        return self._put(data, "create")
+
+    def replace(self, data: bytes, version: str) -> str:
+        return self._put(data, {self._version_name: version})
+
+    def delete(self) -> None:
+        store = self.store()
+        try:
+            _call(obstore.delete, store, self.key)
+        except FileNotFoundError:
+            pass
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise writing_failed(error, str(self), self.options) from None
+
+    def _put(self, data: bytes, mode: Any) -> str:
+        store = self.store()
+        try:
+            result = _call(obstore.put, store, self.key, data, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            raise Conflict(f"{self} was written by another process") from None
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise writing_failed(error, str(self), self.options) from None
+        return self.version_of(result)
+
+    @property
+    def _version_name(self) -> Literal["e_tag", "version"]:
+        """What the store compares in a conditional put."""
+        return "version" if self.base.startswith("gs:") else "e_tag"
+
+    def version_of(self, found: ObjectMeta | PutResult) -> str:
+        """The version of an object, of what the library says about it."""
+        return found[self._version_name] or ""
+
+    def cannot_read(self, error: Exception) -> InputError:
+        """An error of the library, for this object."""
+        return reading_failed(error, str(self), self.options)

@@ -1,0 +1,35 @@
+"""Options of a storage: credentials, endpoints and limits, under the names that deltalake gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pgtail.errors import OptionError
+
+
+class StorageOptions(NamedTuple):
+    """Names and values, which repr() does not show: some are secrets."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(name for name, _ in self.pairs)})"
+
+    def as_dict(self) -> dict[str, str]:
+        """The options as deltalake takes them."""
+        return dict(self.pairs)
+
+
+NO_OPTIONS = StorageOptions()
+
+
+def parse_options(texts: Iterable[str]) -> StorageOptions:
+    """Options given as KEY=VALUE; a later one replaces an earlier one. Raises OptionError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise OptionError("expected KEY=VALUE, such as aws_region=eu-central-1")
+        found[name] = value
+    return StorageOptions(tuple(found.items()))

@@ -1,0 +1,255 @@
+"""`pgtail record -D s3://...` on real servers: what is acknowledged was uploaded, through kills, outages and rivals."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from pgtail.capture.state import read_state
+from pgtail.demo.server import EmbeddedServer
+from pgtail.pgoutput.scalars import parse_lsn
+from tests.capture.torture import torture
+from tests.support.object_store import SECRET, ObjectStore, Proxy, object_store
+from tests.support.run import Result, command, here
+from tests.support.run_process import PROGRAM, started
+from tests.support.servers import Database
+from tests.support.tail import wait_for
+
+SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
+QUICK = "--segment-age", "0.5", "--sync-interval", "0.05"
+
+
+class Recording:
+    """A database, and a prefix to record it into."""
+
+    def __init__(self, database: Database, store: ObjectStore, spool: Path) -> None:
+        self.database = database
+        self.store = store
+        self.prefix = uuid.uuid4().hex
+        self.spool = spool
+        database.execute(*SCHEMA)
+
+    def arguments(self, *options: str, slot: str = "cap") -> list[str]:
+        place = ["-D", self.store.uri(self.prefix), "--spool", str(self.spool)]
+        return ["record", self.database.conninfo(), "-S", slot, *place, *self.store.arguments, *QUICK, *options]
+
+    def until_now(self, *options: str, slot: str = "cap") -> Result:
+        return command(*self.arguments("--until", "now", *options, slot=slot))
+
+    def running(self, *options: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        return started([*PROGRAM, *self.arguments(*options)], stderr=subprocess.PIPE, text=True)
+
+    def confirmed(self) -> int:
+        query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'cap'"
+        return parse_lsn(self.database.value(query))
+
+    def uploaded(self) -> int:
+        state = read_state(self.store.locate(self.prefix))
+        return 0 if state is None else state.position
+
+    def ids(self) -> list[int]:
+        found = here("decode", "-o", "json", *self.store.arguments, self.store.uri(self.prefix))
+        assert (found.status, found.stderr) == (0, "")
+        return [int(change["new"]["id"]) for change in found.objects]
+
+    def insert(self, *ids: int) -> None:
+        self.database.execute(*[f"INSERT INTO t VALUES ({one}, 'row')" for one in ids])
+
+    def wait_until_free(self) -> None:
+        busy = "SELECT 1 FROM pg_replication_slots WHERE active"
+        wait_for("free slot", lambda: not self.database.query(busy))
+
+
+@pytest.fixture
+def recording(newest_database: Database, s3: ObjectStore, tmp_path: Path) -> Recording:
+    return Recording(newest_database, s3, tmp_path / "spool")
+
+
+def test_killed_again_and_again(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
+    torture(newest_server, 8, 0, time.time_ns() % 1_000_000, print, s3)
+
+
+def test_it_continues_with_its_spool_and_with_an_empty_one(recording: Recording) -> None:
+    first = recording.until_now()
+    assert (first.status, "0 transactions" in first.stderr) == (0, True), first.stderr
+    for number in range(4):
+        recording.database.execute("CREATE TABLE IF NOT EXISTS unpublished ()", "SELECT pg_switch_wal()")
+        recording.insert(number)
+        if number % 2:
+            shutil.rmtree(recording.spool)
+        assert recording.until_now().status == 0
+        assert recording.confirmed() == recording.uploaded()
+        assert [path.name for path in recording.spool.iterdir()] == ["capture.json"]
+    assert recording.ids() == [0, 1, 2, 3]
+
+
+def test_what_is_acknowledged_was_uploaded(recording: Recording) -> None:
+    assert recording.until_now().status == 0
+    with recording.running("--segment-age", "3") as running:
+        wait_for("start", lambda: recording.database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+        before = recording.confirmed()
+        recording.insert(1)
+        committed = parse_lsn(recording.database.value("SELECT pg_current_wal_flush_lsn()::text"))
+        wait_for("segment", lambda: list(recording.spool.glob("*.part")))
+        assert recording.confirmed() == before
+        while recording.confirmed() < committed:
+            acknowledged = recording.confirmed()
+            assert acknowledged <= recording.uploaded()
+            assert running.poll() is None
+        assert recording.ids() == [1]
+        running.kill()
+
+
+def test_idle_positions_are_acknowledged_and_known_to_a_new_machine(recording: Recording) -> None:
+    assert recording.until_now().status == 0
+    recording.insert(1)
+    assert recording.until_now().status == 0
+    before = recording.confirmed()
+    recording.database.execute("CREATE TABLE unpublished ()", "SELECT pg_switch_wal()", "CHECKPOINT")
+    assert recording.until_now().status == 0
+    assert before < recording.confirmed() == recording.uploaded()
+    shutil.rmtree(recording.spool)
+    recording.insert(2)
+    assert recording.until_now().status == 0
+    assert recording.ids() == [1, 2]
+
+
+def test_the_store_is_gone_for_a_while(recording: Recording) -> None:
+    proxy = Proxy(recording.store.url)
+    recording.store = ObjectStore(proxy.url)
+    assert recording.until_now().status == 0
+    said: list[str] = []
+    with recording.running() as running:
+        assert running.stderr is not None
+        recording.insert(1)
+        wait_for("upload", lambda: recording.confirmed() == recording.uploaded() and recording.ids() == [1])
+        before = recording.confirmed()
+        proxy.cut()
+        recording.insert(2, 3)
+        said.append(running.stderr.readline())
+        recording.insert(4)
+        time.sleep(1.5)
+        assert (running.poll(), recording.confirmed()) == (None, before)
+        proxy.restore()
+        wait_for("upload", lambda: recording.confirmed() > before and recording.ids() == [1, 2, 3, 4])
+        running.terminate()
+        said.append(running.communicate()[1])
+    assert running.returncode == 0
+    assert "Connection refused; trying again. 1 segment in" in said[0]
+    assert "not uploaded" not in said[1]
+
+
+def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) -> None:
+    """The stream continues after what is in the spool, not after what was acknowledged: nothing comes twice."""
+    proxy = Proxy(recording.store.url)
+    recording.store = ObjectStore(proxy.url)
+    assert recording.until_now().status == 0
+    with recording.running() as running:
+        assert running.stderr is not None
+        recording.insert(1)
+        wait_for("upload", lambda: recording.ids() == [1])
+        before = recording.confirmed()
+        proxy.cut()
+        recording.insert(2)
+        assert "trying again" in running.stderr.readline()
+        recording.database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+        recording.insert(3)
+        time.sleep(1)
+        assert recording.confirmed() == before
+        proxy.restore()
+        wait_for("upload", lambda: recording.ids() == [1, 2, 3])
+        running.terminate()
+        said = running.communicate()[1]
+    assert (running.returncode, "connected again" in said) == (0, True), said
+    assert recording.ids() == [1, 2, 3]
+
+
+def test_it_ends_while_the_store_is_gone(recording: Recording) -> None:
+    proxy = Proxy(recording.store.url)
+    recording.store = ObjectStore(proxy.url)
+    assert recording.until_now().status == 0
+    with recording.running() as running:
+        assert running.stderr is not None
+        recording.insert(1)
+        wait_for("upload", lambda: recording.ids() == [1] and recording.confirmed() == recording.uploaded())
+        before = recording.confirmed()
+        proxy.cut()
+        recording.insert(2)
+        said = running.stderr.readline()
+        running.terminate()
+        said += running.communicate()[1]
+    assert "trying again" in said
+    assert "1 segment in" in said
+    assert "not uploaded, and not acknowledged: the next run does that" in said
+    assert SECRET not in said
+    recording.wait_until_free()
+    assert recording.confirmed() == before
+    proxy.restore()
+    recording.insert(3)
+    assert recording.until_now().status == 0
+    assert recording.ids() == [1, 2, 3]
+
+
+def test_two_recorders_at_one_prefix(recording: Recording, tmp_path: Path) -> None:
+    assert recording.until_now().status == 0
+    with recording.running() as running:
+        recording.insert(1)
+        wait_for("upload", lambda: recording.ids() == [1])
+        recording.spool = tmp_path / "other"
+        same = recording.until_now()
+        assert (same.status, "slot cap is in use" in same.stderr) == (3, True), same.stderr
+        other = recording.until_now(slot="another")
+        assert (other.status, "is of slot cap, not another" in other.stderr) == (2, True), other.stderr
+        assert not recording.database.query("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'another'")
+        recording.insert(2)
+        wait_for("both rows", lambda: recording.ids() == [1, 2])
+        running.kill()
+
+
+def test_a_recorder_that_lost_its_place_stops(recording: Recording, tmp_path: Path) -> None:
+    assert recording.until_now().status == 0
+    with recording.running() as first:
+        recording.insert(1)
+        wait_for("upload", lambda: recording.uploaded() and recording.ids() == [1])
+        recording.spool = tmp_path / "other"
+        second = recording.until_now("--allow-gap", slot="another")
+        assert second.status == 0, second.stderr
+        recording.insert(2)
+        said = first.communicate()[1]
+    assert (first.returncode, "another process records into" in said) == (4, True), said
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        (lambda arguments: [one for one in arguments if one != "--spool" and "spool" not in one], 2, "--spool DIR is"),
+        (lambda arguments: [one.replace("s3://captures", "s3://nothing") for one in arguments], 4, "NoSuchBucket"),
+        (lambda arguments: [one.replace("s3://", "s5://") for one in arguments], 2, "s5:// is no storage"),
+        (
+            lambda arguments: [one.replace("s3://captures", str(Path("/tmp/c"))) for one in arguments],
+            2,
+            "--spool is for",
+        ),
+    ],
+)
+def test_what_is_refused(
+    recording: Recording, change: Callable[[list[str]], list[str]], status: int, words: str
+) -> None:
+    result = command(*change(recording.arguments("--until", "now")))
+    assert (result.status, words in result.stderr, SECRET in result.stderr) == (status, True, False), result.stderr
+    assert not recording.database.query("SELECT 1 FROM pg_replication_slots")
+
+
+def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
+    with object_store(INITIAL_NO_AUTH_ACTION_COUNT="1") as strict:
+        result = Recording(newest_database, strict, tmp_path / "spool").until_now()
+    assert (result.status, "InvalidAccessKeyId" in result.stderr) == (4, True), result.stderr
+    assert SECRET not in result.stderr
+    assert not newest_database.query("SELECT 1 FROM pg_replication_slots")

@@ -1,0 +1,335 @@
+"""The uploader against a real S3 server: killed at any operation, nothing is lost, and nothing is repeated."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgtail.capture.format import PREDECESSOR
+from pgtail.capture.reader import listed, segments
+from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.capture.recovery import recover
+from pgtail.capture.segment import read_head
+from pgtail.capture.state import FILE, read_state
+from pgtail.capture.upload import Uploader
+from pgtail.errors import OptionError, OutputError
+from pgtail.storage import Entry, Location, Reader
+from pgtail.storage.errors import UnavailableOutput
+from tests.capture.test_recovery import STREAMS, crash, end_of, transactions
+from tests.support import encode
+from tests.support.captures import SMALL, lengths, read
+from tests.support.corpus import Capture
+from tests.support.object_store import ObjectStore
+from tests.support.run import here
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class Fuse:
+    """Raises an error before or after the operation with this number; by default, as if the process was killed."""
+
+    def __init__(self, number: int, *, before: bool, error: type[Exception] = Killed) -> None:
+        self.left = number
+        self._before = before
+        self._error = error
+
+    def operation(self) -> Iterator[None]:
+        self.left -= 1
+        if self.left == 0 and self._before:
+            raise self._error("no connection")
+        yield
+        if self.left == 0:
+            raise self._error("no answer")
+
+
+class Fused(Location):
+    """A location whose operations burn a fuse."""
+
+    def __init__(self, location: Location, fuse: Fuse) -> None:
+        self._location = location
+        self._fuse = fuse
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    def __truediv__(self, name: str) -> Fused:
+        return Fused(self._location / name, self._fuse)
+
+    def list(self, after: str = "") -> list[Entry]:
+        return self._location.list(after)
+
+    def head(self) -> Entry | None:
+        return self._location.head()
+
+    def is_folder(self) -> bool:
+        return self._location.is_folder()
+
+    def open(self) -> Reader:
+        for _ in self._fuse.operation():
+            found = self._location.open()
+        return found
+
+    def read(self) -> tuple[bytes, str] | None:
+        return self._location.read()
+
+    def create(self, data: bytes) -> str:
+        for _ in self._fuse.operation():
+            version = self._location.create(data)
+        return version
+
+    def replace(self, data: bytes, version: str) -> str:
+        for _ in self._fuse.operation():
+            version = self._location.replace(data, version)
+        return version
+
+    def delete(self) -> None:
+        for _ in self._fuse.operation():
+            self._location.delete()
+
+
+@pytest.fixture
+def target(s3: ObjectStore) -> Location:
+    return s3.locate(uuid.uuid4().hex)
+
+
+def uploader(spool: Path, target: Location) -> Uploader:
+    spool.mkdir(exist_ok=True)
+    return Uploader(spool, target, print, compress=True)
+
+
+def publish(found: Uploader, recorder: Recorder) -> None:
+    work = found.work(recorder)
+    if work is not None:
+        found.publish(work)
+
+
+@pytest.mark.parametrize("found", STREAMS, ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Path, found: Capture, seed: int) -> None:
+    rng, groups = random.Random(f"{found} {seed}"), transactions(found)
+    acknowledged, spool, kills = 0, tmp_path / "spool", 0
+    while True:
+        fuse = Fuse(rng.randrange(1, 5 + kills), before=rng.random() < 0.5)
+        uploading = uploader(spool, target)
+        assert uploading.position >= acknowledged
+        recorder = Recorder(spool, {}, rotation=Rotation(size=rng.choice([1500, 10_000]), sync_size=1500))
+        resumed = recorder.safe
+        uploading._target = Fused(target, fuse)
+        acknowledged = max(acknowledged, uploading.position)
+        rest = [frame for group in groups if end_of(group) > resumed for frame in group]
+        try:
+            for number, frame in enumerate(rest, 1):
+                recorder.take(frame)
+                if number % 20 == 0 or rng.random() < 0.02:
+                    publish(uploading, recorder)
+                    acknowledged = uploading.position
+            recorder.close()
+            publish(uploading, recorder)
+            break
+        except Killed:
+            kills += 1
+            acknowledged = max(acknowledged, uploading.position)
+            crash(recorder, spool, rng)
+            check_readers(s3, target, tmp_path, groups, acknowledged)
+            if rng.random() < 0.3:
+                spool = tmp_path / f"spool {kills}"
+    assert kills > 3
+    plain = tmp_path / "frames.bin"
+    plain.write_bytes(lengths(frame for group in groups for frame in group))
+    again = here("decode", "-o", "json", *s3.arguments, str(target))
+    assert (again.status, again.stderr) == (0, "")
+    assert again.stdout == read(plain).stdout
+
+
+def check_readers(
+    s3: ObjectStore, target: Location, folder: Path, groups: list[list[bytes]], acknowledged: int
+) -> None:
+    """Everything that was acknowledged can be read, and what is read is whole transactions from the start."""
+    if read_state(target) is None:
+        assert acknowledged == 0
+        return
+    found = here("decode", "-o", "json", "--strict", *s3.arguments, str(target))
+    assert (found.status, found.stderr) == (0, "")
+    plain = folder / "frames.bin"
+    sizes = []
+    for count in range(len(groups) + 1):
+        if count and end_of(groups[count - 1]) < acknowledged:
+            continue
+        plain.write_bytes(lengths(frame for group in groups[:count] for frame in group))
+        sizes.append(len(read(plain).stdout))
+        if sizes[-1] == len(found.stdout):
+            assert read(plain).stdout == found.stdout
+            return
+    raise AssertionError(f"{len(found.stdout)} bytes of output, but whole transactions have {sizes}")
+
+
+def record_some(spool: Path, target: Location, frames: list[bytes]) -> None:
+    """Record and upload these frames."""
+    uploading = uploader(spool, target)
+    recorder = Recorder(spool, {}, rotation=SMALL)
+    for frame in frames:
+        recorder.take(frame)
+    recorder.close()
+    publish(uploading, recorder)
+
+
+def parts(count: int) -> list[list[bytes]]:
+    """The frames of a stream in so many parts of whole transactions."""
+    groups = transactions(STREAMS[0])
+    size = len(groups) // count
+    return [[frame for group in groups[n * size : (n + 1) * size] for frame in group] for n in range(count)]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_operation_without_an_answer_is_repeated(
+    s3: ObjectStore, target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Whether it was done or not: that cannot be known."""
+    monkeypatch.setattr("pgtail.capture.upload._BACKOFF", (0.0,))
+    [frames] = parts(1)
+    record_some(tmp_path / "whole", target / "whole", frames)
+    expected = here("decode", "-o", "json", *s3.arguments, str(target / "whole"))
+    number, used = 0, 0
+    while number == used:
+        number += 1
+        place, spool = target / str(number), tmp_path / str(number)
+        fuse = Fuse(number, before=before, error=UnavailableOutput)
+        uploading = uploader(spool, place)
+        uploading._target = Fused(place, fuse)
+        recorder = Recorder(spool, {}, rotation=Rotation(size=30_000))
+        for taken, frame in enumerate(frames):
+            recorder.take(frame)
+            if taken % 100 == 0:
+                publish(uploading, recorder)
+        recorder.close()
+        publish(uploading, recorder)
+        assert uploading.waiting == 0
+        found = here("decode", "-o", "json", *s3.arguments, str(place))
+        assert (found.status, found.stderr, found.stdout) == (0, "", expected.stdout)
+        used += fuse.left <= 0
+    assert used > 5
+
+
+@pytest.mark.parametrize("every", [1, 10, 13, 26, 31])
+def test_only_whole_transactions_count(s3: ObjectStore, target: Location, tmp_path: Path, every: int) -> None:
+    """Each transaction takes several segments, and begins in one that has the end of another."""
+    uploading, counted, taken = uploader(tmp_path / "a", target), {""}, 0
+    recorder = Recorder(tmp_path / "a", {}, rotation=Rotation(size=2000))
+    for xid in range(1, 6):
+        lsn = 0x1000 * xid
+        row = encode.insert(encode.text(b"1"), encode.text(b"x" * 200))
+        for message in [encode.begin(xid, lsn), encode.relation(), *[row] * 20, encode.commit(lsn, lsn + 8)]:
+            recorder.take(encode.frame(message, lsn))
+            taken += 1
+            if taken % every == 0:
+                publish(uploading, recorder)
+            state = read_state(target)
+            if state is not None and state.last not in counted:
+                counted.add(state.last)
+                found = here("decode", "-o", "json", "--strict", *s3.arguments, str(target))
+                assert (found.status, found.stderr) == (0, "")
+                assert len(found.lines) % 20 == 0
+    recorder.close()
+    publish(uploading, recorder)
+    assert len(here("decode", "-o", "json", "--strict", *s3.arguments, str(target)).lines) == 100
+
+
+def test_an_idle_position(target: Location, tmp_path: Path) -> None:
+    record_some(tmp_path / "a", target, parts(2)[0])
+    uploading = uploader(tmp_path / "a", target)
+    recorder = Recorder(tmp_path / "a", {}, rotation=SMALL)
+    later = recorder.whole + 1000
+    recorder.reached(later)
+    publish(uploading, recorder)
+    assert uploading.position < later
+    recorder.close()
+    publish(uploading, recorder)
+    assert uploading.position == later
+    assert uploader(tmp_path / "b", target).position == later
+    assert recover(tmp_path / "b", compress=True).position == later
+
+
+def test_an_old_spool_is_refused_after_another_one_continued(target: Location, tmp_path: Path) -> None:
+    one, two, _ = parts(3)
+    record_some(tmp_path / "a", target, one)
+    recorder = Recorder(tmp_path / "a", {}, rotation=Rotation(size=4000))
+    for frame in two:
+        recorder.take(frame)
+    recorder.close()
+    record_some(tmp_path / "b", target, two)
+    with pytest.raises(OptionError, match="does not continue the capture"):
+        uploader(tmp_path / "a", target)
+    with pytest.raises(OptionError, match="does not continue the capture"):
+        record_some(tmp_path / "b", target / "elsewhere", [])
+
+
+def test_of_two_recorders_the_first_stops_when_the_second_begins(target: Location, tmp_path: Path) -> None:
+    one, two, _ = parts(3)
+    record_some(tmp_path / "a", target, one)
+    first = uploader(tmp_path / "a", target)
+    recorder = Recorder(tmp_path / "a", {}, rotation=SMALL)
+    publish(first, recorder)
+    record_some(tmp_path / "b", target, two)
+    before = target.list()
+    for frame in two:
+        recorder.take(frame)
+    recorder.close()
+    with pytest.raises(OutputError, match="another process records into"):
+        publish(first, recorder)
+    assert target.list() == before
+
+
+def test_two_recorders_begin_at_once(target: Location, tmp_path: Path) -> None:
+    first, second = uploader(tmp_path / "a", target), uploader(tmp_path / "b", target)
+    recorders = [Recorder(tmp_path / name, {}, rotation=SMALL) for name in "ab"]
+    publish(second, recorders[1])
+    with pytest.raises(OutputError, match="another process records into"):
+        publish(first, recorders[0])
+
+
+def test_a_copied_capture_is_continued(s3: ObjectStore, target: Location, tmp_path: Path) -> None:
+    """`aws s3 sync` of a local capture, with or without capture.json."""
+    one, two, _ = parts(3)
+    (tmp_path / "local").mkdir()
+    recorder = Recorder(tmp_path / "local", {"pgtail.slot": "cap"}, rotation=SMALL)
+    for frame in one:
+        recorder.take(frame)
+    recorder.close()
+    for number, without in enumerate((True, False)):
+        copied = target / str(number)
+        for path in (tmp_path / "local").iterdir():
+            if not (without and path.name == FILE):
+                (copied / path.name).create(path.read_bytes())
+        record_some(tmp_path / f"spool {number}", copied, two)
+        for frame in two if not without else ():
+            recorder.take(frame)
+    recorder.close()
+    local = read(tmp_path / "local")
+    for number in range(2):
+        remote = here("decode", "-o", "json", *s3.arguments, str(target / str(number)))
+        assert (remote.status, remote.stdout) == (0, local.stdout)
+
+
+def test_segments_are_listed_behind_a_name(target: Location, tmp_path: Path) -> None:
+    record_some(tmp_path / "a", target, parts(1)[0])
+    found = segments(target)
+    assert len(found) > 4
+    for number, one in enumerate(found):
+        assert segments(target, after=str(one.name)) == found[number + 1 :]
+        assert read_head(one.location).parameters[PREDECESSOR] == (str(found[number - 1].name) if number else "")
+
+
+def test_segments_that_do_not_count_yet_are_not_read(target: Location, tmp_path: Path) -> None:
+    record_some(tmp_path / "a", target, parts(1)[0])
+    state = read_state(target)
+    assert state is not None
+    found = segments(target)
+    earlier = state._replace(uploaded=str(found[2].name))
+    assert listed(target, earlier) == found[:3]
+    assert listed(target, earlier._replace(uploaded=None)) == found

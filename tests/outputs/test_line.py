@@ -1,0 +1,205 @@
+"""`-o line`: every kind of change on one line, cut on a terminal and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.outputs.line import fitted
+from pgtail.terminal.escape import hides
+from pgtail.terminal.layout import width_of
+from tests.support.corpus import Capture, capture, captures
+from tests.support.encode import (
+    STREAM_STOP,
+    UNCHANGED,
+    begin,
+    begin_prepare,
+    commit,
+    commit_prepared,
+    delete,
+    insert,
+    lengths,
+    message,
+    origin,
+    prepare,
+    relation,
+    rollback_prepared,
+    stream_abort,
+    stream_start,
+    truncate,
+    update,
+)
+from tests.support.render import WAYS, Way, render
+from tests.support.run import decode
+from tests.support.terminals import on_terminal
+
+FULL = relation(oid=200, name="Order Items", columns=[("id", 23), ("a", 25), ("B b", 25)], identity="f", key=(0, 1, 2))
+SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def lines(*messages: bytes, way: Way = "plain", **options: Any) -> list[str]:
+    """The lines without the time 2000-01-01 00:00:00.000000Z."""
+    found = render(*messages, output="line", way=way, lsn=0x90, **options).lines
+    return [line.removeprefix("2000-01-01 00:00:00.000000Z ") for line in found]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows(way: Way) -> None:
+    rows = [insert("1", "it's"), insert("2", None), update(("1", UNCHANGED)), update(("3", ""), ("1", None))]
+    assert lines(relation(), begin(xid=9), *rows, delete("3", None), commit(), way=way) == [
+        "9 INSERT  public.t         [id=1]      v='it''s'",
+        "9 INSERT  public.t         [id=2]      v=NULL",
+        "9 UPDATE  public.t         [id=1]      ",
+        "9 UPDATE  public.t         [id=1→3]    v=''",
+        "9 DELETE  public.t         [id=3]",
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_whole_old_row_only_what_changed(way: Way) -> None:
+    old = ("1", "x", None)
+    rows = [update(("1", "y", None), old, "O", oid=200), update(("1", "x", "n"), old, "O", oid=200)]
+    rows += [update(("2", UNCHANGED, None), old, "O", oid=200), delete(*old, kind="O", oid=200)]
+    assert lines(FULL, begin(xid=9), *rows, commit(), way=way) == [
+        """9 UPDATE  public."Order Items"   id=1 a='x'→'y'""",
+        """9 UPDATE  public."Order Items"   id=1 "B b"=NULL→'n'""",
+        """9 UPDATE  public."Order Items"   id=1→2""",
+        """9 DELETE  public."Order Items"   id=1 a='x' "B b"=NULL""",
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_table_that_was_never_described_all_is_shown(way: Way) -> None:
+    rows = [insert("1", None, oid=300), update(("2", UNCHANGED), ("1", "x"), "O", oid=300), delete("2", None, oid=300)]
+    assert lines(begin(xid=9), *rows, delete("3", "y", kind="O", oid=300), commit(), way=way) == [
+        "9 INSERT  relation 300       ?1='1' ?2=NULL",
+        "9 UPDATE  relation 300       ?1='2'",
+        "9 DELETE  relation 300      ?1='2'",
+        "9 DELETE  relation 300      ?1='3' ?2='y'",
+    ]
+
+
+def test_what_is_no_row() -> None:
+    messages = [
+        *[relation(), begin(xid=9), origin("node_b"), truncate(100, options=3), message(b"hi\tthere", "pre\x07fix")],
+        *[commit(), message(b"\xff", "lone", transactional=False)],
+        *[begin_prepare(5, "g 1"), insert("7", "p"), prepare(5, "g 1"), commit_prepared(5, "g 1")],
+        *[begin_prepare(6, "g"), insert("8", "p"), prepare(6, "g"), rollback_prepared(6, "g")],
+        *[begin(xid=10), relation(columns=[("id", 23), ("w", 25)]), insert("9", "x")],
+    ]
+    assert lines(*messages, schema_changes=True, broken_off=True) == [
+        "- - SCHEMA  public.t         id integer key, v text, identity default",
+        "9 TRUNC   public.t          from node_b  cascade, restart identity",
+        r"9 MESSAGE pre\x07fix       E'hi\tthere' from node_b",
+        r"0/90 - MESSAGE lone             \xff (1 bytes) not transactional",
+        "5 INSERT  public.t         [id=7] (prepared) gid 'g 1'  v='p'",
+        "5 COMMIT  prepared 'g 1'",
+        "6 INSERT  public.t         [id=8] (prepared) gid 'g'  v='p'",
+        "6 ROLLBACK prepared 'g'",
+        "- - SCHEMA  public.t         column v renamed to w",
+        "10 INSERT  public.t         [id=9]      w='x'",
+        "10 broken off here: its end was not seen",
+    ]
+
+
+def test_what_was_not_committed_is_marked() -> None:
+    data = lengths(relation(), stream_start(7), insert("1", "x", xid=7), STREAM_STOP, stream_abort(7, 7), lsn=0x90)
+    result = decode("-o", "line", "--show-aborted", "--show-uncommitted", input=data)
+    assert result.stdout.decode().splitlines() == [
+        "0/90 7 INSERT  public.t         [id=1] (open)  v='x'",
+        "0/90 7 INSERT  public.t         [id=1] (aborted)  v='x'",
+    ]
+
+
+def test_colours_change_nothing_but_colours() -> None:
+    path = capture("A_dml", "p1").forms["walsender.bin"]
+    plain = decode("-o", "line", path).stdout.decode()
+    coloured = decode("-o", "line", "--color", "always", path).stdout.decode()
+    assert coloured.count("\x1b") > 1000
+    assert SGR.sub("", coloured) == plain
+
+
+@pytest.mark.parametrize("one", [one for one in captures() if one.scenario.version == "pg16"], ids=str)
+def test_every_change_of_a_capture_is_one_line_that_drives_nothing(one: Capture) -> None:
+    encoding = ("--encoding", "latin1" if one.encoding == "LATIN1" else "utf-8")
+    path = one.forms["walsender.bin"]
+    changes, shown = decode(*encoding, path), decode("-o", "line", *encoding, path)
+    assert (shown.status, len(shown.lines)) == (0, len(changes.lines))
+    assert not any(hides(line) for line in shown.stdout.decode().removesuffix("\n").split("\n"))
+
+
+@pytest.mark.parametrize("width", ["80", "160"])
+def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(width: str) -> None:
+    path = str(capture("A_dml", "p1").forms["walsender.bin"])
+    pgtail = str(Path(sys.executable).with_name("pgtail"))
+    status, shown = on_terminal([pgtail, "decode", "--no-pager", "-o", "line", path], env={"COLUMNS": width})
+    found = [SGR.sub("", line) for line in shown.splitlines()]
+    assert status == 0
+    assert max(map(width_of, found)) == int(width)
+    whole = decode("-o", "line", path).stdout.decode().splitlines()
+    assert len(found) == len(whole)
+    assert not any(line.endswith("…") for line in whole)
+    dated = found[0].startswith("2026-11-20 22:06:14.070078Z ")
+    assert dated if width == "160" else found[0].startswith("22:06:14.070Z ")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ab", "ab  "),
+        ("abcd", "abcd"),
+        ("abcdef", "abcdef"),
+        ("abcdefg", "abcde…"),
+        ("\x1b[1mabcdefg\x1b[0m", "\x1b[1mabcde…"),
+        ("日本", "日本"),
+        ("日本語", "日本語"),
+        ("日本語x", "日本…"),
+    ],
+)
+def test_fitting_counts_cells(text: str, found: str) -> None:
+    assert fitted(4, 6, "…".encode())(text.encode()).decode() == found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cut_line_ends_its_colours(way: Way) -> None:
+    row = update(("1", "y" * 50, ""), ("1", "x" * 50, ""), "O", oid=200)
+    options: dict[str, Any] = {"measure": lambda: 80, "max_width": None, "color": True}
+    (line,) = render(FULL, begin(), row, commit(), output="line", way=way, **options).lines
+    assert line.endswith("xxx\x1b[0m…")
+    assert width_of(SGR.sub("", line)) == 80
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lines_follow_a_terminal_that_is_resized(way: Way) -> None:
+    """Before the next transaction or, in the scanner, before the next run."""
+    widths = [80, 80, 60, 60]
+    rows = [part for _ in range(6) for part in (begin(), insert("1", "x" * 200), commit())]
+
+    def measure() -> int:
+        return widths.pop(0) if widths else 60
+
+    found = render(relation(), *rows, output="line", way=way, measure=measure, max_width=None).lines
+    assert width_of(found[0]) == 80
+    assert {width_of(line) for line in found[2:]} == {60}
+
+
+def test_matches_are_marked_and_nothing_else_changes() -> None:
+    row = update(("1", "paid", ""), ("1", "new", ""), "O", oid=200)
+    colored: dict[str, Any] = {"output": "line", "color": True}
+    (plain,) = render(FULL, begin(), row, commit(), **colored).lines
+    (marked,) = render(FULL, begin(), row, commit(), highlight=("id=1|'paid'", "UPD"), **colored).lines
+    assert SGR.sub("", marked) == SGR.sub("", plain)
+    match = "\x1b[1;7m"
+    assert f"{match}UPD\x1b[0m\x1b[38;5;16;48;5;81mATE\x1b[0m" in marked
+    assert f"{match}id=\x1b[0m{match}1\x1b[0m " in marked
+    assert f"{match}'paid'\x1b[0m" in marked
+
+
+def test_a_long_name_is_cut_in_the_middle_on_a_terminal() -> None:
+    table = relation(name="a_table_with_a_very_long_name_2026_01")
+    (line,) = lines(table, begin(xid=9), insert("1", "x"), commit(), measure=lambda: 80)
+    assert line == "00:00:00.000Z 9 INSERT  public.a_tab…ame_2026_01 [id=1]      v='x'"

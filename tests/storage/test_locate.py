@@ -1,0 +1,74 @@
+"""Paths and URIs, and local files."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgtail.errors import InputError, OptionError, OutputError
+from pgtail.storage import Conflict, is_uri, locate, parse_options
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("captures/shop", "captures/shop"),
+        ("/captures/shop", "/captures/shop"),
+        ("file:///captures/a%20b", "/captures/a b"),
+        ("s3://bucket/a/b/", "s3://bucket/a/b"),
+        ("gs://bucket", "gs://bucket/"),
+        ("az://container/a", "az://container/a"),
+        ("abfss://container@account.dfs.core.windows.net/a", "abfss://container@account.dfs.core.windows.net/a"),
+    ],
+)
+def test_locations(text: str, shown: str) -> None:
+    place = locate(text)
+    assert str(place) == shown
+    assert pickle.loads(pickle.dumps(place)) == place
+    assert (place / "x").name == "x"
+    assert str(place / "x") == f"{shown.rstrip('/')}/x"
+
+
+@pytest.mark.parametrize("text", ["ftp://host/file", "s4://bucket/a", "s3:///a", "file://host/a"])
+def test_what_is_no_location(text: str) -> None:
+    assert is_uri(text)
+    with pytest.raises(OptionError, match="expected|is file:"):
+        locate(text)
+
+
+def test_options() -> None:
+    assert parse_options(["a=1", "b=x=y", "a=2"]).as_dict() == {"a": "2", "b": "x=y"}
+    with pytest.raises(OptionError, match="expected KEY=VALUE") as caught:
+        parse_options(["secret"])
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("module", "uri"), [("obstore", "s3://bucket/a"), ("pyarrow", "hdfs://host/a")])
+def test_a_missing_package(module: str, uri: str) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None\nfrom pgtail.cli import main; main(['decode', {uri!r}])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, f"needs the package {module}: pip install" in run.stderr) == (2, True)
+
+
+def test_local_files(tmp_path: Path) -> None:
+    folder = locate(str(tmp_path))
+    with pytest.raises(InputError, match="No such file"):
+        (folder / "a").open()
+    for name in ("b", "a", "c"):
+        (folder / name).create(name.encode())
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Conflict):
+        (folder / "a").create(b"other")
+    assert [tuple(entry) for entry in folder.list("a")] == [("b", 1), ("c", 1)]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["a", "b", "c", "folder"]
+    with (folder / "a").open() as file:
+        assert (file.size, file.read(10), file.read(10), file.pread(5, 0)) == (1, b"a", b"", b"a")
+    with pytest.raises(OutputError, match="only an object store"):
+        (folder / "a").replace(b"", "")
+    (folder / "a").delete()
+    (folder / "a").delete()
+    assert ((folder / "a").head(), folder.is_folder()) == (None, True)

@@ -1,0 +1,170 @@
+"""Objects of a real S3 server: listed, read in parts, created once, replaced on a condition; and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from pgtail.errors import InputError, OptionError, OutputError
+from pgtail.storage import UNAVAILABLE, Conflict, StorageOptions, locate
+from tests.support.object_store import SECRET, ObjectStore, Proxy, object_store
+
+
+@pytest.fixture
+def prefix() -> str:
+    return uuid.uuid4().hex
+
+
+def test_a_folder_is_listed_in_order_and_from_a_name_on(s3: ObjectStore, prefix: str) -> None:
+    folder = s3.locate(prefix)
+    assert folder.list() == []
+    for name in ("b", "a", "c", "d/e", "b.part"):
+        (folder / name).create(name.encode())
+    s3.locate(f"{prefix}x/a").create(b"")
+    assert [(entry.name, entry.size) for entry in folder.list()] == [("a", 1), ("b", 1), ("b.part", 6), ("c", 1)]
+    assert [entry.name for entry in folder.list("b")] == ["b.part", "c"]
+    assert [entry.name for entry in folder.list("bb")] == ["c"]
+    assert folder.list("c") == []
+
+
+def test_more_objects_than_a_page_has(s3: ObjectStore, prefix: str) -> None:
+    folder = s3.locate(prefix)
+    names = [f"{number:05}" for number in range(1100)]
+    for name in names:
+        (folder / name).create(b"")
+    assert [entry.name for entry in folder.list()] == names
+    assert [entry.name for entry in folder.list("01050")] == names[1051:]
+
+
+def test_what_exists(s3: ObjectStore, prefix: str) -> None:
+    place = s3.locate(f"{prefix}/a.bin")
+    assert (place.head(), place.is_folder()) == (None, True)
+    place.create(b"12")
+    assert (place.head(), place.is_folder()) == (("a.bin", 2), False)
+    place.delete()
+    place.delete()
+    assert place.head() is None
+
+
+@pytest.mark.parametrize("name", ["a b", "a%41b", "a+b", "ä", "a#b", "a?b", "a&b=c", "~a"])
+def test_names(s3: ObjectStore, prefix: str, name: str) -> None:
+    place = s3.locate(f"{prefix}/{name}")
+    place.create(b"content")
+    assert [entry.name for entry in s3.locate(prefix).list()] == [name]
+    with place.open() as file:
+        assert file.read() == b"content"
+
+
+def test_reading_in_any_order(s3: ObjectStore, prefix: str) -> None:
+    rng = random.Random(1)
+    data = rng.randbytes(3_000_000)
+    place = s3.locate(f"{prefix}/data")
+    place.create(data)
+    with pickle.loads(pickle.dumps(place)).open() as file:
+        assert file.size == len(data)
+        pieces = list(iter(lambda: file.read(200_000), b""))
+        assert b"".join(pieces) == data
+        for _ in range(40):
+            offset, size = rng.randrange(len(data) + 100), rng.choice([1, 100, 70_000, 2_000_000])
+            assert file.pread(size, offset) == data[offset : offset + size]
+        file.seek(10)
+        assert file.read() == data[10:]
+
+
+def test_an_object_that_changes_while_it_is_read(s3: ObjectStore, prefix: str) -> None:
+    place = s3.locate(f"{prefix}/data")
+    version = place.create(bytes(1_000_000))
+    with place.open() as file:
+        assert file.version == version
+        file.read(10)
+        place.replace(bytes(1_000_001), version)
+        with pytest.raises(InputError, match="changed while it was read"):
+            file.pread(10, 900_000)
+
+
+def test_created_once_and_replaced_on_a_condition(s3: ObjectStore, prefix: str) -> None:
+    place = s3.locate(f"{prefix}/state")
+    first = place.create(b"1")
+    with pytest.raises(Conflict):
+        place.create(b"2")
+    second = place.replace(b"3", first)
+    with pytest.raises(Conflict):
+        place.replace(b"4", first)
+    with place.open() as file:
+        assert (file.read(), file.version) == (b"3", second)
+
+
+def test_missing_buckets_and_objects(s3: ObjectStore, prefix: str) -> None:
+    with pytest.raises(InputError, match=f"s3://captures/{prefix}: cannot be read: it does not exist"):
+        s3.locate(prefix).open()
+    missing = ObjectStore(s3.url, "no-such-bucket").locate("a")
+    with pytest.raises(InputError, match="cannot be read: NoSuchBucket The specified bucket does not exist") as caught:
+        missing.list()
+    assert not isinstance(caught.value, UNAVAILABLE)
+    with pytest.raises(OutputError, match="cannot write s3://no-such-bucket/a: it does not exist .NoSuchBucket"):
+        missing.create(b"")
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[ObjectStore]:
+    """A server that knows no user: it accepts nothing after the bucket was created."""
+    with object_store(INITIAL_NO_AUTH_ACTION_COUNT="1") as running:
+        yield running
+
+
+def test_wrong_credentials(strict: ObjectStore) -> None:
+    place = strict.locate("a")
+    with pytest.raises(InputError, match="InvalidAccessKeyId") as reading:
+        place.list()
+    with pytest.raises(OutputError, match="InvalidAccessKeyId") as writing:
+        place.create(b"")
+    for caught in (reading, writing):
+        assert not isinstance(caught.value, UNAVAILABLE)
+        assert SECRET not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_is_gone_for_a_while(s3: ObjectStore, prefix: str) -> None:
+    proxy = Proxy(s3.url)
+    place = ObjectStore(proxy.url).locate(f"{prefix}/a")
+    place.create(b"here")
+    proxy.cut()
+    with pytest.raises(UNAVAILABLE, match="Connection refused"):
+        place.open()
+    with pytest.raises(UNAVAILABLE, match="Connection refused"):
+        place.create(b"")
+    proxy.restore()
+    with place.open() as file:
+        assert file.read() == b"here"
+
+
+def test_options_from_the_environment(s3: ObjectStore, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    place = locate(s3.uri(f"{prefix}/a"), StorageOptions((("aws_region", f"region-of-{os.getpid()}"),)))
+    place.create(b"1")
+    assert place.head() == ("a", 1)
+
+
+def test_options_that_do_not_exist_or_cannot_be() -> None:
+    with pytest.raises(OptionError, match="'aws_nonsense' is not valid"):
+        locate("s3://bucket/a", StorageOptions((("aws_nonsense", SECRET),))).head()
+    secrets = (("aws_access_key_id", "testing"), ("aws_secret_access_key", SECRET))
+    with pytest.raises(OptionError, match="5 apples") as caught:
+        locate("s3://bucket/a", StorageOptions((*secrets, ("timeout", "5 apples")))).head()
+    assert SECRET not in str(caught.value)
+    with pytest.raises(InputError, match="needs the option allow_http=true") as refused:
+        locate("s3://bucket/a", StorageOptions((*secrets, ("aws_endpoint_url", "http://127.0.0.1:9")))).head()
+    assert SECRET not in str(refused.value)
+
+
+def test_secrets_do_not_show() -> None:
+    options = StorageOptions((("aws_secret_access_key", SECRET),))
+    assert SECRET not in repr(options)
+    assert SECRET not in repr(locate("s3://bucket/a", options))
+    assert options.as_dict()["aws_secret_access_key"] == SECRET
