@@ -144,14 +144,6 @@ class Assembler:
         """Whether the stream is inside a transaction that is not streamed."""
         return self._state in (State.BEGUN, State.INSIDE)
 
-    @property
-    def unfinished(self) -> tuple[int | None, int] | None:
-        """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
-        found: list[tuple[int | None, int]] = list(self.streams.received.items())
-        if self.open_transaction:
-            found.append((self._transaction.xid, self._transaction.changes))
-        return max(found, key=lambda one: one[1], default=None)
-
     # -- messages out of place ---------------------------------------------------------------------------------
 
     def _out_of_place(self, message: AnyFrame, lsn: int | None) -> Events:

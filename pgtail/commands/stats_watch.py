@@ -65,6 +65,10 @@ class _WatchThread(RenderThread):
         super()._tick()
         self._show_if_due()
 
+    def _end(self) -> None:
+        super()._end()
+        self._show(self.position)
+
     def _show_if_due(self) -> None:
         now = time.monotonic()
         if now >= self._due:

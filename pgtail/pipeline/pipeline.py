@@ -75,8 +75,12 @@ class Pipeline:
 
     @property
     def unfinished(self) -> tuple[int | None, int] | None:
-        """The xid of the open transaction with the most changes so far, and how many."""
-        return self._assembler.unfinished
+        """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
+        found: list[tuple[int | None, int]] = list(self._assembler.streams.received.items())
+        whole = self._assembler.whole
+        if whole is not None:
+            found.append((whole.xid, whole.changes))
+        return max(found, key=lambda one: one[1], default=None)
 
     def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int:
         """Process messages of buf[pos:end] undecoded; returns where the first one starts that must be decoded.

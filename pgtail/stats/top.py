@@ -82,7 +82,7 @@ class Top:
             found.append((table, counts.since(self._before.get(id(table), _NOTHING))))
             self._before[id(table)] = counts
         found.sort(key=lambda one: (-one[1].bytes, -one[0].bytes, one[0].relation.qualified))
-        transactions, seconds = self.stats.transactions.count, now - self._last
+        transactions, seconds = self.stats.transactions.count, max(now - self._last, 0.001)
         sample = Sample(seconds, transactions - self._transactions, found, position)
         self._last, self._transactions = now, transactions
         return sample

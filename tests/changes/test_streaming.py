@@ -19,6 +19,7 @@ from pgtail.outputs.base import OutputOptions
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.stats.collect import Statistics
 from pgtail.values import Types
 from tests.support.corpus import Capture, capture
 from tests.support.encode import (
@@ -310,11 +311,11 @@ def test_real_command_accepts_both_options(tmp_path: Path) -> None:
 def test_what_came_of_the_open_transactions_is_counted() -> None:
     """Rows that are decoded and rows that are kept undecoded count alike."""
     with closing(Assembler(Types())) as assembler:
-        decoder = Decoder()
+        decoder, pipeline = Decoder(), Pipeline(assembler, Statistics(), note=print)
 
         def send(*messages: bytes) -> None:
             for one in messages:
-                list(assembler.feed(decoder.message(one, 0, len(one)), None))
+                pipeline.feed(decoder.message(one, 0, len(one)), None)
 
         def send_rows(*rows: bytes) -> None:
             """Undecoded, where they are compiled."""
@@ -323,7 +324,7 @@ def test_what_came_of_the_open_transactions_is_counted() -> None:
                 send(*rows)
 
         def unfinished() -> tuple[int | None, int] | None:
-            return assembler.unfinished
+            return pipeline.unfinished
 
         assert unfinished() is None
         send(stream_start(7), relation(xid=7), insert("1", "a", xid=7))

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.conftest import StartServer
@@ -271,23 +270,6 @@ def test_terminal_shows_opening_messages_and_a_status_line(shop: Database) -> No
     assert " · lag 0 bytes · 10 transactions" in shown
     assert shown.endswith("\n")
     assert "10 transactions shown; resume at" in shown.splitlines()[-1]
-
-
-def test_a_large_transaction_is_counted_as_it_arrives(shop: Database) -> None:
-    rows, so_far = 60_000, " changes so far"
-    with psycopg.connect(shop.conninfo()) as connection:
-        connection.execute(f"INSERT INTO t SELECT g, repeat('x', 50) FROM generate_series(1000, {999 + rows}) g")
-        status, shown = on_terminal(
-            [*COMMAND, shop.conninfo(), "-S", "s"],
-            until=so_far,
-            answer="\x03",
-            env={"PGOPTIONS": "-c logical_decoding_work_mem=64kB"},
-        )
-        connection.rollback()
-    assert status == 0, shown
-    assert "10 transactions, 10 rows · transaction " in shown
-    count = int(shown.partition(so_far)[0].rpartition(": ")[2].replace(" ", ""))
-    assert 10_000 <= count <= rows
 
 
 def test_two_phase(shop: Database) -> None:

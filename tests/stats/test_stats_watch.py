@@ -55,11 +55,10 @@ def test_lines_of_json_count_what_comes(shop: Database, which: str) -> None:
         assert (summed(running, "orders", "inserts"), summed(running, "orders", "updates")) == (5, 2)
     assert sum([int(line["transactions"]) for line in lines]) == 5
     assert sum([int(line["rows"]) for line in lines]) == 9
-    assert sum([int(line["bytes"]) for line in lines]) == sum(
-        [int(t["bytes"]) for line in lines for t in line["tables"]]
-    )
+    tables = [table for line in lines for table in line["tables"]]
+    assert sum([int(line["bytes"]) for line in lines]) == sum([int(table["bytes"]) for table in tables])
     assert [(key["key"], key["changes"]) for key in lines[-1]["hot_keys"]] == [({"id": "1"}, "2")]
-    assert all(float(line["seconds"]) >= 0.09 for line in lines)
+    assert all(float(line["seconds"]) >= 0.09 for line in lines[:-1]), "the last one is short"
     assert shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 's'") == before
 
 
