@@ -9,6 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN := .venv/bin/python -m
 INSTALLED := .venv/installed
 SPARK := .venv/with-spark
+# What the demo needs is there as soon as everything is.
+DEMO := $(if $(wildcard $(INSTALLED)),$(INSTALLED),.venv/with-demo)
 # One more than the number of processors, because many tests wait for a server.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
@@ -23,11 +25,14 @@ install: $(INSTALLED) ## create .venv and install pgtail into it, editable
 $(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.p[xy][ix])
 	@.ci/environment
 
+.venv/with-demo: pyproject.toml .ci/environment
+	@.ci/environment demo
+
 $(SPARK): $(INSTALLED)
 	@.ci/environment spark
 
-demo: $(INSTALLED) ## an embedded PostgreSQL with a workload, and pgtail tailing it
-	@.venv/bin/pgtail demo
+demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it
+	@$(RUN) pgtail demo
 
 test: $(SPARK) ## the whole test suite, against the embedded servers and every installed one
 	@PGTAIL_REQUIRE=$${PGTAIL_REQUIRE-spark} $(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup

@@ -28,15 +28,16 @@ list; the import-linter contract in pyproject.toml enforces it.
     files         signals, gzip, the Sink protocol
     errors, humanize, _orjson
 
-There are two ways from bytes to text. The decoder handles everything, explains every error, and is the whole program
-where nothing is compiled. It describes each message once, with the field names of the PostgreSQL manual; the same
-description decodes the message and draws it for `pgtail inspect`. The scanner (Cython, native/) takes runs of ordinary
-rows with their Begin and Commit. It declines anything unusual before it has written a byte of it, and the decoder takes
-over.
+There are two ways from bytes to text. The decoder handles everything and explains every error. It describes each
+message once, with the field names of the PostgreSQL manual; the same description decodes the message and draws it for
+`pgtail inspect`. The scanner takes runs of ordinary rows with their Begin and Commit. It declines anything unusual
+before it has written a byte of it, and the decoder takes over. There is one in Cython (native/) and, for text outputs
+where nothing is compiled, one in plain Python (outputs/scanner.py).
 
 Neither knows a format. A format describes its rows once, as row plans (native/plan.py): for one version of a table, one
 operation and one kind of old tuple a flat list of pieces, such as texts, fields of the transaction and encoded cells.
-The scanner executes plans on bytes, outputs/executor.py on decoded changes. Tests compare both, byte by byte.
+The compiled scanner executes plans itself; outputs/executor.py does it for the other one and for decoded changes.
+Tests compare all ways, byte by byte.
 
 Reading bytes has three outcomes: a message, Truncated (more is needed) or Malformed (never valid).
 
@@ -60,7 +61,7 @@ cell                one column of a tuple: a value, NULL, unchanged TOAST, or ou
 change event        a row change, truncate, logical message or outcome, as an output receives it
 confirmed_flush_lsn a slot's position: transactions that committed before it are not sent again
 end LSN             the position after a commit record, from which to resume; `commit_lsn` is the commit's own
-executor            writes decoded changes by row plans, in plain Python
+executor            writes rows by row plans, in plain Python
 fast path           the scanner's way from bytes to text, without messages and events
 fork                reading a temporary copy of a slot that is in use
 frame               what surrounds a message in a source: CopyData, XLogData, a length or a newline

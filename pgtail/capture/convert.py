@@ -102,7 +102,7 @@ class DumpConverter:
             self._ordinary(message, frame + raw)
 
     def take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        """For Decoder.rows: record rows of the open transaction. Returns where the first message starts to decode."""
+        """Record rows of the open transaction undecoded; returns where the first message starts to decode."""
         if framing == SEPARATED or self._segment is not None:
             return pos
         while self._recorder.inside and (found := row_frame(buf, pos, end, framing)) is not None:

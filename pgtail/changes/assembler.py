@@ -20,6 +20,7 @@ from pgtail.changes.events import (
     SchemaChange,
     Started,
     Transaction,
+    UndecodedRows,
     logical_message,
     row_change,
     table_truncate,
@@ -29,7 +30,7 @@ from pgtail.changes.events import (
 from pgtail.changes.prepared import PreparedTransactions
 from pgtail.changes.relations import Relations
 from pgtail.changes.stream_buffer import StreamBuffer
-from pgtail.changes.streaming import Show, Streams, TakeKept
+from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, Unknown
@@ -78,7 +79,6 @@ class Assembler:
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
         self._stream = 0
-        self.take_kept: TakeKept | None = None
         self._offset: int | None = None
         self._enter(State.OUTSIDE)
 
@@ -133,7 +133,10 @@ class Assembler:
         self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
 
     def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        """A RowTaker for stream segments: buffers rows undecoded until the end of their transaction."""
+        """Buffer rows of a stream segment undecoded until the end of their transaction.
+
+        Returns where the first message starts that must be decoded.
+        """
         return self.streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
 
     @property
@@ -334,8 +337,8 @@ class Assembler:
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
         yield Started(transaction)
-        for change in self.streams.changes(transaction, self.take_kept):
-            yield from self._odd(change)
+        for found in self.streams.changes(transaction):
+            yield from (found,) if isinstance(found, UndecodedRows) else self._odd(found)
         yield Ended(transaction)
 
     # -- outcomes of prepared transactions ---------------------------------------------------------------------

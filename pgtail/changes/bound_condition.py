@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pgtail.changes.bound_test import BoundTest, bind
-from pgtail.changes.condition import Condition, Not, Operand, Or, Test, tests_of
+from pgtail.changes.condition import Condition, Not, Or, Test, tests_of
 from pgtail.changes.events import Change
 from pgtail.changes.relations import Relation
 from pgtail.native.conditions import NotTested
@@ -39,8 +39,12 @@ class Bound:
         self._op = op
         self.root = self._part(condition)
         """The condition; True, False or None if it is the same for all rows."""
-        self.seen = {name for test in tests_of(condition) for name in self._columns_seen(test)}
+        names = set() if relation is None else {column.name for column in relation.columns}
+        operands = [one for test in tests_of(condition) for one in (test.operand, test.other) if one is not None]
+        self.seen = {one.name for one in operands if not one.is_property} & names
         """The columns in the condition that the table has."""
+        self.shadowed = {one.name for one in operands if one.is_property} & names
+        """The properties in the condition that have the name of a column."""
         self.untested = False
         """Whether the last evaluation needed a value that was not sent or cannot be compared."""
 
@@ -93,11 +97,6 @@ class Bound:
         if all(part is None for part in left):
             return None if left else not decisive
         return left[0] if len(left) == 1 else Node("or" if decisive else "and", left)
-
-    def _columns_seen(self, test: Test) -> list[str]:
-        names = [] if self.relation is None else [column.name for column in self.relation.columns]
-        operands: list[Operand | None] = [test.operand, test.other]
-        return [one.name for one in operands if one is not None and not one.is_property and one.name in names]
 
 
 def _is_known(part: Part) -> bool:

@@ -15,6 +15,7 @@ from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.native.conditions import NativeTest, NotTested
 from pgtail.pgoutput.cells import UNCHANGED, Cell
+from pgtail.values.codec import DAMAGED
 
 _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?").fullmatch
 
@@ -75,8 +76,7 @@ class BoundTest:
         if self.search is not None:
             return NativeTest("~", "search")
         if self.right is not None:
-            alike = self.left.how is self.right.how and not (self.left.path or self.right.path)
-            return NativeTest(op, self._how.native) if alike else None
+            return NativeTest(op, self._how.native) if self.left.how is self.right.how else None
         try:
             return self._native_values()
         except UnicodeEncodeError:
@@ -166,7 +166,7 @@ def bind(test: Test, relation: Relation | None, op: str) -> BoundTest | bool | N
 def _literal(test: Test, left: Source, how: Comparison, value: str) -> str:
     try:
         return how.literal(value)
-    except ValueError:
+    except DAMAGED:
         quoted = "the value" if test.secret else repr(value)
         raise OptionError(f"--where {test.shown!r}: {left.name} is {how.what}, {quoted} is none") from None
 
@@ -187,5 +187,5 @@ def _is_native(source: Source) -> bool:
 
 
 def _is_ordinary_time(text: str) -> bool:
-    """Whether it sorts as text among times of the years 1000 to 9999."""
+    """Whether it sorts as text among times of the years 1 to 9999."""
     return text[4:5] == "-" and text[0].isdigit() and not text.endswith("BC")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 import struct
-import uuid
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal, NamedTuple
@@ -24,6 +24,7 @@ COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _BOOLS: Final = {"true": "t", "false": "f", "t": "t", "f": "f", "yes": "t", "no": "f", "on": "t", "off": "f"}
+_is_uuid = re.compile(r"(\{)?((?:[0-9a-f]{4}-?){7}[0-9a-f]{4})(?(1)\})", re.IGNORECASE).fullmatch
 _BOOLS_OF_DIGITS: Final = {"1": "t", "0": "f"}
 
 
@@ -61,8 +62,10 @@ def _number(text: str) -> tuple[bool, Decimal]:
 
 
 def _number_literal(text: str) -> str:
-    _number(text)
-    return text.strip()
+    """A number without an exponent, which the scanner compares, unless it is very long."""
+    special, value = _number(text)
+    ordinary = not special and value.is_finite() and -40 < value.adjusted() < 40
+    return f"{value:f}" if ordinary else text.strip()
 
 
 def _bool(text: str) -> str:
@@ -102,6 +105,15 @@ def _padded(text: str) -> str:
     return text.rstrip(" ")
 
 
+def _uuid(text: str) -> str:
+    """A uuid as PostgreSQL prints it (src/backend/utils/adt/uuid.c: a hyphen may follow any four digits)."""
+    found = _is_uuid(text)
+    if found is None:
+        raise ValueError("not a uuid")
+    digits = found[2].replace("-", "").lower()
+    return "-".join([digits[start:end] for start, end in itertools.pairwise((0, 8, 12, 16, 20, 32))])
+
+
 TEXT: Final = Comparison("text", "text", str, str)
 NUMBER: Final = Comparison("a number", "number", _number, _number_literal)
 TIMESTAMPTZ: Final = Comparison("a timestamp with time zone", "time", _micros, timestamptz)
@@ -113,5 +125,5 @@ _BY_NAME: Final = {
     "date": Comparison("a date", "time", _micros, _date),
     "timestamp without time zone": Comparison("a timestamp without time zone", "time", _micros, _timestamp),
     "timestamp with time zone": TIMESTAMPTZ,
-    "uuid": Comparison("a uuid", "text", str, lambda text: str(uuid.UUID(text))),
+    "uuid": Comparison("a uuid", "text", str, _uuid),
 }

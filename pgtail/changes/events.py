@@ -148,6 +148,21 @@ class SchemaChange:
 
 
 @dataclass(slots=True)
+class UndecodedRows:
+    """Row messages of a streamed transaction that ends: walsender frames with framing LENGTHS, from `pos` on.
+
+    The pipeline may process some of them and set `pos` to where the next one starts. What it leaves follows as changes.
+    `tables` are their tables by OID, `versions` changes whenever these do.
+    """
+
+    transaction: Transaction
+    frames: bytes
+    tables: dict[int, Relation]
+    versions: object
+    pos: int = 0
+
+
+@dataclass(slots=True)
 class Note:
     """A warning for people; `damage` says that the input is incomplete."""
 
@@ -157,7 +172,7 @@ class Note:
 
 
 Change: TypeAlias = RowChange | TableTruncate | LogicalMessage
-Event: TypeAlias = Started | Change | Ended | Outcome | SchemaChange | Note | FromClient
+Event: TypeAlias = Started | Change | UndecodedRows | Ended | Outcome | SchemaChange | Note | FromClient
 
 
 ChangeMessage: TypeAlias = Insert | Update | Delete | Truncate | Message

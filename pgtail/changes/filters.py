@@ -62,6 +62,8 @@ class Filter:
         self.not_sent = 0
         self.left_out: dict[str, None] = {}
         """The tables whose names did not match, in the order of their first appearance."""
+        self.shadowed: dict[str, str] = {}
+        """The properties in conditions that have the name of a column, each with a table that has it."""
         self._seen: set[str] = set()
         """The columns in conditions that a table had."""
         self._known: dict[int, bool] = {}
@@ -158,6 +160,8 @@ class Filter:
         if bound is None or bound.relation is not relation:
             bound = self._bound[version, op] = Bound(self.condition, relation, op)
             self._seen |= bound.seen
+            for name in bound.shadowed:
+                self.shadowed.setdefault(name, "" if relation is None else relation.qualified)
         return bound
 
     def _where_passes(self, change: Change) -> bool:

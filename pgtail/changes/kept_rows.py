@@ -21,15 +21,16 @@ class KeptRows(NamedTuple):
     tables: tuple[tuple[int, int], ...]
 
 
-def rows_of_one(buf: Buffer, pos: int, end: int, framing: int) -> tuple[int, bytes, int, tuple[int, ...]]:
+def rows_of_one(buf: Buffer, pos: int, end: int, framing: int) -> tuple[int, bytes, int, tuple[int, ...], int]:
     """Collect the row messages from `pos` on that belong to one (sub)transaction, inside a stream segment.
 
-    Returns where the first other message starts, the frames of the rows, their xid and the OIDs of their tables.
+    Returns where the first other message starts, the frames of the rows, their xid, the OIDs of their tables,
+    and their number.
     Incomplete, large and unusual messages are not collected, and none without the compiled scanner: they must be
     decoded.
     """
     fast = compiled()
     if fast is None:
-        return pos, b"", 0, ()
-    found: tuple[int, bytes, int, tuple[int, ...]] = fast.rows_of_one(buf, pos, end, framing, _CHUNK)
+        return pos, b"", 0, (), 0
+    found: tuple[int, bytes, int, tuple[int, ...], int] = fast.rows_of_one(buf, pos, end, framing, _CHUNK)
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pgtail.changes.events import (
     Change,
@@ -12,6 +12,7 @@ from pgtail.changes.events import (
     Event,
     Started,
     Transaction,
+    UndecodedRows,
     changes_of,
     tables_of,
     unnumbered,
@@ -29,10 +30,6 @@ from pgtail.pgoutput.transaction import Message
 _OVERHEAD = 200
 """The approximate memory overhead of a buffered change in bytes."""
 
-TakeKept: TypeAlias = Callable[[Transaction, KeptRows, dict[int, Relation], int], int]
-"""A fast path for buffered rows: (transaction, rows, their tables, pos) -> where the first row starts that must be
-decoded."""
-
 
 class Streams:
     """The open streamed transactions, with their changes so far and the versions of the tables at each change."""
@@ -43,6 +40,8 @@ class Streams:
         self._show_aborted = show.aborted
         self._uncommitted = Uncommitted() if show.uncommitted else None
         self.open: dict[int, Transaction] = {}
+        self.received: dict[int, int] = {}
+        """How many changes of each open transaction came so far, also those of rolled-back subtransactions."""
 
     def start(self, message: StreamStart) -> bool:
         """A segment starts; returns False if earlier segments of its transaction are missing."""
@@ -50,6 +49,7 @@ class Streams:
         known = xid in self.open
         if message.first_segment or not known:
             self.open[xid] = Transaction(xid, streamed=True, begun=bool(message.first_segment))
+            self.received[xid] = 0
             self._buffer.start(xid)
         if self._uncommitted is not None:
             self._uncommitted.start(self.open[xid])
@@ -74,6 +74,7 @@ class Streams:
         versions = [relation.version for relation in relations]
         subxid = stream if message.xid is None else message.xid
         self._buffer.add(stream, subxid, (message, lsn, versions), _OVERHEAD + _weight(message))
+        self.received[stream] += 1
         return () if self._uncommitted is None else self._uncommitted.change(message, lsn, relations)
 
     def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
@@ -82,11 +83,12 @@ class Streams:
         If uncommitted changes are shown, none are buffered.
         """
         while self._uncommitted is None:
-            after, frames, subxid, oids = rows_of_one(buf, pos, end, framing)
+            after, frames, subxid, oids, rows = rows_of_one(buf, pos, end, framing)
             if after == pos:
                 return pos
             tables = tuple([(oid, self._relations.get(oid, stream).version) for oid in oids])
             self._buffer.add(stream, subxid, KeptRows(frames, tables), _OVERHEAD + len(frames))
+            self.received[stream] += rows
             pos = after
         return pos
 
@@ -98,6 +100,7 @@ class Streams:
             self._buffer.abort(message.xid, message.subxid)
             return ()
         transaction = self.open.pop(message.xid)
+        del self.received[message.xid]
         self._relations.drop(message.xid)
         if self._show_aborted:
             transaction.aborted = True
@@ -107,44 +110,50 @@ class Streams:
 
     def _rolled_back(self, transaction: Transaction) -> Iterator[Event]:
         yield Started(transaction)
-        yield from self.changes(transaction, None)
+        yield from self.changes(transaction)
         yield Ended(transaction)
 
     def end(self, xid: int) -> Transaction | None:
         """A transaction is committed or prepared: its tables now apply to all. Returns None if it is unknown."""
         self._relations.keep(xid)
+        self.received.pop(xid, None)
         return self.open.pop(xid, None)
 
-    def changes(self, transaction: Transaction, take: TakeKept | None) -> Iterator[Change]:
-        """The buffered changes of a transaction, which are removed. `take` may process runs of rows instead."""
+    def changes(self, transaction: Transaction) -> Iterator[Change | UndecodedRows]:
+        """The buffered changes of a transaction, which are removed. Rows that are not decoded are offered first."""
         if transaction.xid is None or transaction.xid not in self._buffer:
             return
         for entry, aborted in self._buffer.take_all(transaction.xid):
             if not (aborted or transaction.aborted):
-                yield from self._changes(transaction, entry, take)
+                if isinstance(entry, KeptRows):
+                    yield from self._rows(transaction, entry)
+                else:
+                    yield from self._changes(transaction, entry)
             elif self._show_aborted:
-                yield from unnumbered(transaction, self._changes(transaction, entry, None), aborted=True)
+                yield from unnumbered(transaction, self._changes(transaction, entry), aborted=True)
 
-    def _changes(self, transaction: Transaction, entry: Any, take: TakeKept | None) -> Iterator[Change]:
+    def _changes(self, transaction: Transaction, entry: Any) -> Iterator[Change]:
         """The changes of one buffered entry."""
         if isinstance(entry, KeptRows):
-            yield from self._rows(transaction, entry, take)
+            for found in self._rows(transaction, entry):
+                if not isinstance(found, UndecodedRows):
+                    yield found
             return
         message, lsn, versions = entry
         relations = [self._relations.versions[version] for version in versions]
         yield from changes_of(transaction, message, lsn, relations)
 
-    def _rows(self, transaction: Transaction, rows: KeptRows, take: TakeKept | None) -> Iterator[Change]:
+    def _rows(self, transaction: Transaction, rows: KeptRows) -> Iterator[Change | UndecodedRows]:
         tables = {oid: self._relations.versions[version] for oid, version in rows.tables}
-        decoder, buf, pos = Decoder(), rows.frames, 0
+        undecoded = UndecodedRows(transaction, rows.frames, tables, rows.tables)
+        decoder = Decoder()
         decoder.in_stream = True
         while True:
-            if take is not None:
-                pos = take(transaction, rows, tables, pos)
-            if pos >= len(buf):
+            yield undecoded
+            if undecoded.pos >= len(rows.frames):
                 return
-            start, pos = bounds(buf, pos)
-            message, lsn, _ = decoder.frame(buf, start, pos)
+            start, undecoded.pos = bounds(rows.frames, undecoded.pos)
+            message, lsn, _ = decoder.frame(rows.frames, start, undecoded.pos)
             assert isinstance(message, Insert | Update | Delete)
             yield from changes_of(transaction, message, lsn, [tables[message.relation]])
 
@@ -159,6 +168,7 @@ class Streams:
             self._buffer.drop(xid)
             self._relations.drop(xid)
         self.open.clear()
+        self.received.clear()
 
     def close(self) -> None:
         """Delete the temporary file."""

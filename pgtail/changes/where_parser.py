@@ -6,6 +6,7 @@ the end of the text.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn
@@ -25,33 +26,33 @@ _CONDITION: Final = r"""(?: "(?:[^"]|"")+" | '(?:[^']|'')*' | \w+\([^()]*\) | (?
     \s* (?: ->>? \s* (?: '(?:[^']|'')*' | -?\d+ ) \s* )*
     (?: [^\s\w'"(),.;=!<>~]*[=!<>~]
       | is\s+(?:not\s+)?(?:null|true|false|unknown|distinct)\b
-      | (?:not\s+)?(?:i?like\s | similar\s+to\s | in\s*\( | between\s) )
-    | changed\s*\("""
-_words = {
-    name: re.compile(pattern, re.VERBOSE | re.IGNORECASE)
-    for name, pattern in {
-        "and": r"and(?!\w)",
-        "or": r"or(?!\w)",
-        "not": r"not(?!\w)(?!\s*[=!<>~])",
-        "in": r"in\s*(?=\()",
-        "between": r"between(?!\w)",
-        "like": r"(?P<insensitive>i?)like(?!\w)",
-        "is": r"is(?!\w)",
-        "after is": r"(?P<not>not\s+)?(?P<what>null|unknown|true|false|distinct\s+from)(?!\w)",
-        "operator": r"[=!<>~]+(?:(?<=~)\*)?",
-        "name": rf"(?:(?P<row>(?-i:old|new))\.)?{_NAME}",
-        "column": r"""(?-i:old|new)\.(?: "(?:[^"]|"")+" | \w+)(?=\s*(?:$|\)|and\b|or\b|->))""",
-        "arrow": r"->>?",
-        "index": r"-?\d{1,9}(?!\w)",
-        "quoted": _QUOTED + r"(?!')",
-        "after quote": r"\)|,|(?:and|or)(?!\w)",
-        "function": r"(?P<name>\w+)\s*(?=\()",
-        "word": r"""(?!(?:and|or|not)(?!\w))[^\s'"(),]+""",
-        "second": rf"(?:and|or)(?=[\s('\"])[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION})",
-    }.items()
+      | (?:not\s+)?(?:i?like\s*' | similar\s+to\s | in\s*\( | between\s) )
+    | changed\([^()]*\)"""
+_WORDS: Final = {  # "second": `and` or `or`, followed by the start of a condition
+    "and": r"and(?!\w)",
+    "or": r"or(?!\w)",
+    "not": r"not(?!\w)(?!\s*[=!<>~])",
+    "in": r"in\s*(?=\()",
+    "between": r"between(?!\w)",
+    "like": r"(?P<insensitive>i?)like(?!\w)",
+    "is": r"is(?!\w)",
+    "after is": r"(?P<not>not\s+)?(?P<what>null|unknown|true|false|distinct\s+from)(?!\w)",
+    "operator": r"[=!<>~]+(?:(?<=~)\*)?",
+    "name": rf"(?:(?P<row>(?-i:old|new))\.)?{_NAME}",
+    "column": r"""(?-i:old|new)\.(?: "(?:[^"]|"")+" | \w+)(?=\s*(?:$|\)|and\b|or\b|->))""",
+    "arrow": r"->>?",
+    "index": r"-?\d{1,9}(?!\w)",
+    "quoted": _QUOTED + r"(?!')",
+    "after quote": r"\)|,|(?:and|or)(?!\w)",
+    "function": r"(?P<name>\w+)\s*(?=\()",
+    "word": r"""(?!(?:and|or|not)(?!\w))[^\s'"(),]+""",
+    "second": rf"(?<![^\s)'\"])(?:and|or)(?=[\s('\"])[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION})",
 }
-_SECOND: Final = re.compile(r"(?<![^\s)'\"])" + _words["second"].pattern, re.VERBOSE | re.IGNORECASE)
-"""`and` or `or`, followed by the start of a condition."""
+
+
+@functools.cache
+def _word(kind: str) -> re.Pattern[str]:
+    return re.compile(_WORDS[kind], re.VERBOSE | re.IGNORECASE)
 
 
 class _Value(NamedTuple):
@@ -112,7 +113,7 @@ class Parser:
 
     def _test(self) -> Condition:
         start = self._pos
-        if function := _words["function"].match(self._text, self._pos):
+        if function := _word("function").match(self._text, self._pos):
             if function["name"].lower() != "changed":
                 self._fail("there is no function of this name, only changed(COLUMN)")
             self._pos = function.end()
@@ -254,7 +255,7 @@ class Parser:
         found = self._take("quoted")
         if found is None:
             self._fail("this quote is not closed; double a quote inside a quoted value")
-        if self._pos < len(self._text) and not _words["after quote"].match(self._text, self._pos):
+        if self._pos < len(self._text) and not _word("after quote").match(self._text, self._pos):
             self._fail(f"the quoted value ends before this{advice_on(self._text[self._pos :])}")
         return _Value(_unquoted(found), quoted=True)
 
@@ -265,12 +266,13 @@ class Parser:
             return self._quoted()
         if text.startswith('"', start):
             self._fail("a value stands in single quotes; a column after an operator is old.NAME or new.NAME")
-        word = _words["word"].match(text, start)
+        word = _word("word").match(text, start)
         if word is not None:
             after = re.compile(r"\s*").match(text, word.end())
             assert after is not None
             place = after.end()
-            if place == len(text) or _SECOND.match(text, place) or (self._depth > 1 and text.startswith(")", place)):
+            closes = self._depth > 1 and text.startswith(")", place)
+            if place == len(text) or closes or _word("second").match(text, place):
                 return self._literal()
         if not alone:
             self._fail("expected a value; put one with blanks, commas or brackets in single quotes")
@@ -278,7 +280,7 @@ class Parser:
 
     def _rest(self, start: int) -> _Value:
         value = self._text[start:].rstrip()
-        second = _SECOND.search(value)
+        second = _word("second").search(value)
         if second is not None:
             whole = "..." if self._may_hide else value.replace("'", "''")
             before = "" if self._may_hide else self._text[:start].lstrip()
@@ -298,7 +300,7 @@ class Parser:
 
     def _take(self, kind: str) -> re.Match[str] | None:
         self._blanks()
-        found = _words[kind].match(self._text, self._pos)
+        found = _word(kind).match(self._text, self._pos)
         if found is not None:
             self._pos = found.end()
             self._blanks()

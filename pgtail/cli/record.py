@@ -29,6 +29,7 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn"
     cls=Command,
     first=(
         "directory",
+        "spool",
         "slot",
         "publications",
         "dumps",

@@ -9,7 +9,7 @@ import click
 from pgtail.cli import Commands, complete
 from pgtail.cli.command import heading
 from pgtail.cli.options.shared import color_options
-from pgtail.cli.options.stream import connection_options, duration, place
+from pgtail.cli.options.stream import connection_options, interval_option, place
 from pgtail.commands.options import ConnectionOptions, ReportOptions, from_parameters
 from pgtail.commands.stderr import exit_statuses
 
@@ -28,27 +28,12 @@ def command() -> None:
     """
 
 
-def _interval(text: str) -> float:
-    """Seconds between two reports. Raises BadParameter."""
-    seconds = duration(text)
-    if not 0.1 <= seconds <= 86_400:
-        raise click.BadParameter(f"{text} is not from 100ms to 24h")
-    return seconds
-
-
 @command.command("list")
 @connection_options
 @heading("output")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), help="Format; json in a pipe: a line per slot.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=_interval,
-    metavar="TIME",
-    default="2s",
-    show_default=True,
-    help="Time between two reports of --watch.",
-)
+@interval_option
 @color_options
 def list_(watch: bool, interval: float, **options: Any) -> None:
     """Show every slot: who reads it, and what it retains.

@@ -20,6 +20,8 @@ from pgtail.cli.options.shared import (
 from pgtail.cli.options.stream import (
     duration,
     end,
+    fork_option,
+    interval_option,
     publication_options,
     server_options,
     since_option,
@@ -30,14 +32,17 @@ from pgtail.cli.options.stream import (
 @click.command(
     "stats",
     cls=Command,
-    first=("slot", "until", "seconds", "tables", "ops", "where", "output", "file", "dbname", "resync"),
+    first=("slot", "fork", "watch", "until", "seconds", "tables", "ops", "where", "output", "file", "dbname", "resync"),
 )
 @click.argument("sources", nargs=-1, metavar="[FILE|DSN]...", shell_complete=complete.dsn_or_file)
 @slot_option
 @server_options
 @publication_options
+@fork_option
 @since_option
 @heading("range")
+@click.option("--watch", is_flag=True, help="Show what is written now, in a slot or a temporary one, until Ctrl-C.")
+@interval_option
 @click.option(
     "--until",
     type=end,
@@ -64,12 +69,13 @@ from pgtail.cli.options.stream import (
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Count what is written: by table, transaction, time and key.
 
-    Counts the changes in dumps, or with --slot in a slot, without consuming them; with --for and no --slot, the
-    changes that are committed from now on. The filters select what is counted.
+    Counts the changes in dumps, or with --slot in a slot, without consuming them; with --for or --watch and no slot,
+    the changes that are committed from now on. The filters select what is counted.
 
     \b
     pgtail stats changes.bin
     pgtail stats --slot audit shop
+    pgtail stats --watch --fork audit shop
     pgtail stats shop --for 60s -o json | jq '.tables[0]'
     """
     from pgtail.commands.options import StatsOptions

@@ -9,7 +9,7 @@ from pgtail.capture.convert import DumpConverter
 from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import InputError
-from pgtail.inputs import Source, open_input
+from pgtail.inputs import Chunk, Source, open_input
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.decoder import AnyMessage, Assume, Decoder
 from pgtail.storage import NO_OPTIONS, StorageOptions, is_uri, locate
@@ -46,7 +46,6 @@ def record_dumps(
     decoder = RawDecoder(assume=assume, encoding=encoding)
     head = {"client_encoding": encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     converter = DumpConverter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
-    decoder.rows = converter.take_rows
     left = list(files)
     try:
         while left:
@@ -62,7 +61,12 @@ def record_dumps(
 
 def _record(source: Source, decoder: RawDecoder, converter: DumpConverter, form: str | None) -> None:
     try:
-        for message, lsn, _, clock in open_input(source, decoder, format=form).messages():
+        for item in open_input(source, decoder, format=form).items():
+            if isinstance(item, Chunk):
+                if item.in_stream is False:
+                    item.pos = converter.take_rows(item.buf, item.pos, item.end, item.framing)
+                continue
+            message, lsn, _, clock = item
             converter.feed(message, decoder.raw, lsn, clock)
             decoder.raw = b""
     except InputError as error:

@@ -15,7 +15,7 @@ from pgtail.changes.filters import Filter
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
-from pgtail.commands.progress import progress, wants_progress
+from pgtail.commands.progress import progress
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -29,7 +29,7 @@ from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError
 from pgtail.files.stopping import Stoppable
-from pgtail.inputs import Input, open_input
+from pgtail.inputs import Chunk, Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
@@ -73,15 +73,12 @@ class Decode:
         with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
             output = self._given_output or build_output(format_, sink, self._redaction)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
-            pipeline.attach_fast_path(decoder)
             try:
                 self._files(files, decoder, pipeline, sink)
             finally:
                 sink.flush()
                 assembler.close()
         tell_filter(filter_, options.filter)
-        if filter_.no_table_passed:
-            _tell(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}")
         return self._damaged or pipeline.damaged
 
     def _files(
@@ -151,7 +148,7 @@ class Decode:
                 _tell(f"{source.name}: {input_.name}")
             with (
                 contextlib.closing(input_),
-                progress(source, pipeline) if wants_progress(self._options.format.file) else contextlib.nullcontext(),
+                progress(source, self._options.format.file, lambda: pipeline.rows, "rows"),
             ):
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
@@ -179,10 +176,15 @@ class Decode:
                     return True
 
     def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
-        feed, limit, changes, commits = pipeline.feed, self._options.limit, CHANGES, self._commits
+        scan, feed, limit, changes = pipeline.scan, pipeline.feed, self._options.limit, CHANGES
+        commits = self._commits
         bounded = commits.active
         with no_quotes(self._redaction):
-            for message, lsn, offset, _ in input_.messages():
+            for item in input_.items():
+                if isinstance(item, Chunk):
+                    item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
+                    continue
+                message, lsn, offset, _ = item
                 if bounded and (place := PLACES.get(type(message))) is not None and commits.is_past(*place(message)):
                     return False
                 self._fed += 1
@@ -209,8 +211,3 @@ class Decode:
 
 def _tell(text: str) -> None:
     say(escape(text))
-
-
-def _some(names: list[str]) -> str:
-    """The first ten names, and how many more there are."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

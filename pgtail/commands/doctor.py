@@ -89,7 +89,8 @@ def _lines(report: Report, width: int) -> Iterator[list[Fragment]]:
 def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
     style = _STYLES[finding.severity]
     text_style = "dim" if finding.severity is Severity.OK else "value"
-    head: list[Fragment] = [("● ", style), (finding.severity.word.ljust(_SEVERITY_WIDTH), style)]
+    word = finding.severity.word
+    head: list[Fragment] = [(f"● {word}", style), padding(_SEVERITY_WIDTH - len(word))]
     for line in _wrapped(finding.text, text_style, width):
         yield [*head, *line]
         head = [padding(_MARGIN)]

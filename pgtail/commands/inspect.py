@@ -11,6 +11,7 @@ from pgtail.changes.filters import Filter
 from pgtail.commands.options import InspectOptions
 from pgtail.commands.output import to_terminal, wants_color
 from pgtail.commands.pager import paged
+from pgtail.commands.progress import progress
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -121,7 +122,10 @@ class Inspect:
         """Show one file; returns whether to read the next one."""
         with Source(file, on_wait=sink.flush) as source:
             input_ = open_input(source, self._decoder, format=self._options.dump.input_format)
-            with contextlib.closing(input_):
+            with (
+                contextlib.closing(input_),
+                progress(source, self._options.report.file, lambda: self._number, "messages"),
+            ):
                 before = self._number
                 goes_on = self._read(input_)
                 self._end = input_.position

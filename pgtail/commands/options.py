@@ -199,7 +199,7 @@ class RecordOptions:
 
 @dataclass(frozen=True, slots=True)
 class StatsOptions:
-    """Options of `pgtail stats`."""
+    """Options of `pgtail stats`; `interval` is in seconds."""
 
     report: ReportOptions = ReportOptions()
     connection: ConnectionOptions = ConnectionOptions()
@@ -207,6 +207,9 @@ class StatsOptions:
     filter: FilterOptions = FilterOptions()
     dump: DumpOptions = DumpOptions()
     slot: str | None = None
+    fork: str | None = None
+    watch: bool = False
+    interval: float = 2.0
     until: End = None
     seconds: float | None = None
     limit: int | None = None

@@ -6,11 +6,10 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pgtail.commands import stderr
 from pgtail.inputs.source.file import Source
-from pgtail.pipeline.pipeline import Pipeline
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
@@ -18,18 +17,20 @@ SMALL = 16 << 20
 """Bytes up to which no progress is shown: such a file takes no time."""
 
 
-def wants_progress(file: str | None) -> bool:
-    """Whether standard error is a terminal, and the output (None: standard output) is not; not with -q."""
-    if stderr.quiet_mode:
-        return False
-    elsewhere = file not in (None, "-") or (sys.stdout is not None and not sys.stdout.isatty())
-    return elsewhere and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+def has_bar() -> bool:
+    """Whether standard error is a terminal on which a bar can be drawn; not with -q."""
+    terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return terminal and not stderr.quiet_mode
 
 
 @contextlib.contextmanager
-def progress(source: Source, pipeline: Pipeline) -> Iterator[None]:
-    """Show progress while the body runs; nothing for a small file or one of unknown size."""
-    if source.size is None or source.size < SMALL:
+def progress(source: Source, file: str | None, done: Callable[[], int], unit: str) -> Iterator[None]:
+    """Show progress while the body runs, and how many `unit` per second are `done`.
+
+    Nothing for a small file or one of unknown size, and if the output (`file`; None: standard output) is a terminal.
+    """
+    elsewhere = file not in (None, "-") or (sys.stdout is not None and not sys.stdout.isatty())
+    if source.size is None or source.size < SMALL or not (elsewhere and has_bar()):
         yield
         return
     from rich.console import Console
@@ -37,11 +38,11 @@ def progress(source: Source, pipeline: Pipeline) -> Iterator[None]:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Rows per second since the start."""
+        """How many per second since the start."""
 
         def render(self, task: Task) -> Text:
             elapsed = time.monotonic() - started
-            return Text(f"{(pipeline.rows - rows) / max(elapsed, 0.001):,.0f} rows/s")
+            return Text(f"{(done() - before) / max(elapsed, 0.001):,.0f} {unit}/s")
 
     class Reading(Progress):
         """Asks the source for its position at each refresh, so that reading costs nothing more."""
@@ -51,7 +52,7 @@ def progress(source: Source, pipeline: Pipeline) -> Iterator[None]:
                 self.update(task.id, completed=source.consumed)
             yield from super().get_renderables()
 
-    started, rows = time.monotonic(), pipeline.rows
+    started, before = time.monotonic(), done()
     name = TextColumn("{task.description}", markup=False)
     columns = (name, BarColumn(), DownloadColumn(binary_units=False), Rate(), TimeRemainingColumn(compact=True))
     fd = sys.stderr.fileno()

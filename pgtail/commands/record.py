@@ -157,6 +157,10 @@ def _rotation(options: RecordOptions) -> Rotation:
 
 def _spool_of(target: Location, spool: str | None) -> Path:
     """The local directory to write to. Raises OptionError."""
+    if target.path is None and not target.replaces:
+        raise OptionError(
+            f"cannot record into {target}: it has no conditional put; name a local directory or an object store"
+        )
     if target.path is None and not spool:
         raise OptionError(
             f"--spool DIR is missing: the local directory for segments that are not yet in {target}; keep it, and use"

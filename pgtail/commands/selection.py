@@ -134,14 +134,23 @@ def without_change(input_: Input, messages: int) -> str:
 
 
 def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], None] = say) -> None:
-    """At the end: conditions that could not be tested, and columns that did not occur."""
+    """At the end: filters that left nothing, could not be tested or name columns that did not occur."""
+    if filter_.no_table_passed:
+        tell(escape(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the server did not send the value")
     for column, test in filter_.columns_not_seen:
         if filter_.a_table_came and not filter_.no_table_passed:
             tell(escape(f"note: no table had a column {column} (--where {test.shown})"))
+    for name, table in filter_.shadowed.items():
+        tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
     if filter_.redaction is not None:
         for text in filter_.redaction.unused:
             if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps
                 tell(escape(f"note: no table had a column {text} (--redact)"))
+
+
+def _some(names: list[str]) -> str:
+    """The first ten names, and how many more there are."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -7,13 +7,13 @@ missing.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from pgtail.commands.progress import has_bar
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
@@ -192,8 +192,7 @@ class SparkProgress:
     @contextlib.contextmanager
     def shown(self, spark: Any) -> Iterator[None]:
         """Show a bar while the body runs, and erase it. Spark is polled whenever the bar is drawn."""
-        terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        if self.verbose or not terminal:
+        if self.verbose or not has_bar():
             yield
             return
         from rich.console import Console

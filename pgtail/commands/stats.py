@@ -38,6 +38,12 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
     check_not_read(file, sources)
     stats = Statistics(build_redaction(options.filter))
     palette = report_palette(options.report)
+    if options.watch:
+        from pgtail.commands.stats_watch import StatsWatch  # imports psycopg
+
+        stream = _stream_options(sources, options)
+        with open_sink(file, append=True) as sink:
+            return StatsWatch(stream, stats, sink, palette, options.interval).run()
     count = _reader(sources, options, stats)
     # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.
     with open_sink(file, append=True) as sink:
@@ -53,12 +59,19 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
 
 def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> Callable[[], bool]:
     """What reads the files or the slot. Raises OptionError."""
-    if options.slot is None and options.seconds is None:
+    if options.slot is None and options.fork is None and options.seconds is None:
         if not sources:
             raise OptionError(
-                "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME watches a temporary one"
+                "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
             )
         return lambda: Decode(_decode_options(options), stats).run(sources)
+    from pgtail.commands.stats_slot import StatsSlot  # imports psycopg
+
+    return StatsSlot(_stream_options(sources, options), stats).run
+
+
+def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None:
+    """Raises OptionError."""
     if len(sources) > 1:
         raise OptionError("a slot is read from one database: give one DSN")
     for name, value in (
@@ -69,9 +82,6 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")
-    from pgtail.commands.stats_slot import StatsSlot  # imports psycopg
-
-    return StatsSlot(_stream_options(sources, options), stats).run
 
 
 def _decode_options(options: StatsOptions) -> DecodeOptions:
@@ -88,13 +98,17 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
 
 
 def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOptions:
+    """Raises OptionError."""
+    _check_slot_options(sources, options)
+    until = options.until or ("now" if options.seconds is None and not options.watch else None)
     return StreamOptions(
         connection=replace(options.connection, dsn=sources[0] if sources else None),
         publication=options.publication,
-        end=EndOptions(until=options.until or ("now" if options.seconds is None else None), seconds=options.seconds),
+        end=EndOptions(until=until, seconds=options.seconds),
         format=_NO_OUTPUT,
         filter=options.filter,
         slot=options.slot,
+        fork=options.fork,
         ack="none",
         limit=options.limit,
         verbose=options.verbose,

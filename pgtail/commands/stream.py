@@ -6,6 +6,7 @@ import contextlib
 import os
 import stat
 import sys
+from typing import Any
 
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.commit_range import CommitRange
@@ -78,7 +79,7 @@ class Stream:
         types = build_types(encoding=options.encoding or "utf-8", numbers=options.format.numbers)
         filter_ = self._filter()
         request, connector = self._request(), connector_of(options.connection)
-        stderr = StderrThread(options.verbose)
+        stderr = self._open_stderr()
         if options.settings:
             stderr.detail(f"settings: {options.settings}")
         try:
@@ -148,6 +149,13 @@ class Stream:
         self._summarize(tail, pipeline, filter_, stderr)
         return pipeline.damaged
 
+    def _open_stderr(self) -> StderrThread:
+        return StderrThread(self._options.verbose)
+
+    def _render_thread(self, pipeline: Pipeline, *args: Any, **kwargs: Any) -> RenderThread:
+        """The thread that feeds `pipeline`, with the arguments of RenderThread."""
+        return RenderThread(*args, **kwargs)
+
     def _filter(self) -> Filter:
         until = Point(time=until_time_of(self._options.end))
         return Filter(**filter_arguments(self._options.filter, self._redaction, until, margin=0))
@@ -214,7 +222,8 @@ class Stream:
         options = self._options
 
         def make(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
-            return RenderThread(
+            return self._render_thread(
+                pipeline,
                 spool,
                 pipeline,
                 sink,

@@ -208,7 +208,8 @@ class Fields:
         if redaction is not None and self._is_masked(index):
             return lambda cell: values.cell(UNKNOWN, redaction.cell(codec, cell), "note", bare=True)
         bare = column is not None and column.type_oid in BARE
-        return lambda cell: values.cell(codec, cell, bare=bare)
+        show = values.of_column(codec, (), bare=bare)
+        return lambda cell: show(cell)[1]
 
     def reader(self, field: Field) -> Reader:
         """The function that shows other values of a number or time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pgtail.errors import InputError, OptionError
-from pgtail.inputs.base import Input
+from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.binary.lengths import Lengths
 from pgtail.inputs.binary.pgcap import Segments
@@ -20,7 +20,7 @@ from pgtail.inputs.source.window import LARGE, Window
 from pgtail.inputs.text.forms import CopyText, Csv, HexLines, Psql
 from pgtail.pgoutput.decoder import Decoder
 
-__all__ = ["INPUTS", "Input", "Source", "open_input"]
+__all__ = ["INPUTS", "Chunk", "Input", "Source", "open_input"]
 
 INPUTS: Final[dict[str, type[Input]]] = {
     "pgcopy": PgCopy,

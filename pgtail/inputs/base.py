@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pgtail.errors import DecodeError, InputError
@@ -13,11 +14,29 @@ from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import Decoded, Decoder
 
 
+@dataclass(slots=True)
+class Chunk:
+    """Messages that are in memory and not decoded: `buf[pos:end]`, the last of them perhaps incomplete.
+
+    A consumer may process some of them and set `pos` to where the next one starts. `framing` is one of
+    pgoutput/frames.py, `in_stream` as in Decoder.
+    """
+
+    buf: Buffer
+    pos: int
+    end: int
+    framing: int
+    in_stream: bool | None
+
+
 class Input(ABC):
     """One source read as one form. Consecutive inputs may share a decoder."""
 
     name: ClassVar[str]
     """The form's name for --input-format."""
+
+    framing: ClassVar[int | None] = None
+    """The framing of its chunks; None if it has none."""
 
     def __init__(self, window: Window, decoder: Decoder) -> None:
         self.skipped = 0
@@ -32,7 +51,7 @@ class Input(ABC):
 
     @property
     def position(self) -> int:
-        """Source offset of the first unread byte; exact after messages() ended or raised."""
+        """Source offset of the first unread byte; exact after items() ended or raised."""
         return self._window.position
 
     def offset_of(self, buf: Buffer, position: int) -> int | None:
@@ -53,10 +72,16 @@ class Input(ABC):
         """Whether `head`, whose beginning no form recognised, contains messages of this form."""
 
     @abstractmethod
-    def messages(self) -> Iterator[Decoded]:
-        """Yield the remaining messages. Raises InputError or DecodeError, with source and offset, at a damaged one;
-        call resync() and then messages() again to continue.
+    def items(self) -> Iterator[Decoded | Chunk]:
+        """Yield the remaining messages, each after the Chunk that it begins, if the form has chunks.
+
+        Raises InputError or DecodeError, with source and offset, at a damaged message; call resync() and then items()
+        again to continue.
         """
+
+    def messages(self) -> Iterator[Decoded]:
+        """As items(), without the chunks."""
+        return (item for item in self.items() if not isinstance(item, Chunk))
 
     def resync(self) -> int | None:
         """After an error, go to the next position from which several messages decode.
@@ -70,6 +95,14 @@ class Input(ABC):
 
     def close(self) -> None:  # noqa: B027 -- most forms have nothing to close
         """Close temporary files; the source stays open."""
+
+    def _offer(self, buf: Buffer, pos: int, end: int) -> Generator[Chunk, None, int]:
+        """Yield the messages of buf[pos:end] as a Chunk; returns where the first one starts that is left."""
+        if self.framing is None or pos >= end:
+            return pos
+        chunk = Chunk(buf, pos, end, self.framing, self._decoder.in_stream)
+        yield chunk
+        return chunk.pos
 
     @abstractmethod
     def _seek(self) -> bool:

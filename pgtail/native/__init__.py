@@ -31,7 +31,7 @@ def implementation_name() -> str:
     if not pure and importlib.util.find_spec(_SCANNER) is not None:  # loading it takes long
         return "compiled scanner"
     why = "PGTAIL_PURE is set" if pure else "installed without a C compiler"
-    return f"decoder in plain Python ({why})"
+    return f"plain Python ({why})"
 
 
 class Scanner(Protocol):

@@ -59,7 +59,7 @@ cdef bint put_lower(Out *out, const uint8_t *p, Py_ssize_t size) except -1:
 
 
 cdef bint is_ordinary_time(const uint8_t *p, Py_ssize_t size) noexcept:
-    """Whether a date or timestamp is of the years 0 to 9999: such texts sort as their values."""
+    """Whether a date or timestamp is of the years 1 to 9999: such texts sort as their values."""
     return size >= 10 and is_digit(p[0]) and p[4] == c"-" and p[size - 1] != c"C"
 
 

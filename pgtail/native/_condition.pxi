@@ -70,6 +70,7 @@ cdef struct Source:         # as in changes/operand.py
     int index
     bint key, same_row
     BinaryType binary
+    int path                # the place in Condition.objects of the keys and indexes of a member; 0 for the whole value
 
 cdef struct Node:
     NodeKind kind
@@ -79,8 +80,7 @@ cdef struct Node:
     Source left, right
     Bytes *values
     int count
-    bint has_path
-    int object              # the place in Condition.objects of the test, its search function and path
+    int object              # the place in Condition.objects of the test, and after it of its search function
 
 cdef struct Row:
     const Cell *old
@@ -147,13 +147,11 @@ cdef class Condition:
     cdef int fill(self, Node *node, test) except -2:
         cdef int i
         native = test.native()
-        path = tuple([step.encode("utf-8", "surrogatepass") if isinstance(step, str) else step for step in test.left.path])
-        node.has_path = len(path) > 0
         node.object = len(self.objects)
-        self.objects += [test, test.search, path, native]
-        fill_source(&node.left, test.left)
+        self.objects += [test, test.search, native]
+        self.fill_source(&node.left, test.left)
         if test.right is not None:
-            fill_source(&node.right, test.right)
+            self.fill_source(&node.right, test.right)
         if native is None:
             return 0
         node.operator, node.how, node.count = OPERATORS[native.op], HOWS[native.how], len(native.values)
@@ -162,6 +160,17 @@ cdef class Condition:
             raise MemoryError
         for i in range(node.count):
             node.values[i] = view_of(native.values[i])
+        return 0
+
+    cdef int fill_source(self, Source *to, source) except -2:
+        native = None if source.column is None else source.column.codec.native
+        to.place, to.index, to.key, to.same_row = PLACES[source.place], source.index, source.key, source.same_row
+        to.binary = BINARY_UNKNOWN if native is None else BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
+        if source.path:
+            to.path = len(self.objects)
+            self.objects.append(
+                tuple([one.encode("utf-8", "surrogatepass") if isinstance(one, str) else one for one in source.path])
+            )
         return 0
 
     cdef int holds(self, int at, const Row *row) except -2:
@@ -204,7 +213,7 @@ cdef class Condition:
                 return NOT_SENT
         if node.operator == OP_CHANGED:
             return FALSE if same_cell(left, right) else TRUE
-        if node.operator == OP_IS_NULL and left != NULL and (left.kind == c"n" or not node.has_path):
+        if node.operator == OP_IS_NULL and left != NULL and (left.kind == c"n" or not node.left.path):
             return TRUE if left.kind == c"n" else FALSE
         return self.test_texts(node, left, right, row)
 
@@ -264,8 +273,8 @@ cdef class Condition:
             p[0], size[0] = <const uint8_t *>out.data, out.size
         else:
             p[0], size[0] = cell.data, cell.size
-        if node.has_path:
-            found = self.member(self.objects[node.object + 2], p, size)
+        if source.path:
+            found = self.member(self.objects[source.path], p, size)
             if found != TRUE:
                 return found
         return self.comparable(node.how, p, size)
@@ -324,13 +333,6 @@ cdef class Condition:
         except NotTested:
             return NOT_SENT
         return NULL_VALUE if found is None else TRUE if found else FALSE
-
-
-cdef int fill_source(Source *to, source) except -2:
-    to.place, to.index, to.key, to.same_row = PLACES[source.place], source.index, source.key, source.same_row
-    native = None if source.column is None else source.column.codec.native
-    to.binary = BINARY_UNKNOWN if native is None else BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
-    return 0
 
 
 cdef object operand_value(const Source *to, source, const Cell *cell, const Row *row):

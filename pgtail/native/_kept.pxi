@@ -13,7 +13,7 @@ def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t lim
 
 
 cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
-    cdef Py_ssize_t start = pos, at, stop
+    cdef Py_ssize_t start = pos, at, stop, rows = 0
     cdef uint32_t subxid = 0, oid, last = 0
     cdef bint first = True
     cdef set oids = set()
@@ -40,12 +40,13 @@ cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int fra
             if first or oid != last:
                 oids.add(oid)
             first, last = False, oid
+            rows += 1
             if framing != 4:
                 put_frame(&out, buf, pos + framing if framing else at, stop, framing > 0)
             pos = stop + (framing == 0)
         if framing == 4:
-            return pos, PyBytes_FromStringAndSize(<const char *>buf + start, pos - start), subxid, tuple(oids)
-        return pos, PyBytes_FromStringAndSize(out.data, out.size), subxid, tuple(oids)
+            return pos, PyBytes_FromStringAndSize(<const char *>buf + start, pos - start), subxid, tuple(oids), rows
+        return pos, PyBytes_FromStringAndSize(out.data, out.size), subxid, tuple(oids), rows
     finally:
         PyMem_Free(out.data)
 

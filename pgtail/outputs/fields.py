@@ -28,8 +28,13 @@ def _number(value: int | None) -> bytes | None:
     return None if value is None else b"%d" % value
 
 
+def lsn_bytes(value: int) -> bytes:
+    """An LSN as PostgreSQL prints it."""
+    return b"%X/%X" % (value >> 32, value & 0xFFFFFFFF)
+
+
 def _lsn(value: int | None) -> bytes | None:
-    return None if value is None else b"%X/%X" % (value >> 32, value & 0xFFFFFFFF)
+    return None if value is None else lsn_bytes(value)
 
 
 def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes | None:

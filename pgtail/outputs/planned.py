@@ -17,6 +17,7 @@ from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
+from pgtail.outputs.scanner import TextScanner
 from pgtail.pgoutput.scalars import unix_micros
 
 
@@ -105,17 +106,24 @@ class PlannedOutput:
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:
-        def plan_of(relation: Relation, op: str, old_kind: str) -> tuple[Plan, Write] | None:
+        if self.events_only:
+            return None
+
+        def shape_of(relation: Relation, op: str, old_kind: str) -> Shape:
             columns = len(relation.columns)
             shown = relation if mask is None else mask(relation)
-            old = columns if old_kind else None
+            return Shape(shown, op, old_kind, columns if old_kind else None, None if op == "delete" else columns)
+
+        def plan_of(relation: Relation, op: str, old_kind: str) -> tuple[Plan, Write] | None:
             try:
-                return self.row(Shape(shown, op, old_kind, old, None if op == "delete" else columns))
+                return self.row(shape_of(relation, op, old_kind))
             except NoPlan:
                 return None
 
-        fast = None if self.events_only else compiled()
-        scanner: Scanner | None = None if fast is None else fast.TextScanner(find, filter_, plan_of, self)
+        fast = compiled()
+        if fast is None:
+            return TextScanner(find, filter_, shape_of, self)
+        scanner: Scanner = fast.TextScanner(find, filter_, plan_of, self)
         return scanner
 
     def takes(self, transaction: Transaction) -> bool:

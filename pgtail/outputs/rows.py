@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,7 +12,8 @@ from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTrunca
 from pgtail.changes.relations import Column, Relation
 from pgtail.native.plan import LARGE, Encoding, Form, Piece, Plan, Side
 from pgtail.outputs.cells import columns_of
-from pgtail.outputs.executor import Clock, Part, Prepared, Run, prepared, text_of, whole
+from pgtail.outputs.executor import Clock, Groups, Line, Part, Row, Run, text_of, whole
+from pgtail.outputs.lines import Lines
 from pgtail.values import Undecoded
 
 
@@ -79,14 +81,29 @@ class Rows:
     """
 
     def __init__(self, plan_of: PlanOf, clock: Clock = time.time_ns, *, one_by_one: bool = False) -> None:
-        self._plan_of = plan_of
-        self._clock = clock
-        self._one_by_one = one_by_one
-        self._plans: dict[tuple[int | str | None, ...], tuple[Relation, tuple[Prepared, Write]]] = {}
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
         self.counts: Counter[str] = Counter()
         """The executions of each Count."""
+        self._plan_of = plan_of
+        self._clock = clock
+        self._one_by_one = one_by_one
+        self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Lines, Write]] = {}
+        self._groups = Groups()
+        self._run = self.run(Transaction(None))
+
+    def run(self, transaction: Transaction) -> Run:
+        """For the rows of a transaction."""
+        return Run(transaction, self._clock, self._groups, self.counts, self.last_end)
+
+    def lines(self, shape: Shape) -> tuple[Lines, Write]:
+        """How to write rows of this shape, and what they are written to. Raises NoPlan."""
+        key = (shape.relation.version, *shape[1:])
+        known = self._plans.get(key)
+        if known is None or known[0] is not shape.relation:
+            plan, write = self._plan_of(shape)
+            known = self._plans[key] = (shape.relation, Lines(plan, shape.width("old"), self._groups), write)
+        return known[1:]
 
     def forget_plans(self) -> None:
         """Ask for new plans: those of the output have changed."""
@@ -94,47 +111,54 @@ class Rows:
 
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
-        plan, write = self._plan(change)
-        run = Run(change, change.transaction, self._clock, self.last_end, self.counts)
-        run.parts.append(before)
-        run.execute(plan)
-        if not run.long:
-            write(b"".join(run.parts))  # type: ignore[arg-type]
-        elif self._one_by_one:
-            write(whole(run.parts))
+        write, line, row = self._line(change)
+        if not _has_long_cell(row):
+            with contextlib.suppress(Undecoded):
+                write(before + line.text(row))
+                return
+        parts = [before, *line.parts(row)]
+        if self._one_by_one:
+            write(whole(parts))
         else:
-            write_parts(run.parts, write)
+            write_parts(parts, write)
 
     def text(self, change: RowChange) -> bytes:
         """The text of a change. Raises NoPlan."""
-        run = Run(change, change.transaction, self._clock, self.last_end, self.counts)
-        run.execute(self._plan(change)[0])
-        return whole(run.parts)
+        _, line, row = self._line(change)
+        return whole(line.parts(row))
 
     def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
         """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""
-        return self._text(plan, change, change.transaction)
+        return text_of(plan, self._run_of(change, change.transaction))
 
     def message(self, plan: Plan, message: LogicalMessage) -> bytes:
         """The text of a plan without tuples for a logical message. Without a transaction, its fields are unknown."""
-        return self._text(plan, message, message.transaction or Transaction(None))
+        return text_of(plan, self._run_of(message, message.transaction or Transaction(None)))
 
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
         """The text of a plan without tuples for a transaction: its start or its end."""
-        return self._text(plan, LogicalMessage(transaction, lsn, "", b"", True), transaction)
+        run = self.run(transaction)
+        run.lsn = lsn
+        return text_of(plan, run)
 
-    def _text(self, plan: Plan, change: Change, transaction: Transaction) -> bytes:
-        return text_of(plan, Run(change, transaction, self._clock, self.last_end, self.counts))
+    def _run_of(self, change: Change, transaction: Transaction) -> Run:
+        run = self.run(transaction)
+        run.seq, run.lsn, run.aborted = getattr(change, "seq", None), change.lsn, change.aborted
+        return run
 
-    def _plan(self, change: RowChange) -> tuple[Prepared, Write]:
-        relation, old, new = change.relation, change.old, change.new
-        old_width, new_width = None if old is None else len(old), None if new is None else len(new)
-        key = (relation.version, change.op, change.old_kind, old_width, new_width)
-        known = self._plans.get(key)
-        if known is None or known[0] is not relation:
-            plan, write = self._plan_of(Shape(relation, change.op, change.old_kind, old_width, new_width))
-            known = self._plans[key] = (relation, (prepared(plan), write))
-        return known[1]
+    def _line(self, change: RowChange) -> tuple[Write, Line, Row]:
+        old, new = change.old, change.new
+        widths = None if old is None else len(old), None if new is None else len(new)
+        lines, write = self.lines(Shape(change.relation, change.op, change.old_kind, *widths))
+        if self._run.transaction is not change.transaction or self._run.last_end != self.last_end:
+            self._run = self.run(change.transaction)
+        row = self._run.row(change.seq, change.lsn, aborted=change.aborted)
+        row += (*(old or ()), *(new or ()))
+        return write, lines.line(row), row
+
+
+def _has_long_cell(row: Row) -> bool:
+    return any(isinstance(cell, bytes) and len(cell) >= LARGE for cell in row)
 
 
 def write_parts(parts: Sequence[Part], write: Write) -> None:

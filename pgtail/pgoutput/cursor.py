@@ -35,6 +35,41 @@ _I64 = struct.Struct(">q").unpack_from
 _TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
 
 
+def read_cells(buf: Buffer, pos: int, end: int, cells: list[Any]) -> int:
+    """Append the cells of the TupleData at `pos`; returns where it ends, or -1 if it is not valid.
+
+    Raises IndexError or struct.error if `buf` ends inside it. The hot loop: it does not check every byte.
+    """
+    u32 = _U32
+    append = cells.append
+    count = left = _U16(buf, pos)[0]
+    pos += 2
+    while left:
+        left -= 1
+        kind = buf[pos]
+        if kind == _TEXT:
+            start = pos + 5
+            pos = start + u32(buf, pos + 1)[0]
+            if pos > end:
+                return -1
+            append(buf[start:pos])
+        elif kind == _NULL:
+            append(None)
+            pos += 1
+        elif kind == _BINARY:
+            start = pos + 5
+            pos = start + u32(buf, pos + 1)[0]
+            if pos > end:
+                return -1
+            append(Binary(buf[start:pos]))
+        elif kind == _UNCHANGED:
+            append(UNCHANGED)
+            pos += 1
+        else:
+            return -1
+    return -1 if pos > end or count > MAX_COLUMNS else pos
+
+
 class Span(NamedTuple):
     """One field of a message: `buf[start:end]`; `type` is the manual's name for the data type."""
 
@@ -200,51 +235,19 @@ class Cursor:
         return self.buf[start : start + size]
 
     def tuple_data(self, field: str) -> TupleData:
-        """TupleData (manual: logical replication message formats). The hot loop: it does not check every byte.
-
-        Reading past the end raises or leaves a position after `end`; _checked_tuple_data() then names the field.
-        """
-        buf = self.buf
-        pos = self.pos
-        end = self.end
-        u32 = _U32
-        cells: list[Cell] = []
-        append = cells.append
+        """TupleData (manual: logical replication message formats)."""
+        cells: list[Any] = []
         try:
-            count = left = _U16(buf, pos)[0]
-            pos += 2
-            while left:
-                left -= 1
-                kind = buf[pos]
-                if kind == _TEXT:
-                    start = pos + 5
-                    pos = start + u32(buf, pos + 1)[0]
-                    if pos > end:
-                        return self._checked_tuple_data(field)
-                    append(buf[start:pos])
-                elif kind == _NULL:
-                    append(None)
-                    pos += 1
-                elif kind == _BINARY:
-                    start = pos + 5
-                    pos = start + u32(buf, pos + 1)[0]
-                    if pos > end:
-                        return self._checked_tuple_data(field)
-                    append(Binary(buf[start:pos]))
-                elif kind == _UNCHANGED:
-                    append(UNCHANGED)
-                    pos += 1
-                else:
-                    return self._checked_tuple_data(field)
+            pos = read_cells(self.buf, self.pos, self.end, cells)
         except (IndexError, struct.error):
-            return self._checked_tuple_data(field)
-        if pos > end or count > MAX_COLUMNS:
+            pos = -1
+        if pos < 0:
             return self._checked_tuple_data(field)
         self.pos = pos
         return tuple(cells)
 
     def _checked_tuple_data(self, field: str) -> TupleData:
-        """The same field by field, for errors; it raises one if tuple_data() could not read the tuple."""
+        """The same field by field, for errors; it raises one if read_cells() could not read the tuple."""
         count = self.u16(f"{field} number of columns")
         if count > MAX_COLUMNS:
             raise Malformed(f"{count} columns: no table has more than {MAX_COLUMNS}", offset=self.pos - 2, field=field)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
@@ -90,9 +89,6 @@ _header = HEADER.unpack_from
 
 Assume: TypeAlias = Literal["on", "parallel"] | None
 
-RowTaker: TypeAlias = Callable[[Buffer, int, int, int], int]
-"""A fast path: (buf, pos, end, framing) -> where the first message starts that must be decoded."""
-
 
 class Decoder:
     """Decodes the messages of one stream in order.
@@ -113,10 +109,6 @@ class Decoder:
         self.segment = ""
         """The capture segment that was last read to its end."""
         self.in_stream: bool | None = None
-        self.rows: RowTaker | None = None
-        """Called by take_rows() for messages outside stream segments."""
-        self.segment_rows: RowTaker | None = None
-        """Called by take_rows() for messages inside stream segments."""
 
     def frame(self, buf: Buffer, pos: int, end: int) -> tuple[AnyFrame, int | None, int | None]:
         """Decode the walsender frame `buf[pos:end]`: (message or frame, LSN, server clock).
@@ -156,11 +148,6 @@ class Decoder:
         cur.start(buf, _COPY_DATA_HEAD, len(buf))
         cur.u8("frame", "Byte1")
         return StandbyStatusUpdate.read(cur)
-
-    def take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        """Let `rows` or `segment_rows` process messages; returns where the first one starts that must be decoded."""
-        taker = self.segment_rows if self.in_stream else self.rows if self.in_stream is False else None
-        return pos if taker is None or pos >= end else taker(buf, pos, end, framing)
 
     def message(self, buf: Buffer, pos: int, end: int) -> AnyMessage:
         """Decode the message `buf[pos:end]`. Raises Truncated or Malformed."""

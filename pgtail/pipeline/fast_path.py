@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.events import Transaction
+from pgtail.changes.events import Transaction, UndecodedRows
 from pgtail.changes.filters import Filter
-from pgtail.changes.kept_rows import KeptRows
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner
 from pgtail.outputs.base import Output, ScannedOutput
@@ -73,20 +72,18 @@ class FastPath:
         finally:
             self._update_assembler(scanner, transaction)
 
-    def take_kept(
-        self, transaction: Transaction, rows: KeptRows, tables: dict[int, Relation], pos: int, *, started: bool
-    ) -> int:
-        """Process buffered rows of a streamed transaction; returns where the first declined row starts."""
-        scanner = self._scanner
+    def take_buffered(self, rows: UndecodedRows, *, started: bool) -> None:
+        """Process rows of a streamed transaction up to the first declined one."""
+        scanner, transaction = self._scanner, rows.transaction
         assert scanner is not None
         self.started, self.rows = started, 0
         if not transaction.begun or not self._output.takes(transaction):
-            return pos
-        self._use_tables(tables, rows.tables)
+            return
+        self._use_tables(rows.tables, rows.versions)
         scanner.enter(transaction, started)
         self._output.before_run(scanner)
         try:
-            return scanner.scan(rows.frames, pos, len(rows.frames), LENGTHS, in_stream=True)
+            rows.pos = scanner.scan(rows.frames, rows.pos, len(rows.frames), LENGTHS, in_stream=True)
         finally:
             transaction.changes, self.started, self.rows = scanner.seq, scanner.started, scanner.rows
             self._after_run(scanner, transaction)

@@ -16,13 +16,12 @@ from pgtail.changes.events import (
     SchemaChange,
     Started,
     Transaction,
+    UndecodedRows,
 )
 from pgtail.changes.filters import Filter
-from pgtail.changes.kept_rows import KeptRows
-from pgtail.changes.relations import Relation
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
+from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pipeline.fast_path import fast_path
 
 
@@ -32,8 +31,8 @@ class Pipeline:
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes. `shown`
     counts the shown transactions; `damaged` says that a warning reported lost input.
 
-    The caller stops after `limit` shown transactions or at the LSN `until`. The fast path leaves the message that
-    reaches one of them to feed().
+    Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller stops after
+    `limit` shown transactions or at the LSN `until`; scan() leaves the message that reaches one of them.
     """
 
     def __init__(
@@ -54,13 +53,12 @@ class Pipeline:
         self._interrupted: Transaction | None = None
         self._limit, self._until = limit, until
         self._fast_path = fast_path(assembler, output, self._filter)
-        self._decoder: Decoder | None = None
         self._emit = output.event
         self.shown = 0
         self.rows = 0
         """How many rows were processed, shown or not."""
         self.messages = self.kept = 0
-        """How many messages the fast path processed, and how many runs of streamed rows were buffered."""
+        """How many messages scan() processed, and how many runs of streamed rows it buffered."""
         self.damaged = False
         self.end_lsn: int | None = None
         """Where to resume: the end LSN of the last transaction or outcome that was rendered or filtered."""
@@ -75,17 +73,27 @@ class Pipeline:
         """The commit LSN of that transaction, or None."""
         return self._assembler.commits_at
 
-    def attach_fast_path(self, decoder: Decoder) -> None:
-        """Use the fast path for this decoder, if the output has one."""
-        self._decoder = decoder
-        fast = None if self._interrupted is not None else self._fast_path
-        decoder.rows = None if fast is None else self._take_rows
-        decoder.segment_rows = self._keep_rows
-        self._assembler.take_kept = None if fast is None else self._take_kept
+    @property
+    def unfinished(self) -> tuple[int | None, int] | None:
+        """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
+        found: list[tuple[int | None, int]] = list(self._assembler.streams.received.items())
+        whole = self._assembler.whole
+        if whole is not None:
+            found.append((whole.xid, whole.changes))
+        return max(found, key=lambda one: one[1], default=None)
 
-    def _take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+    def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int:
+        """Process messages of buf[pos:end] undecoded; returns where the first one starts that must be decoded.
+
+        `in_stream` is that of the decoder.
+        """
+        if in_stream:
+            after = self._assembler.keep_rows(buf, pos, end, framing)
+            self.kept += after > pos
+            return after
         fast = self._fast_path
-        assert fast is not None
+        if fast is None or in_stream is None or self._interrupted is not None or pos >= end:
+            return pos
         limit = None if self._limit is None else self._limit - self.shown
         pos = fast.take(buf, pos, end, framing, started=self._waiting is None, limit=limit, until=self._until)
         self.shown += fast.shown
@@ -98,19 +106,13 @@ class Pipeline:
             self._waiting = None if whole is None or fast.started else Started(whole)
         return pos
 
-    def _keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        after = self._assembler.keep_rows(buf, pos, end, framing)
-        self.kept += after > pos
-        return after
-
-    def _take_kept(self, transaction: Transaction, rows: KeptRows, tables: dict[int, Relation], pos: int) -> int:
+    def _take_buffered(self, rows: UndecodedRows) -> None:
         fast = self._fast_path
-        assert fast is not None
-        pos = fast.take_kept(transaction, rows, tables, pos, started=self._waiting is None)
-        self.rows += fast.rows
-        if fast.started:
-            self._waiting = None
-        return pos
+        if fast is not None:
+            fast.take_buffered(rows, started=self._waiting is None)
+            self.rows += fast.rows
+            if fast.started:
+                self._waiting = None
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
@@ -120,8 +122,8 @@ class Pipeline:
     def restart(self, *, gap: bool) -> None:
         """The stream restarts, and the server repeats unfinished transactions.
 
-        Changes of an interrupted transaction that were already rendered are skipped when they are repeated. After a
-        `gap` nothing is repeated.
+        Changes of an interrupted transaction that were already rendered are skipped when they are repeated; until then
+        every message must be decoded. After a `gap` nothing is repeated.
         """
         if gap:
             self.lost()
@@ -134,20 +136,14 @@ class Pipeline:
             self._interrupted.changes = max(interrupted.changes, self._interrupted.changes)
             self._interrupted.messages = max(interrupted.messages, self._interrupted.messages)
             interrupted = self._interrupted
-        self._set_interrupted(interrupted)
-
-    def _set_interrupted(self, transaction: Transaction | None) -> None:
-        """Skip the rendered part of this transaction when it is repeated; until then the fast path is off."""
-        self._interrupted = transaction
-        if self._decoder is not None:
-            self.attach_fast_path(self._decoder)
+        self._interrupted = interrupted
 
     def lost(self) -> None:
         """Messages are missing here."""
         events = [*self._assembler.lost()]
         if self._interrupted is not None and not any(isinstance(event, Ended) for event in events):
             events.append(Ended(self._interrupted, complete=False))
-        self._set_interrupted(None)
+        self._interrupted = None
         self._take(events)
 
     def finish(self) -> None:
@@ -172,16 +168,16 @@ class Pipeline:
             interrupted = self._interrupted
             if interrupted is None or isinstance(event, Note | SchemaChange | Outcome | FromClient):
                 yield event
-            elif event.transaction is not None and not event.transaction.settled:
+            elif isinstance(event, UndecodedRows) or (event.transaction is not None and not event.transaction.settled):
                 continue  # outputs are still inside the interrupted transaction
             elif isinstance(event, Started):
                 if event.transaction.lsn == interrupted.lsn:
                     continue
-                self._set_interrupted(None)
+                self._interrupted = None
                 yield Ended(interrupted, complete=False)
                 yield event
             elif isinstance(event, Ended):
-                self._set_interrupted(None)
+                self._interrupted = None
                 interrupted.take_over(event.transaction)
                 yield Ended(interrupted, complete=event.complete)
             elif event.transaction is None:
@@ -210,6 +206,8 @@ class Pipeline:
                 self._warn(event)
             elif isinstance(event, Outcome):
                 self._outcome(event)
+            elif isinstance(event, UndecodedRows):
+                self._take_buffered(event)
             elif self._filter is None or isinstance(event, FromClient):
                 self._emit(event)
             else:

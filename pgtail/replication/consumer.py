@@ -29,8 +29,6 @@ class ConsumerThread(threading.Thread, ABC):
 
     idle_timeout: ClassVar[float | None] = None
     """Seconds without a frame after which _tick() is called."""
-    status_always: ClassVar[bool] = False
-    """Whether the status line is also shown while data arrives."""
     tracks_server: ClassVar[bool] = False
     """Whether the output stores which server it came from, so that server_changed() has an effect."""
 
@@ -80,6 +78,11 @@ class ConsumerThread(threading.Thread, ABC):
     def commits_at(self) -> int | None:
         """The commit position of the open transaction; None if there is none or it is unknown."""
         return None
+
+    @property
+    @abstractmethod
+    def status_always(self) -> bool:
+        """Whether the status line is also shown while data arrives."""
 
     @abstractmethod
     def status_words(self) -> list[str]:

@@ -11,14 +11,19 @@ from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
 
 _PAUSE: Final = 10.0
-"""Seconds between two queries. Each has its own connection: an idle one would block a smart shutdown."""
+"""Seconds between two queries."""
 
 
 class LagProbe:
-    """`position` is the server's position at the last query; None before the first answer and after a failure."""
+    """`position` is the server's position at the last query; None before the first answer and after a failure.
 
-    def __init__(self, connector: Connector) -> None:
+    There are at least `pause` seconds between two queries. Each has its own connection: an idle one would block a smart
+    shutdown.
+    """
+
+    def __init__(self, connector: Connector, *, pause: float = _PAUSE) -> None:
         self._connector = connector.without_asking()
+        self._pause = pause
         self._next = 0.0
         self.position: int | None = None
 
@@ -27,7 +32,7 @@ class LagProbe:
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + _PAUSE
+        self._next = now + self._pause
         threading.Thread(target=self._ask, name="lag", daemon=True).start()
 
     def _ask(self) -> None:

@@ -135,6 +135,11 @@ class SessionLoop:
             self._show_status(feedback, now)
             poll_timeout = self._poll_timeout(session, feedback, now)
 
+    @property
+    def _ends_soon(self) -> bool:
+        """Whether the position at which to end was found after the start."""
+        return self._limits.until_passes is not None and self._passes is None
+
     def _find_end(self, now: float) -> None:
         """Set the position at which to end, once the time for it has passed."""
         if self._passes is not None and now >= self._passes:
@@ -165,9 +170,7 @@ class SessionLoop:
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
         """Send a status if one is due."""
         feedback.delivered = self._consumer.acknowledged
-        ask = (self._limits.idle is not None or self._limits.until_passes is not None) and now - max(
-            self._asked, feedback.last_frame
-        ) > _TICK
+        ask = (self._limits.idle is not None or self._ends_soon) and now - max(self._asked, feedback.last_frame) > _TICK
         if session.wants_to_write or not (ask or feedback.next() <= now):
             return
         status = feedback.status(reply=ask)
@@ -185,14 +188,9 @@ class SessionLoop:
         if self._deadline is not None:
             times.append(self._deadline)
         due = self._timelines.is_due(self._consumer.position)
-        limits = self._limits
-        if (
-            due
-            or limits.idle is not None
-            or limits.until_passes is not None
-            or self._reporter.wants_status
-            or not times
-        ):
+        if self._passes is not None:
+            times.append(self._passes if self._passes > now else now + _TICK)
+        if due or self._limits.idle is not None or self._ends_soon or self._reporter.wants_status or not times:
             times.append(now + _TICK)
         return max(0.0, min(times) - now)
 

@@ -36,7 +36,6 @@ class RecordThread(ConsumerThread):
     """Hands frames to a recorder, up to the position `until` and the first commit after `until_time`."""
 
     idle_timeout = 0.25
-    status_always = True
     tracks_server = True
 
     def __init__(
@@ -57,6 +56,10 @@ class RecordThread(ConsumerThread):
         self._lock = threading.Lock()
         self._rate = 0.0
         self._counted = (time.monotonic(), 0)
+
+    @property
+    def status_always(self) -> bool:
+        return True
 
     def status_words(self) -> list[str]:
         """Rows per second, bytes, and the current segment."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.errors import DecodeError
 from pgtail.humanize import counted
+from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.frames import LENGTH, LENGTHS
 from pgtail.pgoutput.scalars import lsn_text
@@ -19,6 +20,8 @@ from pgtail.pgoutput.walsender import Keepalive
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
 
+_LARGE: Final = 10_000
+"""Changes of a transaction from which on the status line counts them as they arrive."""
 SYNC_PAUSE: Final = 1.0
 """Seconds between two fsyncs while more data arrives."""
 
@@ -32,11 +35,15 @@ class MessagePipeline(Protocol):
     shown: int
     end_lsn: int | None
 
+    rows: int
+
     @property
     def inside(self) -> bool: ...
     @property
+    def unfinished(self) -> tuple[int | None, int] | None: ...
+    @property
     def commits_at(self) -> int | None: ...
-    def attach_fast_path(self, decoder: Decoder) -> None: ...
+    def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int: ...
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None: ...
     def restart(self, *, gap: bool) -> None: ...
     def break_off(self) -> None: ...
@@ -77,7 +84,6 @@ class RenderThread(ConsumerThread):
         self._sink = sink
         self._new_decoder = decoder
         self._decoder = decoder()
-        pipeline.attach_fast_path(self._decoder)
         self._durable = durable
         self._commits = commits or CommitRange()
         self._enough = enough
@@ -90,9 +96,20 @@ class RenderThread(ConsumerThread):
     def commits_at(self) -> int | None:
         return self._pipeline.commits_at
 
+    @property
+    def status_always(self) -> bool:
+        """Also while the rows of a large transaction arrive, most of which may be shown only when it commits."""
+        open_ = self._pipeline.unfinished
+        return open_ is not None and open_[1] >= _LARGE
+
     def status_words(self) -> list[str]:
-        """The number of transactions shown."""
-        return [counted(self._pipeline.shown, "transaction")]
+        """The number of transactions shown and rows processed, and what came of a transaction that is not complete."""
+        pipeline = self._pipeline
+        words = [f"{counted(pipeline.shown, 'transaction')}, {counted(pipeline.rows, 'row')}"]
+        open_ = pipeline.unfinished
+        if open_ is not None and open_[1]:
+            words.append(f"transaction {open_[0]}: {counted(open_[1], 'change')} so far")
+        return words
 
     def stop(self, seconds: float) -> bool:
         """Like ConsumerThread.stop(), but also abandons a write in progress."""
@@ -104,7 +121,6 @@ class RenderThread(ConsumerThread):
         self._decoder = self._new_decoder()
         self._inside = False
         self._pipeline.restart(gap=gap)
-        self._pipeline.attach_fast_path(self._decoder)
         self.position = self.delivered = position
 
     def _tick(self) -> None:
@@ -115,9 +131,9 @@ class RenderThread(ConsumerThread):
         self._deliver(now=self.reached is not None or self._queue.paused)
 
     def _render(self, frames: bytes) -> None:
-        """Process frames: runs of rows on the fast path, everything else one by one."""
+        """Process frames: runs of rows undecoded, everything else one by one."""
         pos, end = 0, len(frames)
-        while self.reached is None and (pos := self._after_rows(frames, pos)) < end:
+        while self.reached is None and (pos := self._scan(frames, pos)) < end:
             start = pos + LENGTH.size
             pos = start + LENGTH.unpack_from(frames, pos)[0]
             try:
@@ -131,9 +147,9 @@ class RenderThread(ConsumerThread):
             if self._sink.stopped:
                 raise Stopped
 
-    def _after_rows(self, frames: bytes, pos: int) -> int:
-        """Process rows on the fast path; returns where the first other frame starts."""
-        after = self._decoder.take_rows(frames, pos, len(frames), LENGTHS)
+    def _scan(self, frames: bytes, pos: int) -> int:
+        """Process frames undecoded; returns where the first one starts that must be decoded."""
+        after = self._pipeline.scan(frames, pos, len(frames), LENGTHS, self._decoder.in_stream)
         if after > pos:
             self._inside = self._pipeline.inside
             self.position = max(self.position, self._pipeline.end_lsn or 0)

@@ -37,21 +37,22 @@ def _object(stats: Statistics) -> dict[str, Any]:
         "hot_keys": {
             "counted": keys.total,
             "error": keys.error,
-            "keys": [_key(key) for key in stats.hottest(MAX_KEYS)],
+            "keys": [key_object(key) for key in stats.hottest(MAX_KEYS)],
         },
-        "schema_changes": [{**_name(relation), "differences": found} for relation, found in stats.schema_changes],
+        "schema_changes": [{**name_object(relation), "differences": found} for relation, found in stats.schema_changes],
         "more_schema_changes": stats.more_schema_changes,
         "clients": [_client(client) for client in stats.clients],
     }
 
 
-def _name(relation: Relation) -> dict[str, Any]:
+def name_object(relation: Relation) -> dict[str, Any]:
+    """The name of a table; its OID if no description of it was seen."""
     return {"schema": relation.schema, "table": relation.name} if relation.seen else {"relid": relation.oid}
 
 
 def _table(table: TableCount, total: int) -> dict[str, Any]:
     return {
-        **_name(table.relation),
+        **name_object(table.relation),
         "identity": table.relation.identity or None,
         "inserts": table.inserts,
         "updates": table.updates,
@@ -143,7 +144,8 @@ def _rate(stats: Statistics) -> dict[str, Any] | None:
     }
 
 
-def _key(key: HotKey) -> dict[str, Any]:
+def key_object(key: HotKey) -> dict[str, Any]:
+    """A key that was changed often."""
     columns = key.relation.columns
     values: dict[str, orjson.Fragment | None] = {}
     undecoded_names = []
@@ -159,4 +161,4 @@ def _key(key: HotKey) -> dict[str, Any]:
                 token = orjson.dumps(found.text)
             values[name] = orjson.Fragment(token)
     undecoded = {"undecoded": undecoded_names} if undecoded_names else {}
-    return {**_name(key.relation), "key": values, **undecoded, "changes": key.count}
+    return {**name_object(key.relation), "key": values, **undecoded, "changes": key.count}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pgtail.changes.events import RowChange, Transaction
@@ -13,9 +13,10 @@ from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.histogram import Histogram
+from pgtail.stats.layout import MARGIN, Layout, Line
 from pgtail.stats.transactions import LARGEST_KEPT, TransactionSize
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import GAP, SPACE, Item, bar, fit_end, item_width, padding, plot, sentence, width_of, wrap
+from pgtail.terminal.layout import Item, padding, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 from pgtail.terminal.values import ValueStyle, column_name, name, table_name
 
@@ -24,39 +25,29 @@ MAX_TABLES: Final = 30
 _MAX_KEYS: Final = 10
 _MAX_COLUMNS: Final = 3
 _MAX_LONGEST: Final = 3
-_MIN_WIDTH: Final = 40
-"""The minimum width in cells: lines are not made narrower than this."""
-_COLUMNS_WIDTH: Final = 80
-"""In narrower terminals (in cells) the other columns go below the first if they do not fit beside it."""
 _DATED_WIDTH: Final = 90
 """Terminals from this width (in cells) on have room for dates."""
-_MARGIN: Final = 2
-_BAR: Final = 20
 _PLOT_HEIGHT: Final = 4
 _MAX_STEPS: Final = 100
-_MIN_NAME_WIDTH: Final = 12
 _SHORT_TIME: Final = 1000
 """Durations below this (in microseconds) are not shown more exactly."""
 _FINE_STEP: Final = 1_000_000
 """Below this width of a column (in microseconds) times are shown in milliseconds."""
 
-Line = list[Fragment]
-
 
 def stats_table(stats: Statistics, palette: Palette, *, width: int) -> bytes:
     """The whole report, with lines of at most `width` cells (at least 40)."""
     painter = Painter(palette)
-    view = _View(stats, max(width, _MIN_WIDTH))
+    view = _View(stats, width)
     return "".join([f"{painter.line(line)}\n" for line in view.lines()]).encode()
 
 
-class _View:
+class _View(Layout):
     """The report: sections with an empty line between them."""
 
     def __init__(self, stats: Statistics, width: int) -> None:
+        super().__init__(width)
         self._stats = stats
-        self._width = width
-        self._inner = width - _MARGIN
 
     def lines(self) -> Iterator[Line]:
         """All lines of the report."""
@@ -89,11 +80,11 @@ class _View:
             items.append(((f"{counted(found.empty, 'transaction')} without changes", "dim"),))
         if found.incomplete:
             items.append(((f"{counted(found.incomplete, 'transaction')} incomplete", "bad"),))
-        lines = wrap(items, self._inner)
+        lines = wrap(items, self.inner)
         yield [("● ", "dot"), *next(lines)]
-        yield from self._indented(lines)
+        yield from self.indented(lines)
         if found.first is not None and found.last is not None:
-            yield from self._indented(wrap(_span_of(found.first, found.last, self._inner), self._inner))
+            yield from self.indented(wrap(_span_of(found.first, found.last, self.inner), self.inner))
 
     def _tables(self) -> Iterator[Line]:
         tables, total = self._stats.by_bytes(), self._stats.bytes
@@ -105,19 +96,19 @@ class _View:
         heads += [("truncates", "truncate")] if truncates else []
         heads += [("bytes", "dim"), ("share", "dim")]
         rows = [_table_row(table, total, truncates=truncates) for table in shown]
-        yield from self._columns(heads, rows, [table.bytes / total for table in shown] if total else ())
+        yield from self.columns(heads, rows, [table.bytes / total for table in shown] if total else ())
         rest = tables[MAX_TABLES:]
         if rest:
             rows_of_rest = sum([table.rows for table in rest])
             text = f"and {counted(len(rest), 'table')} more: {counted(rows_of_rest, 'row')}"
-            yield from self._words(f"{text}, {size_text(sum([table.bytes for table in rest]))}")
+            yield from self.words(f"{text}, {size_text(sum([table.bytes for table in rest]))}")
 
     def _percentiles(self) -> Iterator[Line]:
         found = self._stats.transactions
         if found.count < 2:
             return
         heads: list[Fragment] = [(text, "dim") for text in ("a transaction has", "half", "95 %", "99 %", "the largest")]
-        yield from self._columns(
+        yield from self.columns(
             heads,
             [
                 _percentile_row("rows up to", found.rows, grouped),
@@ -137,22 +128,22 @@ class _View:
             yield []
             yield from self._sizes("longest transactions", longest)
         if any(size.at_most is not None for size in sizes):
-            yield from self._words("took: from the first change to the commit, estimated from other commits")
+            yield from self.words("took: from the first change to the commit, estimated from other commits")
 
     def _rate(self) -> Iterator[Line]:
-        series = self._stats.rate.series(min(self._inner, _MAX_STEPS))
+        series = self._stats.rate.series(min(self.inner, _MAX_STEPS))
         if series is None or len(series.rows) < 2:
             return
         highest = max(series.rows)
         title = f"rows by time of commit; a column is {_step(series.width)}, the highest {counted(highest, 'row')}"
-        yield from self._indented(wrap([sentence(title, "dim", self._inner)], self._inner))
+        yield from self.indented(wrap([sentence(title, "dim", self.inner)], self.inner))
         for line in plot(series.rows, _PLOT_HEIGHT):
-            yield [padding(_MARGIN), (line, "lsn")]
+            yield [padding(MARGIN), (line, "lsn")]
         stop = series.start + len(series.rows) * series.width
         start, end = (_time(time, digits=3 if series.width < _FINE_STEP else 0) for time in (series.start, stop))
         gap = len(series.rows) - len(start) - len(end)
         shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
-        yield from self._indented(wrap([sentence(shown, "dim", self._inner)], self._inner))
+        yield from self.indented(wrap([sentence(shown, "dim", self.inner)], self.inner))
 
     def _updates(self) -> Iterator[Line]:
         tables = [table for table in self._stats.by_bytes() if table.updates][:MAX_TABLES]
@@ -162,9 +153,9 @@ class _View:
             *(("updates of", "dim"), ("all", "update"), ("of the key", "dim"), ("changed nothing", "dim")),
             ("TOAST not sent", "dim"),
         ]
-        yield from self._columns(heads, [_update_row(table) for table in tables])
+        yield from self.columns(heads, [_update_row(table) for table in tables])
         if any(not table.compared for table in tables):
-            yield from self._words("?: unknown, because only REPLICA IDENTITY FULL sends the old row")
+            yield from self.words("?: unknown, because only REPLICA IDENTITY FULL sends the old row")
 
     def _keys(self) -> Iterator[Line]:
         stats, keys = self._stats, self._stats.hot_keys
@@ -172,32 +163,28 @@ class _View:
         if not found:
             return
         heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
-        rows = RowFormatter(ValueStyle(self._width // 3), ColumnChoice(), fill_unchanged=False)
-        yield from self._columns(
-            heads, [[_key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found]
-        )
+        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(), fill_unchanged=False)
+        yield from self.columns(heads, [[key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found])
         if keys.error:
-            yield from self._words(f"too many keys to count exactly: each count may be {grouped(keys.error)} too low")
+            yield from self.words(f"too many keys to count exactly: each count may be {grouped(keys.error)} too low")
         if any(table.relation.identity == "full" and table.rows > table.inserts for table in stats.tables.values()):
-            yield from self._words("without tables of REPLICA IDENTITY FULL: the server does not send their key")
+            yield from self.words("without tables of REPLICA IDENTITY FULL: the server does not send their key")
 
     def _schema(self) -> Iterator[Line]:
         changes = self._stats.schema_changes
         for number, (relation, found) in enumerate(changes):
             if not number:
-                yield [padding(_MARGIN), ("schema changes", "dim")]
+                yield [padding(MARGIN), ("schema changes", "dim")]
             items: list[Item] = [((table_name(relation), "table"),), *[((name(text), "plain"),) for text in found]]
-            yield from self._indented(wrap(items, self._inner))
+            yield from self.indented(wrap(items, self.inner))
         if self._stats.more_schema_changes:
-            yield from self._words(f"and {grouped(self._stats.more_schema_changes)} more")
+            yield from self.words(f"and {grouped(self._stats.more_schema_changes)} more")
 
     def _clients(self) -> Iterator[Line]:
         for number, client in enumerate(self._stats.clients):
             if not number:
-                yield from self._words("clients, and how far behind the last commit is what they confirmed", "dim")
-            yield from self._indented(wrap(_client_items(client), self._inner))
-
-    # -- layout ------------------------------------------------------------------------------------------------
+                yield from self.words("clients, and how far behind the last commit is what they confirmed", "dim")
+            yield from self.indented(wrap(_client_items(client), self.inner))
 
     def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[Line]:
         heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim"), ("took", "dim")]
@@ -205,62 +192,8 @@ class _View:
         widest = max([len(_xid(size)) for size in sizes])
         for size in sizes:
             amounts: list[Item] = [((grouped(size.rows), "plain"),), ((size_text(size.bytes), "plain"),)]
-            rows.append([_who(size, widest, dated=self._width >= _DATED_WIDTH), *amounts, ((_took(size), "plain"),)])
-        yield from self._columns(heads, rows)
-
-    def _columns(
-        self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]], shares: Sequence[float] = ()
-    ) -> Iterator[Line]:
-        """A table: the first column is left-aligned and cut if there is no room, the others are right-aligned.
-
-        `shares` (0 to 1) are drawn as bars after the rows if there is room.
-        """
-        table = [[(head,) for head in heads], *rows]
-        widths = [max([item_width(row[column]) for row in table]) for column in range(len(heads))]
-        others = sum(widths[1:]) + GAP * (len(heads) - 1)
-        if self._width < _COLUMNS_WIDTH and widths[0] + others > self._inner:
-            yield from self._stacked(heads, rows)
-            return
-        widths[0] = min(widths[0], max(self._inner - others, _MIN_NAME_WIDTH))
-        room = min(self._inner - widths[0] - others - GAP, _BAR)
-        bars = ["", *[bar(share, room) for share in shares]] if shares and room > 0 else [""] * len(table)
-        for row, drawn in zip(table, bars, strict=True):
-            first = _cut(row[0], widths[0])
-            line: Line = [padding(_MARGIN), *first, padding(widths[0] - item_width(first))]
-            for item, width in zip(row[1:], widths[1:], strict=True):
-                line += [padding(GAP + width - item_width(item)), *item]
-            yield [*line, padding(GAP), (drawn, "lsn")] if drawn else line
-
-    def _stacked(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[Line]:
-        """The same for narrow terminals: the values of the other columns go below the first, with their names."""
-        yield from self._words(*heads[0])
-        for first, *others in rows:
-            yield from self._indented(wrap([first], self._inner))
-            named = [(head, SPACE, *item) for head, item in zip(heads[1:], others, strict=True)]
-            for line in wrap(named, self._inner - _MARGIN):
-                yield [padding(2 * _MARGIN), *line]
-
-    def _words(self, text: str, style: str = "note") -> Iterator[Line]:
-        yield from self._indented(wrap([sentence(text, style, self._inner)], self._inner))
-
-    def _indented(self, lines: Iterable[Line]) -> Iterator[Line]:
-        for line in lines:
-            yield [padding(_MARGIN), *line]
-
-
-def _cut(item: Item, width: int) -> Item:
-    """The item cut to `width` cells, with an ellipsis if it was cut."""
-    if item_width(item) <= width:
-        return item
-    found: list[Fragment] = []
-    left = width - 1
-    for text, style in item:
-        end = fit_end(text, 0, left)
-        found.append((text[:end], style))
-        left -= width_of(text[:end])
-        if end < len(text):
-            break
-    return (*found, ("…", "dim"))
+            rows.append([_who(size, widest, dated=self.width >= _DATED_WIDTH), *amounts, ((_took(size), "plain"),)])
+        yield from self.columns(heads, rows)
 
 
 def _table_row(table: TableCount, total: int, *, truncates: bool) -> list[Item]:
@@ -342,7 +275,8 @@ def _took(size: TransactionSize) -> str:
     return f"> {lower}" if upper is None else f"{lower} to {upper}"
 
 
-def _key_item(rows: RowFormatter, key: HotKey) -> Item:
+def key_item(rows: RowFormatter, key: HotKey) -> Item:
+    """The table and the key, as in tables of changes."""
     change = RowChange("delete", Transaction(None), None, None, key.relation, "K", key.cells, None)
     row = rows.change(change)
     return *row.table[1], (" ", "plain"), *row.key[1]

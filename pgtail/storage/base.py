@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from pgtail.errors import OutputError
 
@@ -59,6 +59,9 @@ class Location(ABC):
 
     Reading raises InputError, writing OutputError; if that may pass (network, server), both are one of UNAVAILABLE.
     """
+
+    replaces: ClassVar[bool] = False
+    """Whether replace() is possible."""
 
     @property
     def path(self) -> Path | None:

@@ -20,11 +20,11 @@ def _file_system(server: str) -> FileSystem:
     try:
         return FileSystem.from_uri(server)[0]
     except OSError as error:
-        if "libhdfs" not in str(error):
+        if "libhdfs" not in str(error) and "libjvm" not in str(error):
             raise
         raise OptionError(
-            f"{server} needs Hadoop's libhdfs: install Hadoop, and set HADOOP_HOME and CLASSPATH (hadoop classpath"
-            " --glob), or ARROW_LIBHDFS_DIR"
+            f"{server} needs Java and Hadoop's libhdfs: install them, and set JAVA_HOME, HADOOP_HOME and CLASSPATH (the"
+            " output of: hadoop classpath --glob)"
         ) from None
 
 

@@ -177,6 +177,8 @@ class ObjectLocation(Location):
     key: str
     options: StorageOptions
 
+    replaces = True
+
     def __str__(self) -> str:
         return f"{self.base}/{self.key}"
 

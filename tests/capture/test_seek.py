@@ -11,7 +11,8 @@ from pgtail.capture.reader import segments
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.changes.commit_range import MARGIN
 from pgtail.pgoutput.scalars import Point, lsn_text, time_text
-from pgtail.storage import LocalLocation, Location
+from pgtail.storage import Location
+from pgtail.storage.local import LocalLocation
 from tests.support.captures import read
 from tests.support.encode import begin, commit, frame, insert, relation
 

@@ -19,6 +19,7 @@ from pgtail.changes.events import (
     SchemaChange,
     Started,
     TableTruncate,
+    UndecodedRows,
 )
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.errors import AssemblyError
@@ -87,6 +88,8 @@ def shown(event: Event) -> tuple[Any, ...]:
             return event.op, event.gid
         case SchemaChange():
             return "described", event.now.oid, len(event.now.columns)
+        case UndecodedRows():
+            raise AssertionError("only the pipeline leaves rows undecoded")
         case Note():
             return "note", event.text
         case FromClient():

@@ -148,6 +148,10 @@ def test_a_filter_knows_whether_it_filters() -> None:
         ("c = 12.50", True),
         ("c = 12.5", True),
         ("c > 12.49999999999999999999", True),
+        ("c = 1.25e1", True),
+        ("c = +12.5", True),
+        ("c < 1e300", True),
+        ("c > -1e-300", True),
         ("c < 9", False),
         ("d = true", True),
         ("d = t", True),
@@ -309,6 +313,8 @@ def test_the_time_of_the_commit() -> None:
         ("b = 1 and c = maybe", "c is a boolean, 'maybe' is none"),
         ("d > tomorrow", "d is a timestamp without time zone, 'tomorrow' is none"),
         ("d > '2026-01-01 10:00+02'", "d is a timestamp without time zone, .* is none"),
+        ("d > 9999999-01-01", "d is a timestamp without time zone, '9999999-01-01' is none"),
+        ("e > 9999999-01-01", "e is a date, '9999999-01-01' is none"),
         ("e = '2026-02-30'", "e is a date, '2026-02-30' is none"),
         ("e = '2026-01-01 10:00'", "e is a date, '2026-01-01 10:00' is none"),
         ("f = 'x'", "f is a uuid, 'x' is none"),
@@ -383,3 +389,12 @@ def test_invalid_number_in_the_condition_is_a_usage_error() -> None:
 def test_invalid_conditions_are_refused(where: str) -> None:
     with pytest.raises(OptionError, match="--where"):
         condition_of(where)
+
+
+def test_a_property_that_has_the_name_of_a_column() -> None:
+    columns = (RelationColumn(1, "op", INT4, -1), RelationColumn(0, "xid", TEXT, -1))
+    relation = _relations.see(RelationMessage(None, 77, "public", "t", "d", columns))[1]
+    filter_ = Filter(where=["op = insert", '"op" = 1', "old.xid is null"])
+    assert filter_.passes(insert(relation, b"1", b"x"))
+    assert filter_.shadowed == {"op": "public.t"}
+    assert filter_.columns_not_seen == []

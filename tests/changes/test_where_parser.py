@@ -164,6 +164,7 @@ def test_unprintable_condition_has_no_caret(where: str) -> None:
         ("b = x-and y=1", "x-and y=1"),
         ("b ~ (this|that) and (more|less)", "(this|that) and (more|less)"),
         ("b = salt and pepper in soup", "salt and pepper in soup"),
+        ("b = rock and roll like that", "rock and roll like that"),
         ("b = new.example.com", "new.example.com"),
         ("b = 'x or a = 1'", "x or a = 1"),
         ("b = ' x '  ", " x "),

@@ -112,6 +112,9 @@ def members(draw: st.DrawFn) -> Pair:
         st.sampled_from(
             [
                 "= 'x'",
+                "is distinct from old.js->>'k'",
+                "= new.j->'a'->>-2",
+                "<> old.j->>'k'",
                 "<> '5'",
                 "in ('5', 'z')",
                 "like '%z%'",
@@ -131,7 +134,13 @@ def columns(draw: st.DrawFn) -> Pair:
     name = draw(st.sampled_from(ORDERED))
     op = draw(st.sampled_from(["=", "<>", "<", ">=", "is distinct from", "is not distinct from"]))
     left, right = draw(
-        st.sampled_from([(f"old.{name}", f"new.{name}"), (f"new.{name}", f"old.{name}"), ("old.t", "new.s")])
+        st.sampled_from(
+            [
+                (f"old.{name}", f"new.{name}"),
+                (f"new.{name}", f"old.{name}"),
+                ("old.t", "new.s"),
+            ]
+        )
     )
     return f"{left} {op} {right}", f"{left} {op} {right}"
 

@@ -64,10 +64,10 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     assert out.splitlines()[-1].endswith("1 problem")
     colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", "--color", "always", status=2)
     assert Text.from_ansi(colored).plain.split() == out.split()
-    assert "\x1b[1;31m" in colored
+    assert "\x1b[38;5;231;48;5;124m● problem\x1b[0m" in colored
     variables = {"PGTAIL_COLOR": "always", "PGTAIL_COLORS": "bad=35"}
     colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", env=variables, status=2)
-    assert "\x1b[35mproblem" in colored
+    assert "\x1b[35m● problem" in colored
     _, words = pgtail("doctor", shop.conninfo(), "--colors", "nothing", status=2)
     assert "expected THING=STYLE" in words
 

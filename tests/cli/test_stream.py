@@ -116,6 +116,13 @@ def test_lines_with_keys_and_what_changed(shop: Database) -> None:
     assert [change.get("new") for change in found] == [{"id": "3", "note": "row 3"}, {"note": "new"}, None]
 
 
+def test_a_table_that_does_not_come_is_told(shop: Database) -> None:
+    found, words = stream(shop, "-S", "s", "--until", "now", "-t", "nosuch")
+    assert found == []
+    assert "note: --table and --exclude leave nothing: the changes are of public.t" in words
+    assert "note" not in stream(shop, "-S", "s", "--until", "now", "-t", "nosuch", "-q")[1]
+
+
 def test_from(shop: Database) -> None:
     lines, _ = stream(shop, "-S", "s", "--until", "now", "--transactions")
     ends = [line["end_lsn"] for line in lines if line["op"] == "commit"]

@@ -1,8 +1,9 @@
 """Runs the shell examples of the README, then those of the man pages, in order, against a server of their own.
 
 A comment before a block says how to check it, with marks separated by `; `: `not run: REASON`; `run below` (a later
-block has the same lines); `ended with Ctrl-C`; `exits STATUS`; `prints REGEX` (the output must match). In man/parts
-only blocks marked as `sh` are run; they use the slot and the dump of the README.
+block has the same lines); `run last` (after those of the man pages); `ended with Ctrl-C`; `exits STATUS`; `prints
+REGEX` (the output must match). In man/parts only blocks marked as `sh` are run; they use the slot and the dump of the
+README.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ FENCE = re.compile(
 )
 CTRL_C = "ended with Ctrl-C"
 BELOW = "run below"
+LAST = "run last"
 BLOCK_TIMEOUT = 60
 """Seconds for a block, on an idle machine."""
 TOOLS = ("bash", "gzip", "grep", "timeout")
@@ -75,7 +77,7 @@ def blocks(fences: Iterable[re.Match[str]]) -> list[Block]:
 
 OF_README = blocks(FENCES)
 OF_PARTS = [block for part in PARTS for block in blocks(FENCE.finditer(part.read_text(encoding="utf-8")))]
-BLOCKS = [*OF_README, *OF_PARTS]
+BLOCKS = sorted([*OF_README, *OF_PARTS], key=lambda block: LAST in block.marks)
 
 
 class Reader:
@@ -174,7 +176,7 @@ def test_every_block_has_a_language_and_every_mark_is_known() -> None:
     assert {match["language"] for match in FENCES} <= {"sh", "json", "text", "sql", "python"}
     for block in BLOCKS:
         for mark in block.marks:
-            assert mark in {CTRL_C, BELOW} or mark.split()[0].rstrip(":") in {"not", "exits", "prints"}, mark
+            assert mark in {CTRL_C, BELOW, LAST} or mark.split()[0].rstrip(":") in {"not", "exits", "prints"}, mark
 
 
 def test_a_block_that_is_run_below_is_part_of_a_later_block() -> None:

@@ -60,7 +60,6 @@ class Run:
 
     def begin(self) -> None:
         self.decoder = Decoder(encoding=self.found.encoding)
-        self.pipeline.attach_fast_path(self.decoder)
 
     def feed(self, frames: list[bytes]) -> Run:
         feed(frames, self.decoder, self.pipeline)

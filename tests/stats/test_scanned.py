@@ -30,7 +30,6 @@ def states(parts: Sequence[list[bytes]], way: Way) -> Iterator[tuple[Any, ...]]:
     found, decoder, assembler = Statistics(), Decoder(), Assembler(Types())
     with rows_by(way):
         pipeline = Pipeline(assembler, found, note=print)
-    pipeline.attach_fast_path(decoder)
     for part in parts:
         feed(part, decoder, pipeline)
         points, keys = found.transactions.commits.points, found.hot_keys

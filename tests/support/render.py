@@ -27,6 +27,7 @@ from pgtail.outputs.template import Template
 from pgtail.outputs.wal2json.options import DEFAULTS
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pipeline import pipeline as pipeline_module
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support.encode import frame
@@ -61,9 +62,9 @@ class Sink:
         self.parts.append(data)
 
 
-Way: TypeAlias = Literal["plain", "compiled"]
-"""How rows are written: from decoded messages, or by the scanner."""
-WAYS: Final[tuple[Way, ...]] = ("plain", "compiled")
+Way: TypeAlias = Literal["decoder", "plain", "compiled"]
+"""How rows are written: from decoded messages, by the scanner in plain Python, or by the compiled one."""
+WAYS: Final[tuple[Way, ...]] = ("decoder", "plain", "compiled")
 
 ALL_OPTIONS: Final = frozenset(DEFAULTS)
 """Every option of wal2json."""
@@ -71,12 +72,14 @@ ALL_OPTIONS: Final = frozenset(DEFAULTS)
 
 @contextlib.contextmanager
 def rows_by(way: Way) -> Iterator[None]:
-    """A context in which new pipelines use the decoder alone, or the scanner too."""
+    """A context in which new pipelines use the decoder alone, or a scanner too."""
     with pytest.MonkeyPatch.context() as patch:
-        if way == "plain":
-            patch.setenv("PGTAIL_PURE", "1")
-        else:
+        if way == "compiled":
             patch.delenv("PGTAIL_PURE", raising=False)
+        else:
+            patch.setenv("PGTAIL_PURE", "1")
+        if way == "decoder":
+            patch.setattr(pipeline_module, "fast_path", lambda *_: None)
         compiled.cache_clear()
         try:
             if way == "compiled" and compiled() is None:
@@ -109,7 +112,7 @@ def render(
     filters: dict[str, Any] | None = None,
     redact: list[str] | None = None,
     sink: Sink | None = None,
-    way: Way = "plain",
+    way: Way = "decoder",
     broken_off: bool = False,
     limit: int = 10**9,
     **options: Any,
@@ -130,7 +133,6 @@ def render(
         made = RedactedOutput(made, redaction)
     with rows_by(way):
         pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
-        pipeline.attach_fast_path(decoder)
         try:
             feed([frame(message, lsn) for message in messages], decoder, pipeline)
             if broken_off:
@@ -143,10 +145,10 @@ def render(
 
 
 def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
-    """Feed frames, all in one buffer, through the fast path if there is one."""
+    """Feed frames, all in one buffer, through the scanner if there is one."""
     buf = b"".join([struct.pack(">I", len(frame)) + frame for frame in frames])
     pos = 0
-    while (pos := decoder.take_rows(buf, pos, len(buf), LENGTHS)) < len(buf):
+    while (pos := pipeline.scan(buf, pos, len(buf), LENGTHS, decoder.in_stream)) < len(buf):
         start = pos + 4
         pos = start + struct.unpack_from(">I", buf, pos)[0]
         message, lsn, _ = decoder.frame(buf, start, pos)

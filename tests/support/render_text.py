@@ -76,7 +76,6 @@ def scanned_table(
             output = RedactedOutput(Table(memory, options, now=lambda: NOON), redaction)
         pipeline = Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
         decoder = Decoder()
-        pipeline.attach_fast_path(decoder)
         feed(frames, decoder, pipeline)
         pipeline.finish()
     return memory.text

@@ -112,9 +112,44 @@ def _slot_option(declare: Callable[..., Callable[[F], F]]) -> Callable[[F], F]:
     )
 
 
+def interval(text: str) -> float:
+    """Seconds between two reports. Raises BadParameter."""
+    seconds = duration(text)
+    if not 0.1 <= seconds <= 86_400:
+        raise click.BadParameter(f"{text} is not from 100ms to 24h")
+    return seconds
+
+
+def interval_option(function: F) -> F:
+    """`interval`."""
+    return click.option(
+        "--interval",
+        type=interval,
+        metavar="TIME",
+        default="2s",
+        show_default=True,
+        help="Time between two reports of --watch.",
+    )(function)
+
+
 def slot_option(function: F) -> F:
     """`slot`, never from the configuration, for commands that read dumps without it."""
     return in_order([heading("slot"), _slot_option(click.option)])(function)
+
+
+def fork_option(function: F) -> F:
+    """`fork`."""
+    return in_order(
+        [
+            heading("slot"),
+            click.option(
+                "--fork",
+                metavar="SLOT",
+                shell_complete=complete.slots,
+                help="Read a temporary copy of SLOT, even if it is in use or has another plugin.",
+            ),
+        ]
+    )(function)
 
 
 def publication_options(function: F) -> F:
@@ -146,12 +181,7 @@ def slot_options(function: F) -> F:
         [
             heading("slot"),
             _slot_option(configured),
-            click.option(
-                "--fork",
-                metavar="SLOT",
-                shell_complete=complete.slots,
-                help="Read a temporary copy of SLOT, even if it is in use or has another plugin.",
-            ),
+            fork_option,
             click.option("--create-slot", is_flag=True, help="Create the slot first."),
             publication_options,
             click.option(

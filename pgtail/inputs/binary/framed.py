@@ -9,7 +9,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.humanize import plural
-from pgtail.inputs.base import Input
+from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.binary.detect import ENOUGH, Run, best_run
 from pgtail.inputs.source.lookahead import lookahead, release_buffer, skim_decoder
 from pgtail.inputs.source.window import LARGE, Window
@@ -42,9 +42,6 @@ class Framed(Input):
     _start: ClassVar[re.Pattern[bytes]]
     """How a frame may begin: a lookahead that matches no bytes."""
 
-    framing: ClassVar[int | None] = None
-    """The name of the framing for Decoder.take_rows(), if it knows it."""
-
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
         decoder.separator = None
@@ -62,10 +59,6 @@ class Framed(Input):
     def _decode_from_here(self) -> Decode:
         """As _decode(), for the remaining payloads of this source; may know more about them."""
         return self._decode(self._decoder)
-
-    def _after_rows(self, buf: bytes, pos: int, end: int) -> int:
-        """Position after the rows that the decoder's fast path takes."""
-        return pos if self.framing is None else self._decoder.take_rows(buf, pos, end, self.framing)
 
     def _passed(self, buf: bytes, pos: int) -> None:
         """Called for a frame with nothing to decode."""
@@ -88,7 +81,7 @@ class Framed(Input):
         candidates = cls._start.finditer(head, 0, _SEARCHED)
         return any(cls._best_run(head, decoder, match.start())[0].credible(final=final) for match in candidates)
 
-    def messages(self) -> Iterator[Decoded]:
+    def items(self) -> Iterator[Decoded | Chunk]:
         window, place = self._window, self._bounds
         self._find_stream_state()
         decode, interleaved = self._decode_from_here(), self._interleaved
@@ -96,7 +89,7 @@ class Framed(Input):
             buf, pos, base = window.buf, window.pos, window.base
             end, stop = len(buf), pos
             try:
-                while (pos := self._after_rows(buf, pos, end)) < end:
+                while (pos := (yield from self._offer(buf, pos, end))) < end:
                     start, stop, lsn = place(buf, pos, end)
                     if stop > end:
                         break

@@ -18,6 +18,7 @@ from pgtail.capture.format import (
 )
 from pgtail.capture.segment import Head
 from pgtail.errors import InputError
+from pgtail.inputs.base import Chunk
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.decoder import Continued, Decoded, Decoder
@@ -53,16 +54,19 @@ class Segments(CopyDataFrames):
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
         return False
 
-    def messages(self) -> Iterator[Decoded]:
-        for decoded in super().messages():
+    def items(self) -> Iterator[Decoded | Chunk]:
+        for item in super().items():
+            if isinstance(item, Chunk):
+                yield item
+                continue
             if self._in_head:
                 if not self._follows:
-                    yield decoded
+                    yield item
                 continue
             if self._continued is not None:
-                yield self._continued, None, decoded[2], None
+                yield self._continued, None, item[2], None
                 self._continued = None
-            yield decoded
+            yield item
 
     @property
     def _follows(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator
 from typing import ClassVar, Final
 
 from pgtail.errors import DecodeError, Malformed, Truncated
-from pgtail.inputs.base import Input
+from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.binary.detect import ENOUGH, MESSAGE_START, Run, best_run
 from pgtail.inputs.source.lookahead import lookahead, release_buffer, skim_decoder
 from pgtail.inputs.source.window import LARGE, Window
@@ -69,7 +69,7 @@ class Unframed(Input):
         candidates = cls._start.finditer(head, 0, _SEARCHED)
         return any(cls._best_run(head, model, match.end(), final)[0].credible(final=final) for match in candidates)
 
-    def messages(self) -> Iterator[Decoded]:
+    def items(self) -> Iterator[Decoded | Chunk]:
         window, decoder = self._window, self._decoder
         next_message, cursor = decoder.next_message, decoder.cursor
         follows, width = self._follows, len(self.separator)
@@ -80,7 +80,7 @@ class Unframed(Input):
             end = len(buf)
             missing = 1
             try:
-                while (pos := self._after_rows(buf, pos, end)) < end:
+                while (pos := (yield from self._offer(buf, pos, end))) < end:
                     message = next_message(buf, pos, end, final=final)
                     stop = cursor.pos
                     if stop < end:
@@ -108,10 +108,6 @@ class Unframed(Input):
                 yield self._large()
             else:
                 window.more(missing)
-
-    def _after_rows(self, buf: bytes, pos: int, end: int) -> int:
-        """Position after the rows that the decoder's fast path takes."""
-        return self._decoder.take_rows(buf, pos, end, SEPARATED) if self.separator else pos
 
     def _find_stream_state(self) -> None:
         """Find out whether the source continues inside a stream segment, if the next message can be read both ways."""
@@ -251,6 +247,7 @@ class Recvlogical(Unframed):
 
     name = "recvlogical"
     separator = b"\n"
+    framing = SEPARATED
     _follows = b"\n"
     _start = re.compile(rb"(?:\n|\A)(?=" + MESSAGE_START.pattern + rb")", re.DOTALL)
 

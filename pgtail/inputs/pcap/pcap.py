@@ -7,11 +7,11 @@ bytes of others wait in temporary files.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, NoReturn, TypeAlias
 
 from pgtail.errors import InputError
-from pgtail.inputs.base import Input
+from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.pcap.client import ClientMessage
 from pgtail.inputs.pcap.connections import OTHER_PLUGIN, TLS, Direction, ServerStream
@@ -122,15 +122,15 @@ class _ReplicationFrames(CopyDataFrames):
         super().__init__(Window(stream), decoder)
         self._stream = stream
 
-    def messages(self) -> Iterator[Decoded]:
-        yield from super().messages()
+    def items(self) -> Iterator[Decoded | Chunk]:
+        yield from super().items()
         yield from self._interleaved(None)
 
-    def _after_rows(self, buf: bytes, pos: int, end: int) -> int:
+    def _offer(self, buf: Buffer, pos: int, end: int) -> Generator[Chunk, None, int]:
         place = self._stream.client.place
-        if place is not None:  # the fast path must not go beyond it
+        if place is not None:  # the scanner must not go beyond it
             end = min(end, max(pos, place - self._window.base))
-        return super()._after_rows(buf, pos, end)
+        return (yield from super()._offer(buf, pos, end))
 
     def _interleaved(self, end: int | None) -> Iterator[Decoded]:
         stream = self._stream
@@ -167,10 +167,10 @@ class Pcap(Input):
     def offset_of(self, buf: Buffer, position: int) -> int | None:
         return None if self._inner is None else self._inner.offset_of(buf, position)
 
-    def messages(self) -> Iterator[Decoded]:
+    def items(self) -> Iterator[Decoded | Chunk]:
         while self._inner is not None or self._next():
             assert self._inner is not None
-            yield from self._inner.messages()
+            yield from self._inner.items()
             self._leave()
         if self._packets.damage is not None:
             raise self._packets.damage

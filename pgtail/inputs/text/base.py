@@ -94,7 +94,7 @@ class TextInput(Input):
                 lines.append(line)
         return lines
 
-    def messages(self) -> Iterator[Decoded]:
+    def items(self) -> Iterator[Decoded]:
         try:
             yield from self._lines(self._prepare())
         finally:

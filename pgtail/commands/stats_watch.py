@@ -1,0 +1,139 @@
+"""`pgtail stats --watch`: what is written now, as a screen or as lines of JSON, until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from pgtail.commands.options import StreamOptions
+from pgtail.commands.output import to_terminal
+from pgtail.commands.screen import HEAD, alternate_screen, page
+from pgtail.commands.sinks import FileSink
+from pgtail.commands.stats_slot import StatsSlot
+from pgtail.commands.stderr import StderrThread
+from pgtail.outputs.table.table import clock
+from pgtail.pipeline.pipeline import Pipeline
+from pgtail.postgres.connection import Connector
+from pgtail.replication.lag import LagProbe
+from pgtail.replication.render_thread import RenderThread
+from pgtail.stats.collect import Statistics
+from pgtail.stats.top import Position, Sample, Top
+from pgtail.stats.top_json import top_json
+from pgtail.terminal.style import Palette
+
+_MESSAGES: Final = 100
+"""Messages that are kept while the screen is shown."""
+
+
+class _KeptMessages(StderrThread):
+    """Keeps messages while the screen is shown; the screen shows the last one, and all are printed after it."""
+
+    def __init__(self, verbosity: int) -> None:
+        super().__init__(verbosity)
+        self.wants_status, self._wants_detail = False, verbosity > 0
+        self.kept: deque[str] = deque(maxlen=_MESSAGES)
+
+    def _put(self, line: str) -> None:
+        self.kept.append(line)
+
+
+class _WatchThread(RenderThread):
+    """Counts, and calls `show` (with the position) every `interval` seconds and at the end."""
+
+    idle_timeout = 0.1
+
+    def __init__(self, *args: Any, show: Callable[[int], None], interval: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._show = show
+        self._interval = interval
+        self._due = time.monotonic() + interval
+
+    @property
+    def status_always(self) -> bool:
+        return False
+
+    def _batch(self, frames: bytes) -> None:
+        super()._batch(frames)
+        self._show_if_due()
+
+    def _tick(self) -> None:
+        super()._tick()
+        self._show_if_due()
+
+    def _end(self) -> None:
+        super()._end()
+        self._show(self.position)
+
+    def _show_if_due(self) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + self._interval
+            self._show(self.position)
+
+
+class StatsWatch(StatsSlot):
+    """Shows samples of the statistics. `palette` None: lines of JSON."""
+
+    def __init__(
+        self, options: StreamOptions, stats: Statistics, sink: FileSink, palette: Palette | None, interval: float
+    ) -> None:
+        super().__init__(options, stats)
+        self._sink = sink
+        self._palette = palette
+        self._interval = interval
+        self._screen = palette is not None and sink.on_terminal and to_terminal()
+        self._connector: Connector | None = None
+        self._lag: LagProbe | None = None
+        self._messages: deque[str] = deque()
+
+    def run(self) -> bool:
+        """Count and show until the end, as Stream.run()."""
+        try:
+            with alternate_screen(self._sink) if self._screen else contextlib.nullcontext():
+                return super().run()
+        finally:
+            if self._messages and sys.stderr is not None:
+                sys.stderr.write("".join([f"{line}\n" for line in self._messages]))
+
+    def _open_stderr(self) -> StderrThread:
+        if not self._screen:
+            return super()._open_stderr()
+        stderr = _KeptMessages(self._options.verbose)
+        self._messages = stderr.kept
+        return stderr
+
+    def _tail(self, connector: Connector, *args: Any) -> bool:
+        self._connector = connector
+        return super()._tail(connector, *args)
+
+    def _render_thread(self, pipeline: Pipeline, *args: Any, **kwargs: Any) -> RenderThread:
+        assert self._connector is not None
+        self._lag = LagProbe(self._connector, pause=self._interval)
+        self._lag.poll()
+        top = Top(self._stats, time.monotonic())
+
+        def show(position: int) -> None:
+            assert self._lag is not None
+            sample = top.sample(time.monotonic(), Position(position, self._lag.position, pipeline.unfinished))
+            self._lag.poll()
+            self._sink.write(self._shown(sample).encode("utf-8", "backslashreplace"))
+            self._sink.flush()
+
+        return _WatchThread(*args, **kwargs, show=show, interval=self._interval)
+
+    def _shown(self, sample: Sample) -> str:
+        if self._palette is None:
+            return top_json(self._stats, sample, now=clock())
+        from pgtail.stats.top_table import top_table  # imports rich
+
+        size = shutil.get_terminal_size((100, 24))
+        room = size.lines - HEAD - 2
+        text = top_table(self._stats, sample, self._palette, width=size.columns, height=room, now=clock())
+        if not self._screen:
+            return f"{text}\n"
+        return page(f"{text}\n{self._messages[-1]}\n" if self._messages else text, self._interval)

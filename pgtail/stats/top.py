@@ -1,0 +1,88 @@
+"""What was written since the last sample, by table, for a stream that is still being counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pgtail.stats.collect import Statistics, TableCount
+
+
+class Counts(NamedTuple):
+    """Row changes by operation, and their bytes."""
+
+    inserts: int
+    updates: int
+    deletes: int
+    bytes: int
+
+    @property
+    def rows(self) -> int:
+        return self.inserts + self.updates + self.deletes
+
+    def since(self, before: Counts) -> Counts:
+        """What was added to `before`."""
+        return Counts(*[now - then for now, then in zip(self, before, strict=True)])
+
+
+_NOTHING = Counts(0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where the stream is. LSNs are None while they are unknown.
+
+    `unfinished` is the xid of the open transaction with the most changes so far, and how many.
+    """
+
+    lsn: int | None = None
+    server_lsn: int | None = None
+    unfinished: tuple[int | None, int] | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Bytes of WAL between the stream and the server's position."""
+        if self.lsn is None or self.server_lsn is None:
+            return None
+        return max(0, self.server_lsn - self.lsn)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What came in `seconds`: `transactions`, and the tables with changes or any before, most bytes first."""
+
+    seconds: float
+    transactions: int
+    tables: list[tuple[TableCount, Counts]]
+    position: Position
+
+    @property
+    def rows(self) -> int:
+        return sum([counts.rows for _, counts in self.tables])
+
+    @property
+    def bytes(self) -> int:
+        return sum([counts.bytes for _, counts in self.tables])
+
+
+class Top:
+    """Takes samples of statistics; `started` is the time when counting began, in seconds of any clock."""
+
+    def __init__(self, stats: Statistics, started: float) -> None:
+        self.stats = stats
+        self._last = started
+        self._transactions = 0
+        self._before: dict[int, Counts] = {}
+
+    def sample(self, now: float, position: Position) -> Sample:
+        """What came since the last sample."""
+        found = []
+        for table in self.stats.tables.values():
+            counts = Counts(table.inserts, table.updates, table.deletes, table.bytes)
+            found.append((table, counts.since(self._before.get(id(table), _NOTHING))))
+            self._before[id(table)] = counts
+        found.sort(key=lambda one: (-one[1].bytes, -one[0].bytes, one[0].relation.qualified))
+        transactions, seconds = self.stats.transactions.count, max(now - self._last, 0.001)
+        sample = Sample(seconds, transactions - self._transactions, found, position)
+        self._last, self._transactions = now, transactions
+        return sample

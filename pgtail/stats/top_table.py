@@ -1,0 +1,107 @@
+"""A sample of `pgtail stats --watch` as a screen for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.humanize import counted, grouped, size_text, span_text
+from pgtail.outputs.choice import ColumnChoice
+from pgtail.outputs.table.rows import RowFormatter
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.stats.collect import Statistics, TableCount
+from pgtail.stats.layout import Layout, Line
+from pgtail.stats.report_table import key_item
+from pgtail.stats.top import Counts, Sample
+from pgtail.terminal.layout import Item, wrap
+from pgtail.terminal.style import Fragment, Painter, Palette
+from pgtail.terminal.values import ValueStyle, name
+
+_MAX_KEYS: Final = 5
+
+
+def top_table(stats: Statistics, sample: Sample, palette: Palette, *, width: int, height: int, now: int) -> str:
+    """The screen, with lines of at most `width` cells and about `height` lines; `now` is in microseconds since 2000."""
+    painter = Painter(palette)
+    view = _TopView(stats, sample, width, now)
+    return "".join([f"{painter.line(line)}\n" for line in view.lines(height)])
+
+
+class _TopView(Layout):
+    """Where the stream is, the tables by what came since the last sample, and the hottest keys."""
+
+    def __init__(self, stats: Statistics, sample: Sample, width: int, now: int) -> None:
+        super().__init__(width)
+        self._stats = stats
+        self._sample = sample
+        self._now = now
+
+    def lines(self, height: int) -> Iterator[Line]:
+        """All lines: the keys and the head always, of the tables as many as fit."""
+        head, keys = list(self._head()), list(self._keys())
+        yield from head
+        yield []
+        yield from self._tables(max(height - len(head) - len(keys) - 4, 1))
+        if keys:
+            yield []
+            yield from keys
+
+    def _head(self) -> Iterator[Line]:
+        sample, position = self._sample, self._sample.position
+        items: list[Item] = [((f"{_rate(sample.transactions, sample)} transactions/s", "xid"),)]
+        items.append(((f"{_rate(sample.rows, sample)} rows/s", "xid"),))
+        items.append(((f"{size_text(round(sample.bytes / sample.seconds))}/s", "xid"),))
+        if position.lsn:
+            items.append(((lsn_text(position.lsn), "lsn"),))
+        if position.lag is not None:
+            items.append(((f"lag {size_text(position.lag)}", "warning" if position.lag else "good"),))
+        last = self._stats.transactions.last
+        if last is not None and last.time is not None:
+            items.append(((f"last commit {span_text(max(0, self._now - last.time))} ago", "plain"),))
+        yield from self.indented(wrap(items, self.inner))
+        if position.unfinished is not None:
+            xid, changes = position.unfinished
+            yield from self.words(f"open transaction: xid {xid}, {counted(changes, 'change')} so far", "note")
+
+    def _tables(self, room: int) -> Iterator[Line]:
+        tables = self._sample.tables
+        if not tables:
+            yield from self.words("no changes yet", "dim")
+            return
+        heads: list[Fragment] = [("table", "dim"), ("rows/s", "dim"), ("bytes/s", "dim")]
+        heads += [("inserts/s", "insert"), ("updates/s", "update"), ("deletes/s", "delete"), ("rows", "dim")]
+        most = max(self._sample.bytes, 1)
+        shown = tables[:room]
+        rows = [self._row(table, counts) for table, counts in shown]
+        yield from self.columns(heads, rows, [counts.bytes / most for _, counts in shown])
+        if len(tables) > room:
+            yield from self.words(f"and {counted(len(tables) - room, 'table')} more", "dim")
+
+    def _row(self, table: TableCount, counts: Counts) -> list[Item]:
+        sample = self._sample
+        rates = [_rate(one, sample) for one in (counts.inserts, counts.updates, counts.deletes)]
+        return [
+            ((name(table.relation.qualified), "table"),),
+            _plain(_rate(counts.rows, sample)),
+            ((size_text(round(counts.bytes / sample.seconds)), "plain" if counts.bytes else "dim"),),
+            *map(_plain, rates),
+            ((grouped(table.rows), "dim"),),
+        ]
+
+    def _keys(self) -> Iterator[Line]:
+        found = self._stats.hottest(_MAX_KEYS)
+        if not found:
+            return
+        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(), fill_unchanged=False)
+        heads: list[Fragment] = [("rows updated or deleted most often since the start", "dim"), ("times", "dim")]
+        yield from self.columns(heads, [[key_item(rows, key), _plain(grouped(key.count))] for key in found])
+
+
+def _rate(count: int, sample: Sample) -> str:
+    """How many per second."""
+    rate = count / sample.seconds
+    return grouped(round(rate)) if rate >= 10 or not count else f"{rate:.1f}"
+
+
+def _plain(text: str) -> Item:
+    return ((text, "dim" if text == "0" else "plain"),)

@@ -1,0 +1,29 @@
+"""The status line of `pgtail stream` while a large transaction arrives."""
+
+from __future__ import annotations
+
+import psycopg
+
+from tests.support.servers import Database
+from tests.support.tail import COMMAND
+from tests.support.terminals import on_terminal
+
+
+def test_a_large_transaction_is_counted_as_it_arrives(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute("INSERT INTO t VALUES (1, 'one')")
+    rows, so_far = 60_000, " changes so far"
+    with psycopg.connect(newest_database.conninfo()) as connection:
+        connection.execute(f"INSERT INTO t SELECT g, repeat('x', 50) FROM generate_series(1000, {999 + rows}) g")
+        status, shown = on_terminal(
+            [*COMMAND, newest_database.conninfo(), "-S", "s"],
+            until=so_far,
+            answer="\x03",
+            env={"PGOPTIONS": "-c logical_decoding_work_mem=64kB"},
+        )
+        connection.rollback()
+    assert status == 0, shown
+    assert "1 transaction, 1 row · transaction " in shown
+    count = int(shown.partition(so_far)[0].rpartition(": ")[2].replace(" ", ""))
+    assert 10_000 <= count <= rows
