@@ -69,7 +69,7 @@ def test_every_option_of_a_command_is_passed_on(
         (["changes", "capture"], "expected CAPTURE... OUT"),
         (["changes", "--watch", "--compact", "capture", "out"], "--watch merges small files by itself"),
         (["state", "--watch", "--until", "0/1", "capture", "out"], "--watch does not end"),
-        (["all", "--until", "yesterday", "capture", "out"], "--until 'yesterday' is neither an LSN"),
+        (["all", "--until", "someday", "capture", "out"], "--until: 'someday' is neither an LSN"),
         (["tables", "--every", "soon", "capture", "out"], "'soon' is not a time such as 30s"),
         (["tables", "capture", "s3a://bucket/out"], "s3a is not supported"),
     ],
