@@ -38,17 +38,12 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # PostgreSQL's columns may differ only in case.
     "spark.sql.caseSensitive": "true",
-    # A segment is a few megabytes of gzip, and takes long: tasks of 128 MB would be too few.
-    "spark.sql.files.maxPartitionBytes": "16m",
-    "spark.sql.files.openCostInBytes": "256k",
-    # INT96, the default, has no statistics.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
 _UTC: Final = "-Duser.timezone=UTC"
-"""ORC keeps a moment as the time of day where the JVM believes to be."""
+"""Some of Spark's writers, that of ORC among them, keep a moment as the time of day in the JVM's zone."""
 _OPTIONS_OF_JVM: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _STDERR: Final = 2

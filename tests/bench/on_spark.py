@@ -2,7 +2,6 @@
 
 The command's tasks write their Parquet themselves; changes() is a DataFrame, which Spark writes like the usual way's.
 Both in one session that is warm, in turn; CPU time is that of the whole process tree, which only Linux reports.
-The usual way has its input in parts of Spark's own size: pgtail's session makes them smaller, for segments of captures.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ _LINES: Final = (
     "identity array<struct<name: string, type: string, value: string>>"
 )
 """What wal2json's format-version 2 has, for a row."""
-_PARTS: Final = {"spark.sql.files.maxPartitionBytes": "128m", "spark.sql.files.openCostInBytes": "4m"}
-"""Spark's defaults. With those of pgtail's session it writes 42 files, not 6, and takes a third more CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +90,7 @@ def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None
         changes(spark, str(capture)).write.mode("overwrite").parquet(str(out / "changes"))
 
     def usual() -> None:
-        before = {name: spark.conf.get(name) for name in _PARTS}
-        for name, value in _PARTS.items():
-            spark.conf.set(name, value)
         spark.read.schema(_LINES).json(str(lines)).write.mode("overwrite").parquet(str(out / "usual"))
-        for name, value in before.items():
-            spark.conf.set(name, value)
 
     def whole() -> None:
         shutil.rmtree(out / "changes only", ignore_errors=True)
