@@ -163,7 +163,7 @@ def test_spark_refuses_to_run_if_values_are_masked(file: Path, tmp_path: Path) -
         ("redact-hash = 'yes'", "redact-hash: expected true or false, found a string"),
         ("dsn = 2026-01-01", "dsn: expected a string, found a date or time"),
         ("[table]", "table: expected a string or a list of strings, found a table"),
-        ("output = 'xml'", "output: 'xml' is not one of 'table', 'json'"),
+        ("output = 'xml'", "output: 'xml' is not one of 'table', 'line'"),
         ("slot", "after a key in a key/value pair (at"),
         ("where = ['id']", "expected COLUMN OP VALUE"),
     ],

@@ -86,7 +86,9 @@ def test_the_screen(shop: Database) -> None:
     shop.execute("INSERT INTO orders SELECT g, 'x' FROM generate_series(1, 5) g", "UPDATE orders SET note = 'y'")
     shop.execute("UPDATE orders SET note = 'z' WHERE id = 3")
     command = [sys.executable, "-m", "pgtail", "stats", shop.conninfo(), "--fork", "s", *WATCH]
-    status, shown = on_terminal(command, until="id=3", answer="\x03", env={"COLUMNS": "80", "LINES": "24"})
+    status, shown = on_terminal(
+        command, until="id=3", answer="\x03", env={"COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"}
+    )
     assert status == 0, shown
     screen, _, after = shown.partition("\x1b[?1049h")[2].partition("\x1b[?1049l")
     assert "transactions/s" in screen
