@@ -2,6 +2,9 @@
 
     from pgtail.spark import changes, read, relations, transactions
 
+    spark.dataSource.register(pgtail.spark.DataSource)
+    spark.read.format("pgtail").load("captures/shop")
+
 They work in any Spark session, of a notebook or of spark-submit; pgtail.spark.session has one of pgtail's own.
 """
 
@@ -11,12 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pgtail.spark.data_source import DataSource
     from pgtail.spark.decoding.dataframes import changes, relations, transactions
     from pgtail.spark.lake.read import read
 
-__all__ = ["changes", "read", "relations", "transactions"]
+__all__ = ["DataSource", "changes", "read", "relations", "transactions"]
 
 _WHERE: Final = {
+    "DataSource": "pgtail.spark.data_source",
     "changes": "pgtail.spark.decoding.dataframes",
     "read": "pgtail.spark.lake.read",
     "relations": "pgtail.spark.decoding.dataframes",

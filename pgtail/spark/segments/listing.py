@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
@@ -157,12 +157,17 @@ def check_one_server(found: Iterable[Surveyed]) -> None:
 
 
 def plan(spark: SparkSession, paths: Mapping[str, int]) -> Mapping[str, Parts]:
-    """The parts to read of each segment, so that no change comes twice.
+    """The parts to read of each segment, so that no change comes twice; Spark's tasks make the surveys."""
+    return plan_with(lambda some: surveys(spark, {path: paths[path] for path in some}), paths)
 
-    Nothing is looked at where all are of one capture: its segments do not overlap.
+
+def plan_with(survey_all: Callable[[Iterable[str]], Iterable[Survey]], paths: Iterable[str]) -> Mapping[str, Parts]:
+    """As plan(), with another way to survey segments.
+
+    None is surveyed if all are of one capture: its segments do not overlap. Raises InputError, OptionError.
     """
     if len(directories(paths)) < 2:
         return dict.fromkeys(paths)
-    found = surveyed(surveys(spark, paths))
+    found = surveyed(survey_all(paths))
     check_one_server(found)
     return collapse_whole_segments(parts_of(found), found)

@@ -1,0 +1,207 @@
+"""The data source "pgtail": the changes of captures, for spark.read and spark.readStream.
+
+spark.dataSource.register(pgtail.spark.DataSource)
+spark.read.format("pgtail").option("tables", "orders").load("captures/shop")
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import datasource
+from pyspark.sql.datasource import EqualTo, Filter, In, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
+from pyspark.sql.types import StructType
+
+from pgtail.changes.filters import OPS
+from pgtail.errors import InputError, OptionError
+from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.files import opened
+from pgtail.spark.schemas import CHANGES, spark_schema
+from pgtail.spark.segments.listing import directories, name_of, plan_with, segments
+from pgtail.spark.segments.ranges import EVERYWHERE, Parts
+from pgtail.spark.segments.survey import Survey, survey
+
+_PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The program in which Spark offers filters; a reader may accept them nowhere else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read: captures (directories, segments, or patterns of them), and which rows and columns of them.
+
+    `tables` are globs, as --table takes them; all tables, operations and columns where these are empty.
+    """
+
+    captures: tuple[str, ...]
+    tables: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Selection:
+        """From the options of a DataFrameReader. Raises OptionError."""
+        paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if "path" in options else []
+        if not paths:
+            raise OptionError('name a capture: spark.read.format("pgtail").load("captures/shop")')
+        found = cls(tuple(paths), *[_list(options.get(name, "")) for name in ("tables", "ops", "columns")])
+        _check("ops", found.ops, OPS)
+        _check("columns", found.columns, CHANGES.names)
+        return found
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are read, in the order in which they were named."""
+        return pa.schema([CHANGES.field(name) for name in self.columns or CHANGES.names])
+
+    def batches(self, path: str, parts: Parts) -> Iterator[pa.RecordBatch]:
+        """The rows in these parts of a segment. Raises InputError."""
+        with opened(path) as file:
+            for batch in changes_of(file, path, parts=parts, tables=self.tables):
+                rows = batch.filter(pc.is_in(batch["op"], pa.array(self.ops))) if self.ops else batch
+                yield rows.select(self.schema.names)
+
+    def narrowed(self, filters: Iterable[Filter]) -> Selection:
+        """The same without rows that one of these filters would remove, as far as that is known from its form."""
+        found = self
+        for filter_ in filters:
+            column, values = _values(filter_)
+            if column == "op" and not found.ops:
+                found = replace(found, ops=values)
+            elif column == "table" and not found.tables:
+                found = replace(found, tables=tuple(map(_glob, values)))
+        return found
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple([item.strip() for item in text.split(",") if item.strip()])
+
+
+def _check(option: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for item in given:
+        if item not in known:
+            raise OptionError(f"option {option}: {item} is none of {', '.join(known)}")
+
+
+def _values(filter_: Filter) -> tuple[str | None, tuple[str, ...]]:
+    """The column and the texts that a filter compares it with; (None, ()) for filters of another form."""
+    values: tuple[Any, ...] = ()
+    if isinstance(filter_, EqualTo):
+        values = (filter_.value,)
+    elif isinstance(filter_, In):
+        values = tuple(filter_.value)
+    texts = tuple([value for value in values if isinstance(value, str)])
+    if not texts or len(texts) < len(values) or not isinstance(filter_, EqualTo | In) or len(filter_.attribute) > 1:
+        return None, ()
+    return filter_.attribute[0], texts
+
+
+def _glob(table: str) -> str:
+    """A glob that matches the tables of this name, in any schema."""
+    pattern = glob.escape(table)
+    return f"*.{pattern}" if "." in table else pattern
+
+
+class Segment(InputPartition):
+    """A segment, and the parts of it that are read."""
+
+    def __init__(self, path: str, parts: Parts) -> None:
+        super().__init__(path)
+        self.path = path
+        self.parts = parts
+
+
+class DataSource(datasource.DataSource):
+    """Captures as one row for each change, with the columns of `changes` (man page pgtail-spark(1)).
+
+    Options: `tables`, `ops` and `columns`, each a list with commas; for streams also `maxSegmentsPerTrigger`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "pgtail"
+
+    def schema(self) -> str:
+        return spark_schema(Selection.of(self.options).schema)
+
+    def reader(self, schema: StructType) -> Reader:
+        made = FilteringReader if _PUSHDOWN_WORKER in sys.modules else Reader
+        return made(Selection.of(self.options))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
+        return StreamReader(Selection.of(self.options), self.options.get("maxSegmentsPerTrigger"))
+
+
+class Reader(datasource.DataSourceReader):
+    """All closed segments that there are; a change that several of them have comes once."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+
+    def partitions(self) -> list[Segment]:
+        sizes = segments(self.selection.captures)
+        return [Segment(path, parts) for path, parts in plan_with(_surveys, sizes).items()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Segment)
+        return self.selection.batches(partition.path, partition.parts)
+
+
+class FilteringReader(Reader):
+    """As Reader; skips rows that Spark's filters would remove."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 -- Spark's name
+        """Use the filters, and return all of them: Spark applies them to the rows that are left."""
+        self.selection = self.selection.narrowed(filters)
+        return filters
+
+
+class StreamReader(datasource.DataSourceStreamReader):
+    """The segments of one capture in the order of their names, as they are closed. Offsets are names of segments."""
+
+    def __init__(self, selection: Selection, limit: str | None) -> None:
+        """Raises OptionError."""
+        if limit is not None and (not limit.isdecimal() or not int(limit)):
+            raise OptionError(f"option maxSegmentsPerTrigger: expected a number of segments, not {limit}")
+        self.selection = selection
+        self._limit = limit
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 -- Spark's name
+        return {"segment": ""}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
+        return ReadAllAvailable() if self._limit is None else ReadMaxFiles(int(self._limit))
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 -- Spark's name
+        new = [name for name in self._names() if name > start["segment"]]
+        if isinstance(limit, ReadMaxFiles):
+            new = new[: limit.max_files]
+        return {"segment": new[-1]} if new else start
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[Segment]:
+        found = self._names()
+        return [Segment(found[name], EVERYWHERE) for name in found if start["segment"] < name <= end["segment"]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Segment)
+        return self.selection.batches(partition.path, partition.parts)
+
+    def _names(self) -> dict[str, str]:
+        """The names of the segments and their paths, in order. Raises InputError."""
+        paths = segments(self.selection.captures)
+        if len(directories(paths)) > 1:
+            raise InputError("a stream reads one capture: several may hold the same changes")
+        return {name_of(path): path for path in paths}
+
+
+def _surveys(paths: Iterable[str]) -> Iterator[Survey]:
+    for path in paths:
+        with opened(path) as file:
+            yield survey(file, path)

@@ -1,0 +1,149 @@
+"""The data source "pgtail": the same rows as changes(), in batches and streams; options and filters."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, In
+
+import pgtail.spark
+from pgtail.spark import changes
+from pgtail.spark.data_source import Selection
+from tests.spark.test_changes import in_order, recorded, rows
+from tests.support.spark.captures import segments
+
+__all__ = ["recorded", "rows"]  # fixtures
+
+
+@pytest.fixture(scope="module")
+def source(spark: Any) -> Any:
+    spark.dataSource.register(pgtail.spark.DataSource)
+    return spark
+
+
+def read(source: Any, **options: str) -> Any:
+    return source.read.format("pgtail").options(**options)
+
+
+def test_rows_are_those_of_changes(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    found = read(source).load(str(recorded / "one"))
+    assert found.schema == changes(source, str(recorded / "one")).schema
+    assert in_order(found) == rows
+
+
+def test_overlapping_captures_give_each_change_once(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    assert in_order(read(source).load([str(path) for path in recorded.iterdir()])) == rows
+
+
+def test_one_partition_for_each_segment(source: Any, recorded: Path) -> None:
+    found = read(source).load(str(recorded / "one"))
+    assert found.rdd.getNumPartitions() == len(segments(recorded / "one"))
+
+
+def test_options(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    tables = sorted({row["table"] for row in rows if row["table"]})
+    found = read(source, tables=f"{tables[0]},nothing*", ops="insert, update", columns="table,op,xid").load(
+        str(recorded / "one")
+    )
+    assert found.columns == ["table", "op", "xid"]
+    wanted = [row for row in rows if row["table"] == tables[0] and row["op"] in ("insert", "update")]
+    assert wanted
+    assert sorted(map(tuple, found.collect())) == sorted((row["table"], row["op"], row["xid"]) for row in wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ops": "insert,delet"}, "option ops: delet is none of insert, update"),
+        ({"columns": "op,nosuch"}, "option columns: nosuch is none of op, schema"),
+        ({"path": ""}, "name a capture"),
+        ({"path": "/nosuch"}, "there is no /nosuch"),
+    ],
+)
+def test_invalid_options(source: Any, recorded: Path, options: dict[str, str], words: str) -> None:
+    given = {"path": str(recorded / "one"), **options}
+    with pytest.raises(Exception, match=words):
+        read(source, **{name: text for name, text in given.items() if text}).load().collect()
+
+
+FILTERS = [
+    "op = 'insert'",
+    "op IN ('delete', 'update') AND table = 'pt'",
+    "table = 'no.such[table]'",
+    "table IN ('pt', 'x.y') AND xid > 0",
+    "op = 'insert' OR table = 'pt'",
+    "op = 'delete' AND op = 'insert'",
+    "table IS NULL",
+]
+
+
+@pytest.mark.parametrize("condition", FILTERS)
+def test_filters_give_the_same_with_and_without_pushdown(source: Any, recorded: Path, condition: str) -> None:
+    wanted = in_order(changes(source, str(recorded / "one")).where(condition))
+    assert in_order(read(source).load(str(recorded / "one")).where(condition)) == wanted
+    source.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert in_order(read(source).load(str(recorded / "one")).where(condition)) == wanted
+    finally:
+        source.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_pushed_filters_skip_rows(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    source.conf.set("spark.sql.adaptive.enabled", "false")
+    deletes = sum(row["op"] == "delete" for row in rows)
+    assert 0 < deletes < len(rows)
+    try:
+        assert produced(source, recorded, "op = 'delete'") == len(rows)
+        source.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        assert produced(source, recorded, "op = 'delete'") == deletes
+    finally:
+        source.conf.unset("spark.sql.python.filterPushdown.enabled")
+        source.conf.unset("spark.sql.adaptive.enabled")
+
+
+def produced(source: Any, recorded: Path, condition: str) -> int:
+    """How many rows the source gives to Spark, as Spark's own metrics say."""
+    plan = read(source).load(str(recorded / "one")).where(condition)._jdf.queryExecution().executedPlan()
+    plan.executeCollect()
+    rows: int = plan.collectLeaves().head().metrics().apply("numOutputRows").value()
+    return rows
+
+
+def test_which_filters_are_used() -> None:
+    found = Selection(()).narrowed([EqualTo(("op",), "delete"), In(("table",), ("a.b", "c[1]"))])
+    assert (found.ops, found.tables) == (("delete",), ("*.a.b", "c[[]1]"))
+    assert Selection(()).narrowed([EqualTo(("xid",), 7), In(("op",), (None,))]) == Selection(())
+    given = Selection((), tables=("t*",), ops=("insert",))
+    assert given.narrowed([EqualTo(("op",), "delete"), EqualTo(("table",), "x")]) == given
+
+
+def test_a_stream_reads_each_segment_once(
+    source: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    capture, out = tmp_path / "capture", tmp_path / "out"
+    capture.mkdir()
+    every = segments(recorded / "one")
+    for some in (every[:3], every[3:5], every[5:]):
+        for path in some:
+            shutil.copy(path, capture)
+        stream = source.readStream.format("pgtail").option("maxSegmentsPerTrigger", "2").load(str(capture))
+        query = (
+            stream.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", str(out))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+    assert in_order(source.read.parquet(str(out))) == rows
+
+
+def test_a_stream_reads_one_capture(source: Any, recorded: Path, tmp_path: Path) -> None:
+    stream = source.readStream.format("pgtail").load(str(recorded / "*"))
+    query = stream.writeStream.format("memory").queryName("none").trigger(availableNow=True)
+    with pytest.raises(Exception, match="a stream reads one capture"):
+        query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(120)
