@@ -78,7 +78,7 @@ def _tables() -> None:
 
     \b
     pgtail spark tables captures/shop warehouse
-    python -c "import polars; print(polars.scan_delta('warehouse/tables/public.orders').collect())"
+    pgtail spark tables -t 'sales.*' captures/shop warehouse
     """
 
 
