@@ -25,6 +25,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     native        row plans, and compiled code: the scanner
     values        one cell to one value
     pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
+    storage       paths and URIs: list, read, conditional put; the only importer of obstore and pyarrow.fs
     files         signals, gzip, the Sink protocol
     errors, humanize, _orjson
 
@@ -63,6 +64,7 @@ confirmed_flush_lsn a slot's position: transactions that committed before it are
 end LSN             the position after a commit record, from which to resume; `commit_lsn` is the commit's own
 executor            writes rows by row plans, in plain Python
 fast path           the scanner's way from bytes to text, without messages and events
+flush               in a status update: the LSN up to which the client has stored what it received
 fork                reading a temporary copy of a slot that is in use
 frame               what surrounds a message in a source: CopyData, XLogData, a length or a newline
 gap                 a range of LSNs that a capture does not have
@@ -78,7 +80,7 @@ publication         the server's selection of tables and operations to send
 relation            a table's description as the server sends it (Relation message); it may change in a stream
 replica identity    the columns of the old row that updates and deletes carry: default, index, full or nothing
 row plan            how a format writes the rows of one shape: a list of pieces that scanner and executor both execute
-scanner             compiled code that walks frames, transactions and tuples in a buffer
+scanner             walks frames, transactions and tuples in a buffer; compiled, or in plain Python
 segment             a file of a capture; it decodes alone, and never changes once it is closed
 seq                 the number of a row change within its transaction, from 1, before any filter
 slot                the server's memory of a consumer's position; it holds back WAL
