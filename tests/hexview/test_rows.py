@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 
@@ -31,7 +32,10 @@ VIEWS: tuple[tuple[Callable[[Sink], View], int | None], ...] = (
 """How to make a view, and the limit of its values."""
 
 ENOUGH = 10
-"""Messages of one kind about one table to compare in a capture."""
+"""Messages of one kind about one table to compare in a capture; further rows are not decoded."""
+
+_TAG = 25
+"""The offset of a message's tag in its frame."""
 
 
 class Both:
@@ -63,25 +67,25 @@ def compared(source: Capture, redaction: Redaction | None) -> list[int]:
     views = [Both(make, limit, scope) for make, limit in VIEWS]
     cursor = TracedCursor()
     decoder = Decoder(cursor=cursor)
-    seen: Counter[tuple[str, int]] = Counter()
+    seen: Counter[bytes] = Counter()
     offset = 0
     for number, frame in enumerate(source.frames(), 1):
-        message, lsn, _ = decoder.frame(frame, 0, len(frame))
-        scope.enter(message)
-        kind = type(message).__name__
-        alike = (kind, getattr(message, "relation", 0))
-        seen[alike] += 1
-        if seen[alike] <= ENOUGH:
-            place = MessageLocation(number, kind, offset, 0, len(frame), offset, lsn)
-            for view in views:
+        kind = frame[_TAG : _TAG + 5]  # and the table of a row
+        seen[kind] += 1
+        if kind[:1] not in b"IUD" or seen[kind] <= ENOUGH:
+            message, lsn, _ = decoder.frame(frame, 0, len(frame))
+            scope.enter(message)
+            place = MessageLocation(number, type(message).__name__, offset, 0, len(frame), offset, lsn)
+            for view in views if seen[kind] <= ENOUGH else ():
                 view.compare(place, message, frame, cursor)
-        scope.leave(message)
+            scope.leave(message)
         offset += len(frame)
     return [view.taken for view in views]
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_captures(part: int) -> None:
-    """Every other capture with masked columns."""
-    taken = [compared(one, Redaction(["*a*"]) if part else None) for one in captures()[part::2]]
+    """Half of the captures with masked columns. A third of all, or all of them with PGTAIL_TEST_CAPTURES=all."""
+    step = 2 if os.environ.get("PGTAIL_TEST_CAPTURES") == "all" else 6
+    taken = [compared(one, Redaction(["*a*"]) if part else None) for one in captures()[part::step]]
     assert min(map(sum, zip(*taken, strict=True))) > 500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,24 +70,24 @@ def test_invalid_options(source: Any, recorded: Path, options: dict[str, str], w
         read(source, **{name: text for name, text in given.items() if text}).load().collect()
 
 
-FILTERS = [
-    "op = 'insert'",
-    "op IN ('delete', 'update') AND table = 'pt'",
-    "table = 'no.such[table]'",
-    "table IN ('pt', 'x.y') AND xid > 0",
-    "op = 'insert' OR table = 'pt'",
-    "op = 'delete' AND op = 'insert'",
-    "table IS NULL",
+FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
+    (
+        "op IN ('delete', 'update') AND table = 'pt'",
+        lambda row: row["op"] in ("delete", "update") and row["table"] == "pt",
+    ),
+    ("table = 'no.such[table]'", lambda row: False),
+    ("op = 'insert' OR table = 'pt'", lambda row: row["op"] == "insert" or row["table"] == "pt"),
+    ("op = 'delete' AND op = 'insert'", lambda row: False),
+    ("table IS NULL", lambda row: row["table"] is None),
 ]
 
 
-@pytest.mark.parametrize("condition", FILTERS)
-def test_filters_give_the_same_with_and_without_pushdown(source: Any, recorded: Path, condition: str) -> None:
-    wanted = in_order(changes(source, str(recorded / "one")).where(condition))
-    assert in_order(read(source).load(str(recorded / "one")).where(condition)) == wanted
+def test_filters_give_the_same_with_pushdown(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     source.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        assert in_order(read(source).load(str(recorded / "one")).where(condition)) == wanted
+        for condition, passes in FILTERS:
+            found = read(source).load(str(recorded / "one")).where(condition)
+            assert in_order(found) == list(filter(passes, rows)), condition
     finally:
         source.conf.unset("spark.sql.python.filterPushdown.enabled")
 
