@@ -46,10 +46,11 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 	@$(RUN) mypy
 	@.venv/bin/lint-imports
 
-torture: $(SPARK) ## kill pgtail record and pgtail spark, nothing may be lost or repeated; signal every command
+torture: $(SPARK) ## kill pgtail record and pgtail spark, nothing may be lost or repeated; signal every command; a Spark cluster
 	@$(RUN) tests.capture.torture
 	@$(RUN) tests.stopping.torture
 	@$(RUN) tests.spark.torture
+	@PGTAIL_CLUSTER=full $(RUN) pytest tests/spark/test_cluster.py
 
 bench: $(INSTALLED) ## speed, compared with other programs
 	@$(RUN) tests.bench

@@ -24,8 +24,8 @@ CONTEXTS = {context.command_path: context for context in make_man.commands()}
 PAGES = sorted(path.name for path in make_man.MAN.glob("*.[1-8]"))
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z]")
 
-OTHERS = {"--csv", "--start"}
-"""Options of psql and pg_recvlogical in the examples."""
+OTHERS = {"--archives", "--csv", "--py-files", "--start"}
+"""Options of psql, pg_recvlogical and spark-submit in the examples."""
 
 
 @cache

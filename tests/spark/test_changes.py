@@ -170,8 +170,8 @@ def test_a_folder_is_written_by_one_process_and_in_one_way(spark: Any, recorded:
     with pytest.raises(OutputError, match="another process writes to"):
         other.update([str(second)])
     assert in_order(read(spark, out, "changes")) == rows_of([first])
-    with pytest.raises(OptionError, match="s3a"):
-        Lake(spark, "s3a://bucket/out")
+    with pytest.raises(OptionError, match="ftp:// is no storage"):
+        Lake(spark, "ftp://host/out")
     Lake(spark, str(tmp_path / "theirs")).update([str(first)])
     shutil.rmtree(tmp_path / "theirs" / "_batches")
     with pytest.raises(OptionError, match="did not write"):

@@ -208,14 +208,15 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
 def test_the_queries_of_the_manual_run_on_what_the_command_writes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each block of SQL and of Python, on a warehouse of its own."""
+    """Each block of SQL and of Python, on a warehouse of its own; test_cluster.py runs those that need a cluster."""
     page = (Path(__file__).parents[2] / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     lake = Lake(spark, str(tmp_path / "warehouse"))
     lake.update([str(tmp_path / "capture")], typed=True)
     update_state(lake, Settings())
     monkeypatch.chdir(tmp_path)
-    page = page.replace("public.orders", "public.t_default").replace("'orders'", "'t_default'")
+    on_cluster = page.partition("# ON A CLUSTER\n")[2].partition("\n# ")[0]
+    page = page.replace(on_cluster, "").replace("public.orders", "public.t_default").replace("'orders'", "'t_default'")
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(programs) > 1
     names: dict[str, Any] = {"spark": spark}

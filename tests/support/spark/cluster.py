@@ -1,0 +1,111 @@
+"""A standalone Spark cluster on loopback, and an environment for its tasks that is made of pgtail's wheel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.support.limits import within
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""JVMs that live for seconds."""
+
+
+def make_environment(folder: Path) -> None:
+    """Make folder/environment: a venv with pgtail from a wheel, and the other packages of the tests' environment.
+
+    The wheel is compiled without optimization; it takes the packages from where they are, by a .pth file, which leaves
+    out the tests' own pgtail.
+    """
+    wheels = folder / "wheels"
+    compiled = {**os.environ, "CFLAGS": "-O0"}
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, ROOT], check=True, env=compiled)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "environment"], check=True)
+    python = folder / "environment" / "bin" / "python"
+    [wheel] = wheels.iterdir()
+    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", wheel], check=True)
+    [packages] = (folder / "environment" / "lib").glob("python3*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
+    """A master and two workers with one core each, in directories of their own; yields the master's URL.
+
+    `variables` are in the environment of the workers, and so of their executors; the tests' programs are not on their
+    PATH.
+    """
+    with contextlib.ExitStack() as stack:
+        port = _free_port()
+        where = ["--host", "127.0.0.1", "--webui-port", "0"]
+        master = stack.enter_context(_daemon(folder / "master", "master.Master", [*where, "--port", str(port)], {}))
+        _wait_for(master, "I have been elected leader")
+        url = f"spark://127.0.0.1:{port}"
+        for name in ("one", "two"):
+            own = folder / name
+            limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(own / "work")]
+            stack.enter_context(_daemon(own, "worker.Worker", [*where, *limits, url], variables))
+        for name in ("one", "two"):
+            _wait_for(folder / name / "log", "Successfully registered with master")
+        yield url
+
+
+@contextlib.contextmanager
+def _daemon(folder: Path, name: str, arguments: list[str], variables: Mapping[str, str]) -> Iterator[Path]:
+    """A daemon of Spark's; yields its log."""
+    folder.mkdir()
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "JAVA_HOME": os.environ["JAVA_HOME"],
+        "JAVA_TOOL_OPTIONS": _LIGHT,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_HOME": str(Path(sysconfig.get_path("purelib"), "pyspark")),
+        **variables,
+    }
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [BIN / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield folder / "log"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_for(log: Path, said: str) -> None:
+    end = time.monotonic() + within(60)
+    while said not in (text := log.read_text()):
+        assert time.monotonic() < end, text
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+def recipes() -> list[tuple[str, str]]:
+    """The blocks of the section ON A CLUSTER of the man page: language and text."""
+    page = (ROOT / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
+    section = page.partition("# ON A CLUSTER\n")[2].partition("\n# ")[0]
+    return re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
