@@ -13,6 +13,8 @@ from pgtail.storage.local import LocalLocation
 from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PLAIN: Final = re.compile(r"\w+://[\w./~+=&@-]*", re.ASCII)
+"""URIs that every reader of Delta tables takes for the same folder."""
 _OBJECTS: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _KNOWN: Final = "s3://, gs://, az://, abfs://, hdfs:// or a local path"
 
@@ -23,10 +25,14 @@ def is_uri(text: str) -> bool:
 
 
 def locate_target(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
-    """A folder to write files to, by its absolute path. Raises OptionError, for HDFS too."""
+    """A folder to write tables to, by its absolute path. Raises OptionError, for HDFS too."""
     if text.lower().startswith("hdfs://"):
         raise OptionError(f"{text}: pgtail only reads from HDFS; write to a local directory or an object store")
-    return locate(text, options).absolute()
+    place = locate(text, options).absolute()
+    if place.path is None and not _PLAIN.fullmatch(text):
+        # deltalake decodes a%41b, Polars encodes a space, and both end a URI at # and ?.
+        raise OptionError(f"{text}: tables in an object store need a URI of a-z, A-Z, 0-9 and . _ - ~ + = & @ alone")
+    return place
 
 
 def locate(text: str, options: StorageOptions = NO_OPTIONS) -> Location:

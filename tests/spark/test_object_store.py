@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -58,8 +59,8 @@ def recorded(database: Database, s3: ObjectStore, prefix: str, spool: Path) -> s
     )
     uri = s3.uri(f"{prefix}/capture")
     place = ["-D", uri, "--spool", str(spool), *s3.arguments, "--until", "now"]
-    for number in range(4):
-        if number == 2:
+    for number in range(3):
+        if number == 1:
             database.execute("ALTER TABLE b ADD c int[]")
         database.execute(
             f"INSERT INTO a SELECT g, 'v', repeat('x', 3000) FROM generate_series({number * 50}, {number * 50 + 49}) g",
@@ -122,7 +123,6 @@ def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
     remote = ["--master=local[2]", *CONF, *s3.arguments, uri, str(out)]
     kill_in_the_middle(["all", *remote], out)
     here("all", *remote)
-    assert here("all", *remote).startswith("pgtail: 0 new segments\n")
 
     copy, local = tmp_path / "capture", tmp_path / "out"
     copy.mkdir()
@@ -143,7 +143,9 @@ def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
 
     listed = here("vacuum", *s3.arguments, str(out))
     assert "would be removed with --delete" in listed
-    assert "small files merged" in here("changes", "--compact", *remote)
+    said = here("changes", "--compact", *remote)
+    assert said.startswith("pgtail: 0 new segments\n")
+    assert re.search(r"[1-9]\d* small files merged", said)
     assert tables_of(out) == expected
 
 

@@ -199,3 +199,7 @@ def test_what_cannot_be_written(s3: ObjectStore, tmp_path: Path) -> None:
         writer.finish()
     with pytest.raises(OptionError, match="pgtail only reads from HDFS"):
         locate_target("hdfs://host/out")
+    for name in ("a b", "a%41b", "a#b", "a?b", "ä"):
+        with pytest.raises(OptionError, match="tables in an object store need a URI of"):
+            locate_target(s3.uri(name))
+    assert str(locate_target(s3.uri("a-b_c.d~e+f=g&h/"))) == s3.uri("a-b_c.d~e+f=g&h")
