@@ -28,7 +28,7 @@ from tests.support.spark.world import same_as_model, same_lives, stored
 FORM = os.environ.get("PGTAIL_CLUSTER")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(not FORM, reason="PGTAIL_CLUSTER is not set")
 def test_the_recipes_of_the_manual(s3: ObjectStore, tmp_path: Path) -> None:
     paths = record(capture("D_twophase", "p3_2pc"), tmp_path / "capture", size=100_000)

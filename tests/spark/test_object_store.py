@@ -114,6 +114,7 @@ def kill_in_the_middle(arguments: list[str], out: Location) -> None:
         process.wait()
 
 
+@pytest.mark.timeout(300)
 def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
     spark: Any, newest_server: Any, s3: ObjectStore, prefix: str, tmp_path: Path, here: Callable[..., str]
 ) -> None:
