@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -71,16 +71,16 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         place_of(options.out)
         progress = SparkProgress(options.verbose)
         with progress.shown(), spark_session(options) as spark, progress.counting(spark):
-            _update(spark, options, kept, progress.tell, typed=bool(datasets))
+            _update(spark, options, kept, progress, typed=bool(datasets))
 
 
 def _update(
-    spark: Any, options: SparkOptions, kept: Sequence[Settings], tell: Callable[[str], None], *, typed: bool
+    spark: Any, options: SparkOptions, kept: Sequence[Settings], progress: SparkProgress, *, typed: bool
 ) -> None:
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
-    lake = Lake(spark, options.out, tables=options.tables, tell=tell)
+    lake = Lake(spark, options.out, tables=options.tables, tell=progress.tell)
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
@@ -93,6 +93,7 @@ def _update(
             say(f"{counted(merged, 'small file')} merged into larger ones")
         if not options.watch:
             return
+        progress.wait()
         time.sleep(max(options.every - (time.monotonic() - began), 0))
 
 
@@ -190,6 +191,10 @@ class SparkProgress:
         self._text = escape(text)
         if self.verbose:
             say(self._text)
+
+    def wait(self) -> None:
+        """Show that nothing is under way."""
+        self._text = "waiting for new segments"
 
     @contextlib.contextmanager
     def counting(self, spark: Any) -> Iterator[None]:
