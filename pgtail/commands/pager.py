@@ -11,8 +11,12 @@ import signal
 import stat
 import subprocess
 import sys
+import termios
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Final
+
+from pgtail.files.stopping import asked_to_end, take_over
 
 _DEFAULTS: Final = {"LESS": "FRX", "LV": "-c"}
 """Settings of pagers where the user has none: quit if it fits one screen, show colours, leave the text there."""
@@ -90,25 +94,41 @@ def _redirected(command: list[str], environment: dict[str, str]) -> Iterator[Non
     """Descriptor 1, and 2 if it is a terminal, are the pager's input while the body runs."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     assert process.stdin is not None
-    kept = {1: os.dup(1)}
-    if sys.stderr is not None and sys.stderr.isatty():
-        kept[2] = os.dup(2)
-    for fd in kept:
-        os.dup2(process.stdin.fileno(), fd)
-    process.stdin.close()
+    with _waited_for(process):
+        kept = {1: os.dup(1)}
+        if sys.stderr is not None and sys.stderr.isatty():
+            kept[2] = os.dup(2)
+        for fd in kept:
+            os.dup2(process.stdin.fileno(), fd)
+        process.stdin.close()
+        try:
+            yield
+        finally:
+            for fd, saved in kept.items():
+                os.dup2(saved, fd)
+                os.close(saved)
+
+
+@contextlib.contextmanager
+def _waited_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """After the body wait until the user ends the pager. SIGTERM and SIGHUP end it too; Ctrl-C is its own business.
+
+    A pager that a signal ended has not restored the terminal.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGINT:
+            process.terminate()
+
+    terminal = termios.tcgetattr(1)
+    before = take_over(stop)
     try:
         yield
     finally:
-        for fd, saved in kept.items():
-            os.dup2(saved, fd)
-            os.close(saved)
-        _wait(process)
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the user ends the pager; Ctrl-C is the pager's until then."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
+        if asked_to_end():  # while the body handled signals
+            process.terminate()
+        if process.wait() < 0:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(1, termios.TCSADRAIN, terminal)
+        for number, handler in before.items():
+            signal.signal(number, handler)
