@@ -92,9 +92,8 @@ def _at_rest(source: str) -> bool:
 @contextlib.contextmanager
 def _redirected(command: list[str], environment: dict[str, str]) -> Iterator[None]:
     """Descriptor 1, and 2 if it is a terminal, are the pager's input while the body runs."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-    assert process.stdin is not None
-    with _waited_for(process):
+    with _pager(command, environment) as process:
+        assert process.stdin is not None
         kept = {1: os.dup(1)}
         if sys.stderr is not None and sys.stderr.isatty():
             kept[2] = os.dup(2)
@@ -110,20 +109,21 @@ def _redirected(command: list[str], environment: dict[str, str]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def _waited_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """After the body wait until the user ends the pager. SIGTERM and SIGHUP end it too; Ctrl-C is its own business.
+def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The pager's process. After the body it is waited for, until the user ends it, or SIGTERM or SIGHUP.
 
-    A pager that a signal ended has not restored the terminal.
+    Ctrl-C is its own business. One that a signal ended has not restored the terminal.
     """
+    terminal = termios.tcgetattr(1)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number != signal.SIGINT:
             process.terminate()
 
-    terminal = termios.tcgetattr(1)
     before = take_over(stop)
     try:
-        yield
+        yield process
     finally:
         if asked_to_end():  # while the body handled signals
             process.terminate()
