@@ -225,6 +225,6 @@ def _screen(shown: bytes) -> list[str]:
     if shown.rfind(b"\x1b[?25l") > shown.rfind(b"\x1b[?25h"):
         complaints.append("no cursor")
     styles = _STYLED.findall(shown)
-    if styles and styles[-1] not in (b"", b"0"):
+    if styles and styles[-1] not in (b"", b"0", b"27"):  # 27 ends the reverse video of less
         complaints.append(f"a style: {styles[-1]!r}")
     return complaints
