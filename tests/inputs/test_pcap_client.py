@@ -171,18 +171,26 @@ def test_inspect_shows_bytes_peers_and_times() -> None:
     assert bytes.fromhex(flushed["hex"]) == (0x1234).to_bytes(8)
 
 
+def stats_of(packets: list[Packet]) -> Any:
+    """What `pgtail stats` reports about the one client."""
+    (client,) = orjson.loads(decode(input=pcap(packets), name="stats").lines[0])["clients"]
+    return client
+
+
 def test_stats_reports_the_lag_of_the_confirmed_position() -> None:
     lagging = {place: status(0x100) for place in range(3, 20)}
-    report = orjson.loads(command("stats", "-o", "json", "-", input=pcap(conversation(lagging, 300))).lines[0])
-    (client,) = report["clients"]
+    client = stats_of(conversation(lagging, 300))
     assert (client["slot"], client["status_updates"], client["confirmed_lsn"]) == ("s", 17, "0/100")
     assert client["behind_bytes"] == client["most_behind_bytes"] > 0
     assert client["stuck_seconds"] > 0
-    caught_up = orjson.loads(
-        command("stats", "-o", "json", "-", input=pcap(conversation({9: status(1 << 60)}))).lines[0]
-    )
-    assert caught_up["clients"][0]["behind_bytes"] == 0
-    assert caught_up["clients"][0]["stuck_seconds"] is None
+    caught_up = stats_of(conversation({9: status(1 << 60)}))
+    assert (caught_up["behind_bytes"], caught_up["stuck_seconds"]) == (0, None)
+    nothing = dict.fromkeys(range(3, 12), status(0))
+    client = stats_of(conversation({**nothing, 12: status(1 << 60)}, 300))
+    assert (client["behind_bytes"], client["most_behind_bytes"]) == (0, 0), "0/0 is no position to measure from"
+    client = stats_of(conversation(nothing, 300))
+    assert (client["confirmed_lsn"], client["behind_bytes"], client["most_behind_bytes"]) == (None, None, None)
+    assert client["stuck_seconds"] > 0
     shown = command("stats", "-o", "table", "-", input=pcap(conversation(lagging, 300))).stdout.decode()
     assert "127.0.0.1:45678  slot 's'  17 status updates  confirmed 0/100" in shown
     assert "not advanced for" in shown

@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from pgtail.cli import main
 from pgtail.commands.spark import SparkProgress
+from pgtail.commands.stderr import say
 from pgtail.spark import read
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.update import Lake
@@ -194,13 +195,15 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     with open(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         progress = SparkProgress(0)
-        with progress.shown(spark):
+        with progress.shown(), progress.counting(spark):
             Lake(spark, str(tmp_path / "out"), tell=progress.tell).update([str(tmp_path / "capture")])
             time.sleep(1)
+            say("1 new segment")
     looking.join()
     os.close(master)
     text = b"".join(shown).decode()
-    assert "collecting tables" in text
+    assert all(words in text for words in ("starting Spark", "decoding 1 segment ", "collecting tables"))
+    assert "\x1b[2Kpgtail: 1 new segment" in text, "a message stands where the bar was"
     assert "\x1b[2K" in text[-40:], "the line is gone at the end"
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pgtail.capture.format import CLOSED, is_gap
 from pgtail.errors import InputError, OptionError
+from pgtail.humanize import counted
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.files import join, place_of
@@ -120,11 +121,11 @@ class Lake:
         results: list[Result] | None = None
         if not plan.tables and len(directories([*paths, *(join(place, "") for place in plan.captures)])) == 1:
             # Segments of one capture do not overlap: all of each will be wanted.
-            self.tell(f"decoding {len(paths)} segments")
+            self.tell(f"decoding {counted(len(paths), 'segment')}")
             results = self._decode(dict.fromkeys(paths), paths, known)
             found = [pickle.loads(data) for kind, data in results if kind == "survey"]
         else:
-            self.tell(f"looking through {len(paths)} segments")
+            self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths)
         seen = surveyed(found)
         self._check(plan, seen)
@@ -133,7 +134,7 @@ class Lake:
         parts = parts_of(seen, before)
         wanted = collapse_whole_segments(parts, seen)
         if results is None or not _whole(wanted, seen):
-            self.tell(f"decoding {len(parts)} segments")
+            self.tell(f"decoding {counted(len(parts), 'segment')}")
             results = self._decode(wanted, paths, known)
         for segment in seen:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
