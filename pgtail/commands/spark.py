@@ -128,7 +128,7 @@ def vacuum(options: SparkOptions, *, delete: bool) -> None:
 
 
 def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
-    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.behind, 0))}"]
+    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.end.position, 0))}"]
     if verbose:
         parts.append(f"{size_text(applied.rewritten)} written")
     parts += [f"the gap before {gap['before']} was skipped" for gap in applied.gaps]

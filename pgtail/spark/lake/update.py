@@ -26,6 +26,7 @@ from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, covered, new_ones
 from pgtail.spark.segments.listing import (
+    Covered,
     Surveyed,
     check_one_server,
     collapse_whole_segments,
@@ -36,7 +37,7 @@ from pgtail.spark.segments.listing import (
     surveyed,
     surveys,
 )
-from pgtail.spark.segments.ranges import EVERYWHERE, Part, Parts
+from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.survey import Survey
 from pgtail.spark.typed.versions import Version
 
@@ -130,7 +131,7 @@ class Lake:
         seen = surveyed(found)
         self._check(plan, seen)
         done.notes += _missing(plan.captures, seen)
-        before = covered(plan.captures.values())
+        before = covered(plan.captures)
         parts = parts_of(seen, before)
         wanted = collapse_whole_segments(parts, seen)
         if results is None or not _whole(wanted, seen):
@@ -268,16 +269,16 @@ def _any_within(file: File, positions: Sequence[int]) -> bool:
     return any(bounds.least <= position <= bounds.most for position in positions)
 
 
-def split_at(parts: Mapping[str, Parts], covered: Sequence[tuple[Part, str]]) -> list[int]:
+def split_at(parts: Mapping[str, Parts], covered: Sequence[Covered]) -> list[int]:
     """The positions of transactions of which a part is new, and a part was there before."""
     new = {place.position for some in parts.values() for part in some or () for place in part}
-    old = {place.position for part, _ in covered for place in part}
+    old = {place.position for one in covered for place in one.places}
     return sorted(new & old)
 
 
 def _whole(wanted: Mapping[str, Parts], found: Sequence[Surveyed]) -> bool:
     """Whether all of each segment is wanted."""
-    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.whole is not None)
+    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.places is not None or one.late)
 
 
 def _missing(captures: Mapping[str, Capture], found: Sequence[Surveyed]) -> list[str]:

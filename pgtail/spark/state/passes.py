@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from pgtail.spark.files import join, opened, removed
 from pgtail.spark.jobs import cores, frame, groups
 from pgtail.spark.lake.delta import File
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.tasks import (
     CLOSED,
     PART,
     ChangesFile,
     Folding,
-    Place,
     RowsFile,
     TablePass,
     Wanted,
@@ -42,11 +42,10 @@ Sized = tuple[ChangesFile | RowsFile, int]
 
 
 class Run(NamedTuple):
-    """Changes of one version of a table that no other version's lie between: from and to which place."""
+    """Changes of one version of a table without one of another version between them; their positions and seqs."""
 
     relation: str
-    first: Place
-    last: Place
+    places: Range
 
 
 @dataclass(slots=True)
@@ -107,7 +106,7 @@ class Pass:
         if again:
             self.touched = None
             found += [(RowsFile(table, join(self.place, path), columns, before), size) for path, size, columns in rows]
-        run = None if len(self.runs) == 1 else (self.runs[number].first, self.runs[number].last)
+        run = None if len(self.runs) == 1 else self.runs[number].places
         wanted = Wanted(self.wanted.ranges, self.wanted.moved, run)
         for path, file, columns in self.files:
             if file.bounds("_relation").least == version.relation:
@@ -137,7 +136,8 @@ def runs_of(files: Sequence[tuple[str, File, Sequence[TableColumn]]], wanted: Wa
     """The runs of a table's versions among the wanted rows of its files, in order."""
     relations = {file.bounds("_relation").least for _, file, _ in files}
     if len(relations) == 1 and all(_wholly(file, wanted) for _, file, _ in files):
-        return [Run(relations.pop(), (min(file.bounds("_position").least for _, file, _ in files), 0), (1 << 63, 0))]
+        first = min(file.bounds("_position").least for _, file, _ in files)
+        return [Run(relations.pop(), Range(Place(first, 0), Place(1 << 63, 0)))]
     places: list[tuple[int, int, str]] = []
     for path, file, _ in files:
         with opened(path) as content:
@@ -147,14 +147,14 @@ def runs_of(files: Sequence[tuple[str, File, Sequence[TableColumn]]], wanted: Wa
     found = []
     for relation, some in itertools.groupby(sorted(places), key=lambda place: place[2]):
         own = list(some)
-        found.append(Run(relation, own[0][:2], own[-1][:2]))
+        found.append(Run(relation, Range(Place(*own[0][:2]), Place(*own[-1][:2]).next)))
     return found
 
 
 def _wholly(file: File, wanted: Wanted) -> bool:
     """Whether all rows of a file are wanted, as far as its statistics tell."""
     position = file.bounds("_position")
-    inside = any(first <= position.least and position.most < behind for first, behind in wanted.ranges)
+    inside = any(one.start <= position.least and position.most < one.stop for one in wanted.ranges)
     return inside and file.bounds("_gid").nulls == file.rows
 
 

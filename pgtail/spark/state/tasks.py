@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pgtail.spark.files import join, opened
 from pgtail.spark.lake.decoding import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, write_file
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
@@ -33,8 +34,6 @@ _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 Buckets = npt.NDArray[np.int64]
-Place = tuple[int, int]
-"""Position and seq."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +55,21 @@ class TablePass:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows of a file are wanted, by position: half-open ranges, and prepared transactions.
+    """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
 
-    `moved` says where those are committed that were only prepared, and when (microseconds since 1970). `run` is from
-    and to which place (both inclusive) the table had the version.
+    `moved` is as in Outcomes. `run` are the places (position and seq) between which the table had the version.
     """
 
-    ranges: Sequence[tuple[int, int]]
+    ranges: Sequence[range]
     moved: Mapping[int, tuple[int, int]]
-    run: tuple[Place, Place] | None = None
+    run: Range | None = None
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows that are wanted, committed ones at their places."""
         position = rows["_position"].combine_chunks()
         inside = np.zeros(len(rows), bool)
-        for first, behind in self.ranges:
-            inside |= pc.and_(pc.greater_equal(position, first), pc.less(position, behind)).to_numpy(
+        for one in self.ranges:
+            inside |= pc.and_(pc.greater_equal(position, one.start), pc.less(position, one.stop)).to_numpy(
                 zero_copy_only=False
             )
         prepared = pc.is_valid(rows["_state"].combine_chunks()).to_numpy(zero_copy_only=False)
@@ -82,7 +80,7 @@ class Wanted:
             rows = rows.filter(pa.array(there))
         if self.moved and prepared.any():
             rows = self._moved(rows)
-        return rows if self.run is None else rows.filter(_within(rows, *self.run))
+        return rows if self.run is None else rows.filter(_within(rows, self.run))
 
     def _moved(self, rows: pa.Table) -> pa.Table:
         old = pa.array(self.moved, pa.int64())
@@ -95,13 +93,14 @@ class Wanted:
         return rows
 
 
-def _within(rows: pa.Table, first: Place, last: Place) -> pa.Array:
+def _within(rows: pa.Table, run: Range) -> pa.Array:
+    return pc.and_(_at_least(rows, run.first), pc.invert(_at_least(rows, run.end)))
+
+
+def _at_least(rows: pa.Table, place: Place) -> pa.Array:
     position, seq = rows["_position"], rows["_seq"]
-    after = pc.or_(
-        pc.greater(position, first[0]), pc.and_(pc.equal(position, first[0]), pc.greater_equal(seq, first[1]))
-    )
-    before = pc.or_(pc.less(position, last[0]), pc.and_(pc.equal(position, last[0]), pc.less_equal(seq, last[1])))
-    return pc.and_(after, before)
+    same = pc.and_(pc.equal(position, place.position), pc.greater_equal(seq, place.ordinal))
+    return pc.or_(pc.greater(position, place.position), same)
 
 
 @dataclass(frozen=True, slots=True)
