@@ -20,9 +20,9 @@ from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.spark.files import place_of
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings, until_of
+from pgtail.storage import NO_OPTIONS, StorageOptions, locate_target
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
@@ -48,6 +48,7 @@ class SparkOptions:
     retain: float = 3600
     watch: bool = False
     every: float = 60
+    storage: StorageOptions = NO_OPTIONS
     master: str = "local[*]"
     conf: Sequence[str] = ()
     verbose: int = 0
@@ -68,7 +69,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
     with _stoppable():
-        place_of(options.out)
+        locate_target(options.out, options.storage)
         progress = SparkProgress(options.verbose)
         with progress.shown(), spark_session(options) as spark, progress.counting(spark):
             _update(spark, options, kept, progress, typed=bool(datasets))
@@ -80,7 +81,7 @@ def _update(
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
-    lake = Lake(spark, options.out, tables=options.tables, tell=progress.tell)
+    lake = Lake(spark, options.out, tables=options.tables, storage=options.storage, tell=progress.tell)
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
@@ -121,7 +122,7 @@ def vacuum(options: SparkOptions, *, delete: bool) -> None:
     check_installed()
     from pgtail.spark.lake.vacuum import vacuum as expired
 
-    found = expired(place_of(options.out), delete=delete)
+    found = expired(locate_target(options.out, options.storage), delete=delete)
     for path in found if options.verbose or not delete else ():
         say(escape(path))
     done = "removed" if delete else "would be removed with --delete"
@@ -129,7 +130,7 @@ def vacuum(options: SparkOptions, *, delete: bool) -> None:
 
 
 def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
-    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.behind, 0))}"]
+    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.end.position, 0))}"]
     if verbose:
         parts.append(f"{size_text(applied.rewritten)} written")
     parts += [f"the gap before {gap['before']} was skipped" for gap in applied.gaps]

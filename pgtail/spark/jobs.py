@@ -10,6 +10,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 T = TypeVar("T")
 Result = tuple[str, bytes]
@@ -23,7 +24,7 @@ _USUAL_CORES: Final = 8
 
 
 def frame(
-    spark: SparkSession, work: Callable[[T], Iterator[pa.RecordBatch]], items: Sequence[T], schema: str
+    spark: SparkSession, work: Callable[[T], Iterator[pa.RecordBatch]], items: Sequence[T], schema: str | StructType
 ) -> DataFrame:
     """The record batches that `work` makes of each item."""
     if not items:

@@ -15,17 +15,17 @@ from pgtail.errors import InputError, OptionError
 from pgtail.humanize import counted
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.files import join, place_of
 from pgtail.spark.jobs import Result, collected, groups
 from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import changed
 from pgtail.spark.lake.decoding import Decoding, Names, TableFile, unpacked
 from pgtail.spark.lake.delta import Commit, File
-from pgtail.spark.lake.parquet import DataFile, codec_of, write_file
+from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, covered, new_ones
 from pgtail.spark.segments.listing import (
+    Covered,
     Surveyed,
     check_one_server,
     collapse_whole_segments,
@@ -36,9 +36,10 @@ from pgtail.spark.segments.listing import (
     surveyed,
     surveys,
 )
-from pgtail.spark.segments.ranges import EVERYWHERE, Part, Parts
+from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.survey import Survey
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,8 +59,9 @@ class Update:
 
 
 class Lake:
-    """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `tell` is called with
-    what is under way. Raises OptionError where OUT is of another kind, InputError where it is damaged.
+    """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `storage` has options of
+    OUT and of the captures; `tell` is called with what is under way. Raises OptionError where OUT is of another kind,
+    InputError where it is damaged.
     """
 
     def __init__(
@@ -68,10 +70,12 @@ class Lake:
         out: str,
         *,
         tables: Sequence[str] = (),
+        storage: StorageOptions = NO_OPTIONS,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.spark = spark
-        self.out = place_of(out)
+        self.out = locate_target(out, storage)
+        self._storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
         self.tell = tell
         self._tables = list(tables)
@@ -96,7 +100,7 @@ class Lake:
         Raises InputError, OptionError, OutputError.
         """
         done = Update()
-        there = segments(captures)
+        there = segments(captures, self._storage)
         new = new_ones(there, self.plan.captures)
         if typed and not self.plan.typed:
             self._type_all()
@@ -119,18 +123,18 @@ class Lake:
         plan = copy.deepcopy(self.plan)
         known = self.versions() if plan.typed else None
         results: list[Result] | None = None
-        if not plan.tables and len(directories([*paths, *(join(place, "") for place in plan.captures)])) == 1:
+        if not plan.tables and len(directories([*paths, *(f"{place}/" for place in plan.captures)])) == 1:
             # Segments of one capture do not overlap: all of each will be wanted.
             self.tell(f"decoding {counted(len(paths), 'segment')}")
             results = self._decode(dict.fromkeys(paths), paths, known)
             found = [pickle.loads(data) for kind, data in results if kind == "survey"]
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
-            found = surveys(self.spark, paths)
+            found = surveys(self.spark, paths, self._storage)
         seen = surveyed(found)
         self._check(plan, seen)
         done.notes += _missing(plan.captures, seen)
-        before = covered(plan.captures.values())
+        before = covered(plan.captures)
         parts = parts_of(seen, before)
         wanted = collapse_whole_segments(parts, seen)
         if results is None or not _whole(wanted, seen):
@@ -157,7 +161,7 @@ class Lake:
     def _decode(
         self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Mapping[Names, Sequence[Version]] | None
     ) -> list[Result]:
-        how = Decoding(self.out, self.codec, tuple(self._tables), known)
+        how = Decoding(self.out, self.codec, tuple(self._tables), known, self._storage)
         some = groups(self.spark, [(path, sizes[path]) for path in parts])
         with translate_spark_errors():
             return collected(self.spark, how.segments, [[(path, parts[path]) for path in group] for group in some])
@@ -205,7 +209,7 @@ class Lake:
         table = self.batches.table("relations")
         if table.schema is None:
             return []
-        found: list[dict[str, Any]] = table.delta.to_pyarrow_table().select(RELATIONS.names).to_pylist()
+        found: list[dict[str, Any]] = table.rows().to_pylist()
         return sorted(found, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
 
     def versions(self) -> dict[Names, list[Version]]:
@@ -226,10 +230,8 @@ class Lake:
         return [Commit("transactions", TRANSACTIONS, files, [(file.path, file.size) for file in others])]
 
     @staticmethod
-    def _rows(place: str, file: File) -> pa.Table:
-        import pyarrow.parquet as pq
-
-        return pq.read_table(join(place, file.path)).cast(TRANSACTIONS)
+    def _rows(place: Location, file: File) -> pa.Table:
+        return rows_in(place / file.path).cast(TRANSACTIONS)
 
     # -- tables/* ------------------------------------------------------------------------------------------------
 
@@ -246,7 +248,7 @@ class Lake:
         plan.typed = True
         table, known = self.batches.table("changes"), self.versions()
         how = Decoding(self.out, self.codec, (), known)
-        files = [(join(table.place, file.path), file.size) for file in table.files()]
+        files = [(table.place / file.path, file.size) for file in table.files()]
         if files:
             self.tell("typing what is in it")
         with translate_spark_errors():
@@ -268,16 +270,16 @@ def _any_within(file: File, positions: Sequence[int]) -> bool:
     return any(bounds.least <= position <= bounds.most for position in positions)
 
 
-def split_at(parts: Mapping[str, Parts], covered: Sequence[tuple[Part, str]]) -> list[int]:
+def split_at(parts: Mapping[str, Parts], covered: Sequence[Covered]) -> list[int]:
     """The positions of transactions of which a part is new, and a part was there before."""
     new = {place.position for some in parts.values() for part in some or () for place in part}
-    old = {place.position for part, _ in covered for place in part}
+    old = {place.position for one in covered for place in one.places}
     return sorted(new & old)
 
 
 def _whole(wanted: Mapping[str, Parts], found: Sequence[Surveyed]) -> bool:
     """Whether all of each segment is wanted."""
-    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.whole is not None)
+    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.places is not None or one.late)
 
 
 def _missing(captures: Mapping[str, Capture], found: Sequence[Surveyed]) -> list[str]:

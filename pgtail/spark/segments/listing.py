@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import glob
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.files import listed, opened, place_of
 from pgtail.spark.jobs import collected, groups
-from pgtail.spark.segments.ranges import EVERYWHERE, NOWHERE, Part, Parts, Place, left_of
-from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
+from pgtail.spark.segments.survey import TWO_PHASE, Survey, survey
+from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_ONE_PHASE: Final = f"{TWO_PHASE} off"
+
 
 class Surveyed(NamedTuple):
-    """What a survey told of one segment; `whole` is None where it holds no change."""
+    """What a survey found in one segment; `places` is None if it has no change, `late` as in Extent."""
 
     path: str
-    whole: Part | None
+    places: Range | None
     stream: str
     server: str
     predecessor: str
-    """The name of the segment that should stand before it, or ''."""
+    """The name of the segment before it, or ''."""
     open: bool = False
     """Whether it ends inside a transaction."""
+    late: tuple[Range, ...] = ()
 
     @property
     def name(self) -> str:
@@ -36,12 +41,36 @@ class Surveyed(NamedTuple):
         return name_of(self.path)
 
 
-def segments(captures: Sequence[str]) -> dict[str, int]:
-    """The closed segments in these directories (or files, or patterns of them) and their bytes, in the order of their
-    names. Raises InputError where there is no such place; none may be there yet.
+class Covered(NamedTuple):
+    """A part of a stream that was read from a directory; `late` if it is a transaction that was sent late."""
+
+    places: Range
+    stream: str
+    directory: str
+    late: bool = False
+
+
+def segments(captures: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> dict[str, int]:
+    """The closed segments in these directories (or files, or patterns of local ones) and their bytes, in the order of
+    their names. Raises InputError where there is no such place; none may be there yet.
     """
-    sizes = {path: size for capture in captures for path, size in listed(place_of(capture), CLOSED)}
+    sizes = {path: size for capture in captures for path, size in _closed(capture, storage)}
     return {path: sizes[path] for path in in_order(sizes)}
+
+
+def _closed(capture: str, storage: StorageOptions) -> Iterator[tuple[str, int]]:
+    """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
+    place = locate(capture, storage).absolute()
+    places = [place]
+    if place.path is not None and not place.path.exists():
+        places = [locate(path) for path in sorted(glob.glob(str(place)))]
+        if not places:
+            raise InputError(f"there is no {place}")
+    for one in places:
+        if one.is_folder():
+            yield from ((f"{one}/{name}", size) for name, size in one.list() if name.endswith(CLOSED))
+        elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
+            yield str(one), found.size
 
 
 def in_order(paths: Iterable[str]) -> list[str]:
@@ -66,83 +95,101 @@ def directories(paths: Iterable[str]) -> set[str]:
     return {folder_of(path) for path in paths}
 
 
-def surveys(spark: SparkSession, paths: Mapping[str, int]) -> list[Survey]:
+def surveys(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptions = NO_OPTIONS) -> list[Survey]:
     """A survey of each segment (with its bytes), which reads all of it.
 
     Raises InputError where a segment is damaged or not closed.
     """
     with translate_spark_errors():
-        return [pickle.loads(data) for _, data in collected(spark, _survey, groups(spark, paths.items()))]
+        return [pickle.loads(data) for _, data in collected(spark, Surveys(storage), groups(spark, paths.items()))]
 
 
-def _survey(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    for path in paths:
-        with opened(path) as file:
-            yield "survey", pickle.dumps(survey(file, path))
+@dataclass(frozen=True, slots=True)
+class Surveys:
+    """What a task does to survey segments."""
+
+    storage: StorageOptions
+
+    def __call__(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        for found in self.of(paths):
+            yield "survey", pickle.dumps(found)
+
+    def of(self, paths: Iterable[str]) -> Iterator[Survey]:
+        """A survey of each of these segments. Raises InputError."""
+        for path in paths:
+            with locate(path, self.storage).open() as file:
+                yield survey(file, path)
 
 
 def surveyed(found: Iterable[Survey]) -> list[Surveyed]:
-    """What is to be known of each segment to tell what to read of it."""
+    """What is needed of each survey to decide what to read of its segment."""
     return [
-        Surveyed(
-            one.name,
-            None if one.first is None or one.last is None else Part(one.first, one.last),
-            one.stream,
-            one.server,
-            one.predecessor,
-            one.open,
-        )
-        for one in found
+        Surveyed(one.name, one.places, one.stream, one.server, one.predecessor, one.open, one.late) for one in found
     ]
 
 
-def parts_of(found: Iterable[Surveyed], covered: Sequence[tuple[Part, str]] = ()) -> dict[str, Parts]:
-    """What of each segment is to be read: what no other one has, and is not `covered` (parts and their streams).
+def parts_of(found: Iterable[Surveyed], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
+    """What to read of each segment: what no other one has, and is not `covered`.
 
-    Raises OptionError where segments that overlap do not number their changes alike.
+    Raises OptionError if segments that overlap do not number their changes alike.
     """
     taken = list(covered)
     wanted: dict[str, Parts] = {}
-    for segment in sorted(_joined(found), key=lambda segment: (segment.whole or NOWHERE, segment.path)):
-        if segment.whole is None:
-            continue
-        over = [other for other in taken if _overlap(other[0], segment.whole)]
-        for _, stream in over:
-            if stream != segment.stream:
-                raise OptionError(
-                    f"{segment.path} overlaps another capture, of another stream: which changes are the same cannot be"
-                    f" told. Read them into two places.\nThis one: {segment.stream}\nThe other one: {stream}"
-                )
-        left = left_of(segment.whole, [part for part, _ in over])
+    for segment in sorted(_from_predecessors(found), key=lambda segment: (segment.places or (), segment.path)):
+        left: list[Range] = []
+        for part in _parts(segment):
+            left += part.places.without([other.places for other in taken if _same_changes(part, other)])
         if left:
-            wanted[segment.path] = left
-            taken += [(part, segment.stream) for part in left]
+            wanted[segment.path] = tuple(left)
+            taken += _parts(segment)
     return wanted
 
 
+def covered_by(directory: str, stream: str, places: Range | None, late: Iterable[Range]) -> list[Covered]:
+    """The parts of a stream that a segment, or several, have."""
+    own = [] if places is None else [Covered(places, stream, directory)]
+    return own + [Covered(one, stream, directory, late=True) for one in late]
+
+
+def _parts(segment: Surveyed) -> list[Covered]:
+    return covered_by(folder_of(segment.path), segment.stream, segment.places, segment.late)
+
+
+def _same_changes(one: Covered, other: Covered) -> bool:
+    """Whether what is at the same places in both is the same. Raises OptionError if that is unknown."""
+    if not one.places.overlaps(other.places):
+        return False
+    late = one.late or other.late
+    if late and (one.late is not other.late and one.directory == other.directory):
+        return False  # a slot sends a transaction as prepared only once
+    if one.stream == other.stream:
+        return True
+    if late and (_ONE_PHASE in one.stream or _ONE_PHASE in other.stream):
+        return False
+    raise OptionError(
+        f"a segment in {one.directory} overlaps another capture, of another stream: which changes are the same is"
+        f" unknown. Read them into two places.\nThis one: {one.stream}\nThe other one: {other.stream}"
+    )
+
+
 def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Surveyed]) -> dict[str, Parts]:
-    """The same parts, EVERYWHERE in place of one that holds all of its segment: that is read faster."""
-    whole = {segment.path: segment.whole for segment in found}
-    return {path: EVERYWHERE if _holds(some, whole.get(path)) else some for path, some in parts.items()}
+    """The same parts, with EVERYWHERE for those that have all of their segment: that is read faster."""
+    segments_of = {segment.path: segment for segment in found}
+    return {path: EVERYWHERE if _is_whole(some, segments_of.get(path)) else some for path, some in parts.items()}
 
 
-def _holds(parts: Parts, whole: Part | None) -> bool:
-    return whole is not None and any(part.first <= whole.first and whole.last <= part.last for part in parts or ())
+def _is_whole(parts: Parts, segment: Surveyed | None) -> bool:
+    return segment is not None and all(any(part.covers(one.places) for part in parts or ()) for one in _parts(segment))
 
 
-def _joined(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
-    """Segments, each from behind the one before it on: between the two lies nothing."""
+def _from_predecessors(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
+    """Segments, each from the end of the one before it: there is nothing between the two."""
     segments_of = {(folder_of(segment.path), segment.name): segment for segment in found}
     for (directory, _), segment in segments_of.items():
         before = segments_of.get((directory, segment.predecessor))
-        if segment.whole is not None and before is not None and before.whole is not None:
-            position, ordinal = before.whole.last
-            segment = segment._replace(whole=Part(Place(position, ordinal + 1), segment.whole.last))
+        if segment.places is not None and before is not None and before.places is not None:
+            segment = segment._replace(places=Range(before.places.end, segment.places.end))
         yield segment
-
-
-def _overlap(one: Part, other: Part) -> bool:
-    return one.first <= other.last and other.first <= one.last
 
 
 def check_one_server(found: Iterable[Surveyed]) -> None:
@@ -156,9 +203,9 @@ def check_one_server(found: Iterable[Surveyed]) -> None:
         raise InputError(f"{one} and {other} come from different servers or databases: read them into two places")
 
 
-def plan(spark: SparkSession, paths: Mapping[str, int]) -> Mapping[str, Parts]:
+def plan(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptions) -> Mapping[str, Parts]:
     """The parts to read of each segment, so that no change comes twice; Spark's tasks make the surveys."""
-    return plan_with(lambda some: surveys(spark, {path: paths[path] for path in some}), paths)
+    return plan_with(lambda some: surveys(spark, {path: paths[path] for path in some}, storage), paths)
 
 
 def plan_with(survey_all: Callable[[Iterable[str]], Iterable[Survey]], paths: Iterable[str]) -> Mapping[str, Parts]:

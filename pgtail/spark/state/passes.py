@@ -8,17 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow.parquet as pq
-
-from pgtail.spark.files import join, opened, removed
 from pgtail.spark.jobs import cores, frame, groups
 from pgtail.spark.lake.delta import File
+from pgtail.spark.lake.parquet import rows_in
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.tasks import (
     CLOSED,
     PART,
     ChangesFile,
     Folding,
-    Place,
     RowsFile,
     TablePass,
     Wanted,
@@ -28,6 +26,7 @@ from pgtail.spark.state.tasks import (
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +41,10 @@ Sized = tuple[ChangesFile | RowsFile, int]
 
 
 class Run(NamedTuple):
-    """Changes of one version of a table that no other version's lie between: from and to which place."""
+    """Changes of one version of a table without one of another version between them; their positions and seqs."""
 
     relation: str
-    first: Place
-    last: Place
+    places: Range
 
 
 @dataclass(slots=True)
@@ -54,10 +52,10 @@ class Pass:
     """One table in a batch, and how far it is."""
 
     relid: int
-    place: str
+    place: Location
     codec: str
     history: bool
-    files: Sequence[tuple[str, File, Sequence[TableColumn]]]
+    files: Sequence[tuple[Location, File, Sequence[TableColumn]]]
     """Paths, files and columns of `tables/*`."""
     runs: Sequence[Run]
     chain: Sequence[Version]
@@ -106,12 +104,12 @@ class Pass:
         found: list[Sized] = []
         if again:
             self.touched = None
-            found += [(RowsFile(table, join(self.place, path), columns, before), size) for path, size, columns in rows]
-        run = None if len(self.runs) == 1 else (self.runs[number].first, self.runs[number].last)
+            found += [(RowsFile(table, self.place / path, columns, before), size) for path, size, columns in rows]
+        run = None if len(self.runs) == 1 else self.runs[number].places
         wanted = Wanted(self.wanted.ranges, self.wanted.moved, run)
-        for path, file, columns in self.files:
+        for place, file, columns in self.files:
             if file.bounds("_relation").least == version.relation:
-                found.append((ChangesFile(table, path, columns, wanted), file.size))
+                found.append((ChangesFile(table, place, columns, wanted), file.size))
         return table, found
 
     def take(self, written: Sequence[Written], buckets: Iterable[int]) -> None:
@@ -124,7 +122,7 @@ class Pass:
             if one.bucket is None or (self.touched is not None and one.bucket not in done):
                 kept.append(one)
             else:
-                removed(join(self.place, one.file.path))
+                (self.place / one.file.path).delete()
         self.written = [*kept, *written]
 
 
@@ -133,28 +131,28 @@ def bucket_of(path: str) -> int:
     return int(path[1 : path.index("-")])
 
 
-def runs_of(files: Sequence[tuple[str, File, Sequence[TableColumn]]], wanted: Wanted) -> list[Run]:
+def runs_of(files: Sequence[tuple[Location, File, Sequence[TableColumn]]], wanted: Wanted) -> list[Run]:
     """The runs of a table's versions among the wanted rows of its files, in order."""
     relations = {file.bounds("_relation").least for _, file, _ in files}
     if len(relations) == 1 and all(_wholly(file, wanted) for _, file, _ in files):
-        return [Run(relations.pop(), (min(file.bounds("_position").least for _, file, _ in files), 0), (1 << 63, 0))]
+        first = min(file.bounds("_position").least for _, file, _ in files)
+        return [Run(relations.pop(), Range(Place(first, 0), Place(1 << 63, 0)))]
     places: list[tuple[int, int, str]] = []
     for path, file, _ in files:
-        with opened(path) as content:
-            rows = pq.read_table(content, columns=["_position", "_seq", "_state", "_commit_ts"])
+        rows = rows_in(path, ["_position", "_seq", "_state", "_commit_ts"])
         own = wanted.of(rows).select(["_position", "_seq"]).to_pydict().values()
         places += [(*place, file.bounds("_relation").least) for place in zip(*own, strict=True)]
     found = []
     for relation, some in itertools.groupby(sorted(places), key=lambda place: place[2]):
         own = list(some)
-        found.append(Run(relation, own[0][:2], own[-1][:2]))
+        found.append(Run(relation, Range(Place(*own[0][:2]), Place(*own[-1][:2]).next)))
     return found
 
 
 def _wholly(file: File, wanted: Wanted) -> bool:
     """Whether all rows of a file are wanted, as far as its statistics tell."""
     position = file.bounds("_position")
-    inside = any(first <= position.least and position.most < behind for first, behind in wanted.ranges)
+    inside = any(one.start <= position.least and position.most < one.stop for one in wanted.ranges)
     return inside and file.bounds("_gid").nulls == file.rows
 
 

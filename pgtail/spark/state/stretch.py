@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pgtail.capture.format import is_gap
 from pgtail.errors import InputError
-from pgtail.spark.segments.applied import Range
-from pgtail.spark.segments.ranges import Place
+from pgtail.spark.segments.applied import SegmentRun
+from pgtail.spark.segments.ranges import Place, Range, joined
 from pgtail.spark.state.notes import Notes
+
+_NOTHING: Final = Range(Place(-1, 0), Place(-1, 0))
 
 
 class MissingSegment(InputError):
@@ -40,54 +42,45 @@ class MissingSegment(InputError):
 
 @dataclass(slots=True)
 class Stretch:
-    """What is to be applied now: half-open ranges of positions. `gaps` are those that are gone over; `missing` is what
-    is waited for."""
+    """What is to be applied now: ranges of the stream. `gaps` are those that are skipped; `missing` is what is waited
+    for; `late` as in Extent."""
 
-    ranges: list[tuple[int, int]] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
     missing: MissingSegment | None = None
+    late: list[Range] = field(default_factory=list)
 
 
-def stretch(captured: Iterable[Range], notes: Notes, *, allow_gap: bool = False) -> Stretch:
-    """What of the applied segments is to be applied to a state. Raises InputError where some comes too late."""
-    found = Stretch()
-    behind, reach = notes.behind, Place(-1, 0)
-    gone_over = [(one[1], two[0]) for one, two in itertools.pairwise(notes.applied)]
-    for one in sorted((one for one in captured if one.first is not None), key=lambda one: (one.first, one.behind)):
-        assert one.first is not None
-        assert one.behind is not None
-        first, end = one.first.position, one.behind.position + (not one.open)
-        leaves_gap = one.first > reach and bool(one.predecessor or reach.position >= 0)
-        reach = max(reach, one.behind)
-        if _holds([*notes.applied, *found.ranges], first, end):
+def stretch(applied: Sequence[SegmentRun], notes: Notes, *, allow_gap: bool = False) -> Stretch:
+    """What of the segments that were applied is to be applied to a state. Raises InputError if some comes too late."""
+    runs = [(one.places, one) for one in applied if one.places is not None]
+    found = Stretch(late=[late for one in applied for late in one.late])
+    end, reach = notes.end, Place(-1, 0)
+    skipped = [Range(one.end, two.first) for one, two in itertools.pairwise([_NOTHING, *notes.applied])]
+    for places, one in sorted(runs, key=lambda run: run[0]):
+        now = _whole_transactions(places, one)
+        leaves_gap = places.first > reach and bool(one.predecessor or reach.position >= 0)
+        reach = max(reach, places.end)
+        if any(part.covers(now) for part in joined([*notes.applied, *found.ranges])):
             continue
-        if end <= behind or any(first < until and since < end for since, until in gone_over):
+        if now.end <= end or any(now.overlaps(gap) for gap in skipped):
             raise InputError(
-                f"the segment {one.start} belongs into a gap that was gone over: make the state anew, in another "
-                "directory"
+                f"the segment {one.start} has changes from before the end of the state, which lacks them: make the"
+                " state again, in another directory"
             )
         if leaves_gap:
             missing = MissingSegment(one.predecessor, one.start)
             if not allow_gap:
                 found.missing = missing
                 break
-            found.gaps.append({"missing": one.predecessor, "before": one.start, "place": first})
-        found.ranges.append((max(first, behind), end))
-        behind = end
-    found.ranges = [(first, end) for first, end in found.ranges if first < end]
+            found.gaps.append({"missing": one.predecessor, "before": one.start, "place": places.first.position})
+        found.ranges.append(Range(max(now.first, end), now.end))
+        end = now.end
+    found.ranges = [one for one in found.ranges if one.first < one.end]
     return found
 
 
-def _holds(ranges: Sequence[tuple[int, int]], first: int, end: int) -> bool:
-    return any(start <= first and end <= behind for start, behind in joined(ranges))
-
-
-def joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that touch made one."""
-    found: list[tuple[int, int]] = []
-    for first, behind in sorted(ranges):
-        if found and first <= found[-1][1]:
-            found[-1] = (found[-1][0], max(behind, found[-1][1]))
-        else:
-            found.append((first, behind))
-    return found
+def _whole_transactions(places: Range, run: SegmentRun) -> Range:
+    """Without the transaction that it ends in; with all that is there of the one that it begins in."""
+    (position, ordinal), end = places
+    return Range(Place(position, min(ordinal, 1)), Place(end.position, 1) if run.open else end)

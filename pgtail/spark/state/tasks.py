@@ -12,17 +12,17 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pgtail.spark.files import join, opened
 from pgtail.spark.lake.decoding import packed, unpacked
-from pgtail.spark.lake.parquet import DataFile, write_file
+from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.described import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 PART: Final = "relid long, bucket int, link int, kind string, data binary"
 """A part of a table's rows or changes, of one bucket; `link` is another bucket that has to be folded with it."""
@@ -33,8 +33,6 @@ _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 Buckets = npt.NDArray[np.int64]
-Place = tuple[int, int]
-"""Position and seq."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class TablePass:
     """One version of a table in a batch: how its rows are kept while they are of this version."""
 
     relid: int
-    place: str
+    place: Location
     """The folder of the state's table."""
     version: Version
     stored: Sequence[TableColumn]
@@ -56,22 +54,21 @@ class TablePass:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows of a file are wanted, by position: half-open ranges, and prepared transactions.
+    """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
 
-    `moved` says where those are committed that were only prepared, and when (microseconds since 1970). `run` is from
-    and to which place (both inclusive) the table had the version.
+    `moved` is as in Outcomes. `run` are the places (position and seq) between which the table had the version.
     """
 
-    ranges: Sequence[tuple[int, int]]
+    ranges: Sequence[range]
     moved: Mapping[int, tuple[int, int]]
-    run: tuple[Place, Place] | None = None
+    run: Range | None = None
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows that are wanted, committed ones at their places."""
         position = rows["_position"].combine_chunks()
         inside = np.zeros(len(rows), bool)
-        for first, behind in self.ranges:
-            inside |= pc.and_(pc.greater_equal(position, first), pc.less(position, behind)).to_numpy(
+        for one in self.ranges:
+            inside |= pc.and_(pc.greater_equal(position, one.start), pc.less(position, one.stop)).to_numpy(
                 zero_copy_only=False
             )
         prepared = pc.is_valid(rows["_state"].combine_chunks()).to_numpy(zero_copy_only=False)
@@ -82,7 +79,7 @@ class Wanted:
             rows = rows.filter(pa.array(there))
         if self.moved and prepared.any():
             rows = self._moved(rows)
-        return rows if self.run is None else rows.filter(_within(rows, *self.run))
+        return rows if self.run is None else rows.filter(_within(rows, self.run))
 
     def _moved(self, rows: pa.Table) -> pa.Table:
         old = pa.array(self.moved, pa.int64())
@@ -95,13 +92,14 @@ class Wanted:
         return rows
 
 
-def _within(rows: pa.Table, first: Place, last: Place) -> pa.Array:
+def _within(rows: pa.Table, run: Range) -> pa.Array:
+    return pc.and_(_at_least(rows, run.first), pc.invert(_at_least(rows, run.end)))
+
+
+def _at_least(rows: pa.Table, place: Place) -> pa.Array:
     position, seq = rows["_position"], rows["_seq"]
-    after = pc.or_(
-        pc.greater(position, first[0]), pc.and_(pc.equal(position, first[0]), pc.greater_equal(seq, first[1]))
-    )
-    before = pc.or_(pc.less(position, last[0]), pc.and_(pc.equal(position, last[0]), pc.less_equal(seq, last[1])))
-    return pc.and_(after, before)
+    same = pc.and_(pc.equal(position, place.position), pc.greater_equal(seq, place.ordinal))
+    return pc.or_(pc.greater(position, place.position), same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +107,14 @@ class ChangesFile:
     """A file of `tables/*`, whose rows are all of one version of one table."""
 
     table: TablePass
-    path: str
+    path: Location
     columns: Sequence[TableColumn]
     """Those of the table that the file belongs to."""
     wanted: Wanted
 
     def split(self) -> Iterator[pa.RecordBatch]:
         """Its changes by bucket."""
-        rows = self.wanted.of(_read(self.path))
+        rows = self.wanted.of(rows_in(self.path))
         table, version = self.table, self.table.version
         if not len(rows):
             return
@@ -160,7 +158,7 @@ class RowsFile:
     """A file of a state whose rows have to be spread again: of another version, or over fewer buckets."""
 
     table: TablePass
-    path: str
+    path: Location
     columns: Sequence[TableColumn]
     version: Version
     """What the rows are of."""
@@ -168,7 +166,7 @@ class RowsFile:
     def split(self) -> Iterator[pa.RecordBatch]:
         """Its rows by bucket."""
         table = self.table
-        rows = _as_rows(_read(self.path), self.version, self.columns)
+        rows = _as_rows(rows_in(self.path), self.version, self.columns)
         if self.version != table.version:
             rows = described(rows, self.version, table.version)
         for bucket, some in _by_bucket(rows, table.version, table.buckets):
@@ -212,8 +210,8 @@ class Folding:
         columns = columns_of([table.version])
         rows = [unpacked(data) for data in parts.get("rows", ())]
         for bucket in buckets:
-            paths = [join(table.place, path) for path in table.files.get(bucket, ())]
-            rows += [_as_rows(_read(path), table.version, table.stored) for path in paths]
+            paths = [table.place / path for path in table.files.get(bucket, ())]
+            rows += [_as_rows(rows_in(path), table.version, table.stored) for path in paths]
         changes = [unpacked(data) for data in parts.get("changes", ())]
         before = pa.concat_tables(rows) if rows else schema_of(columns, ROW).empty_table()
         if changes:
@@ -244,11 +242,6 @@ def _write(table: TablePass, rows: pa.Table, prefix: str) -> DataFile:
     has = {column.name for column in table.version.columns}
     schema = schema_of([column for column in table.stored if column.name in has], own)
     return write_file(table.place, rows.select(schema.names).cast(schema), table.codec, prefix)
-
-
-def _read(path: str) -> pa.Table:
-    with opened(path) as file:
-        return pq.read_table(file)
 
 
 def _as_rows(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:

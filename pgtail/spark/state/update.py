@@ -10,30 +10,31 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.files import join
 from pgtail.spark.lake.catalog import Entry, changed, entries
 from pgtail.spark.lake.delta import Commit, File, Table, holds
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
 from pgtail.spark.state.passes import Pass, Run, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.stretch import MissingSegment, Stretch, joined, stretch
+from pgtail.spark.state.stretch import MissingSegment, Stretch, stretch
 from pgtail.spark.state.tasks import Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 _MOST_BUCKETS: Final = 1024
 
 
 @dataclass(slots=True)
 class Applied:
-    """What applying came to. `behind` is the position up to which the state now goes."""
+    """What was applied. `end` is the place up to which the state now goes."""
 
-    behind: int
+    end: Place
     changes: int = 0
     rewritten: int = 0
     """Bytes of files that were written in the place of others."""
@@ -49,12 +50,11 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     lake.tell(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
-    now = stretch(
-        (one for capture in plan.captures.values() for one in capture.ranges), notes, allow_gap=settings.allow_gap
-    )
+    runs = [run for capture in plan.captures.values() for run in capture.runs]
+    now = stretch(runs, notes, allow_gap=settings.allow_gap)
     if now.missing is not None and not settings.wait:
         raise now.missing
-    result = Applied(notes.behind, waiting=now.missing, gaps=now.gaps)
+    result = Applied(notes.end, waiting=now.missing, gaps=now.gaps)
     changes = lake.batches.table("changes")
     until = settings.until
     if isinstance(until, datetime.datetime):
@@ -69,7 +69,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     notes.applied = joined([*notes.applied, *now.ranges])
     notes.pending = found.pending
     notes.gaps += now.gaps
-    result.behind = notes.behind
+    result.end = notes.end
     result.rewritten = sum(file.size for commit in commits for file in commit.adds)
     lake.commit(plan, commits)
     return result
@@ -82,13 +82,13 @@ class _Batch:
         self._lake = lake
         self._settings = settings
         self._notes = notes
-        self._wanted = Wanted(tuple(now.ranges), found.moved)
+        self._wanted = Wanted([one.transactions for one in now.ranges], found.moved)
         self._all_versions = lake.versions()
         self._by_relation = {one.relation: one for versions in self._all_versions.values() for one in versions}
 
     def run(self) -> tuple[list[Commit], int]:
         """Write the files, and note what is in them. Returns what is to be committed, and the number of changes."""
-        by_table: dict[int, list[tuple[str, File, Sequence[TableColumn]]]] = {}
+        by_table: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
         for entry in entries(self._lake.out):
             if entry.kind == "tables":
                 for relid, some in self._files(entry).items():
@@ -108,14 +108,14 @@ class _Batch:
         ]
         return changed(self._lake.out, names, self._lake.codec) + commits, count
 
-    def _files(self, entry: Entry) -> dict[int, list[tuple[str, File, Sequence[TableColumn]]]]:
+    def _files(self, entry: Entry) -> dict[int, list[tuple[Location, File, Sequence[TableColumn]]]]:
         """The files of a table of OUT/tables that may have rows for the batch, by OID."""
         table = self._lake.batches.table(entry.folder)
         columns = columns_of(self._all_versions[entry.schema, entry.table])
-        found: dict[int, list[tuple[str, File, Sequence[TableColumn]]]] = {}
+        found: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
         for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.moved):
             relid = file.bounds("_relid").least
-            found.setdefault(relid, []).append((join(table.place, file.path), file, columns))
+            found.setdefault(relid, []).append((table.place / file.path, file, columns))
         return found
 
     def _version(self, relid: int, relation: str) -> Version:
@@ -124,7 +124,7 @@ class _Batch:
     def _table(
         self,
         relid: int,
-        files: Sequence[tuple[str, File, Sequence[TableColumn]]],
+        files: Sequence[tuple[Location, File, Sequence[TableColumn]]],
         runs: Sequence[Run],
         folders: set[str],
     ) -> Pass:
@@ -176,11 +176,11 @@ class _Batch:
                 if folder in folders:
                     folder = f"{folder}~~{relid}"
                 folders.add(folder)
-                notes = self._notes.tables[relid] = TableNotes(folder, [], run.first[0])
+                notes = self._notes.tables[relid] = TableNotes(folder, [], run.places.first.position)
             elif notes.versions:
                 last = self._by_relation[notes.versions[-1]]
                 if (last.schema, last.table) != (version.schema, version.table):
-                    notes.since = run.first[0]
+                    notes.since = run.places.first.position
             notes.versions = [*(one for one in notes.versions if one != run.relation), run.relation]
         assert notes is not None
         return notes
