@@ -194,9 +194,12 @@ class Inspect:
         self._scope.leave(message)
 
     def _at_offset(self, offset: int | None, following: int | None) -> bool:
+        """Whether the message from `offset` (None: it is not in the file) to `following` is selected by --offset."""
         if not self._offsets:
             return True
-        return any((offset or 0) <= at and (following is None or at < following) for at in self._offsets)
+        return offset is not None and any(
+            offset <= at and (following is None or at < following) for at in self._offsets
+        )
 
     # -- damage ------------------------------------------------------------------------------------------------
 
