@@ -25,9 +25,9 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.files import opened
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import directories, name_of, plan_with, segments
+from pgtail.spark.segments.listing import directories, plan_with, segments
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
-from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.segments.survey import Survey, name_of, survey
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The program in which Spark offers filters; a reader may accept them nowhere else."""
@@ -37,7 +37,7 @@ _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 class Selection:
     """What is read: captures (directories, segments, or patterns of them), and which rows and columns of them.
 
-    `tables` are globs, as --table takes them; all tables, operations and columns where these are empty.
+    `tables` are globs, as --table takes them; all tables, operations and columns if these are empty.
     """
 
     captures: tuple[str, ...]
@@ -128,7 +128,7 @@ class DataSource(datasource.DataSource):
     def name(cls) -> str:
         return "pgtail"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         return spark_schema(Selection.of(self.options).schema)
 
     def reader(self, schema: StructType) -> Reader:
@@ -139,19 +139,23 @@ class DataSource(datasource.DataSource):
         return StreamReader(Selection.of(self.options), self.options.get("maxSegmentsPerTrigger"))
 
 
-class Reader(datasource.DataSourceReader):
-    """All closed segments that there are; a change that several of them have comes once."""
+class SegmentReader:
+    """What the readers have in common."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
 
-    def partitions(self) -> list[Segment]:
-        sizes = segments(self.selection.captures)
-        return [Segment(path, parts) for path, parts in plan_with(_surveys, sizes).items()]
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Segment)
         return self.selection.batches(partition.path, partition.parts)
+
+
+class Reader(SegmentReader, datasource.DataSourceReader):
+    """All closed segments that there are; a change that several of them have comes once."""
+
+    def partitions(self) -> list[Segment]:
+        sizes = segments(self.selection.captures)
+        return [Segment(path, parts) for path, parts in plan_with(_surveys, sizes).items()]
 
 
 class FilteringReader(Reader):
@@ -163,14 +167,14 @@ class FilteringReader(Reader):
         return filters
 
 
-class StreamReader(datasource.DataSourceStreamReader):
+class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
     """The segments of one capture in the order of their names, as they are closed. Offsets are names of segments."""
 
     def __init__(self, selection: Selection, limit: str | None) -> None:
         """Raises OptionError."""
         if limit is not None and (not limit.isdecimal() or not int(limit)):
             raise OptionError(f"option maxSegmentsPerTrigger: expected a number of segments, not {limit}")
-        self.selection = selection
+        super().__init__(selection)
         self._limit = limit
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 -- Spark's name
@@ -189,15 +193,11 @@ class StreamReader(datasource.DataSourceStreamReader):
         found = self._names()
         return [Segment(found[name], EVERYWHERE) for name in found if start["segment"] < name <= end["segment"]]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Segment)
-        return self.selection.batches(partition.path, partition.parts)
-
     def _names(self) -> dict[str, str]:
         """The names of the segments and their paths, in order. Raises InputError."""
         paths = segments(self.selection.captures)
         if len(directories(paths)) > 1:
-            raise InputError("a stream reads one capture: several may hold the same changes")
+            raise InputError("a stream reads one capture: several may have the same changes")
         return {name_of(path): path for path in paths}
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
-
-from deltalake import Schema
 
 from pgtail.errors import InputError
 from pgtail.spark.files import join, place_of
 from pgtail.spark.lake.catalog import folder_in
 from pgtail.spark.lake.delta import Table
+from pgtail.spark.schemas import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,15 +23,13 @@ def read(spark: SparkSession, uri: str, table: str, version: int | None = None) 
     `table` is changes, transactions, relations or catalog, or tables/NAME, state/NAME or history/NAME, where NAME is
     the table's schema.table. Raises InputError where there is no such table.
     """
-    from pyspark.sql.types import StructType
-
     out = place_of(uri)
     kind, _, name = table.partition("/")
     place = join(out, folder_in(out, kind, name) if kind in _NAMED and name else table)
     found = Table(place, version)
     if found.schema is None:
         raise InputError(f"there is no table {table}", source=out)
-    schema = StructType.fromJson(json.loads(Schema.from_arrow(found.schema).to_json()))
+    schema = spark_schema(found.schema)
     paths = [join(place, file.path) for file in found.files()]
     if not paths:
         return spark.createDataFrame([], schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
@@ -12,31 +13,12 @@ from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.files import listed, opened, place_of
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
-from pgtail.spark.segments.survey import TWO_PHASE, Survey, survey
+from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ONE_PHASE: Final = f"{TWO_PHASE} off"
-
-
-class Surveyed(NamedTuple):
-    """What a survey found in one segment; `places` is None if it has no change, `late` as in Extent."""
-
-    path: str
-    places: Range | None
-    stream: str
-    server: str
-    predecessor: str
-    """The name of the segment before it, or ''."""
-    open: bool = False
-    """Whether it ends inside a transaction."""
-    late: tuple[Range, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What its successor calls it."""
-        return name_of(self.path)
 
 
 class Covered(NamedTuple):
@@ -50,7 +32,7 @@ class Covered(NamedTuple):
 
 def segments(captures: Sequence[str]) -> dict[str, int]:
     """The closed segments in these directories (or files, or patterns of them) and their bytes, in the order of their
-    names. Raises InputError where there is no such place; none may be there yet.
+    names. Raises InputError if there is no such place; it may have no segment yet.
     """
     sizes = {path: size for capture in captures for path, size in listed(place_of(capture), CLOSED)}
     return {path: sizes[path] for path in in_order(sizes)}
@@ -63,16 +45,6 @@ def in_order(paths: Iterable[str]) -> list[str]:
     )
 
 
-def name_of(path: str) -> str:
-    """The name of the segment that lies there."""
-    return path.rpartition("/")[2].removesuffix(CLOSED)
-
-
-def folder_of(path: str) -> str:
-    """The directory that a segment lies in: each is one capture."""
-    return path.rpartition("/")[0]
-
-
 def directories(paths: Iterable[str]) -> set[str]:
     """The directories that segments lie in."""
     return {folder_of(path) for path in paths}
@@ -81,7 +53,7 @@ def directories(paths: Iterable[str]) -> set[str]:
 def surveys(spark: SparkSession, paths: Mapping[str, int]) -> list[Survey]:
     """A survey of each segment (with its bytes), which reads all of it.
 
-    Raises InputError where a segment is damaged or not closed.
+    Raises InputError if a segment is damaged or not closed.
     """
     with translate_spark_errors():
         return [pickle.loads(data) for _, data in collected(spark, _survey, groups(spark, paths.items()))]
@@ -93,14 +65,7 @@ def _survey(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
             yield "survey", pickle.dumps(survey(file, path))
 
 
-def surveyed(found: Iterable[Survey]) -> list[Surveyed]:
-    """What is needed of each survey to decide what to read of its segment."""
-    return [
-        Surveyed(one.name, one.places, one.stream, one.server, one.predecessor, one.open, one.late) for one in found
-    ]
-
-
-def parts_of(found: Iterable[Surveyed], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
+def parts_of(found: Iterable[Survey], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
     """What to read of each segment: what no other one has, and is not `covered`.
 
     Raises OptionError if segments that overlap do not number their changes alike.
@@ -123,7 +88,7 @@ def covered_by(directory: str, stream: str, places: Range | None, late: Iterable
     return own + [Covered(one, stream, directory, late=True) for one in late]
 
 
-def _parts(segment: Surveyed) -> list[Covered]:
+def _parts(segment: Survey) -> list[Covered]:
     return covered_by(folder_of(segment.path), segment.stream, segment.places, segment.late)
 
 
@@ -144,30 +109,30 @@ def _same_changes(one: Covered, other: Covered) -> bool:
     )
 
 
-def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Surveyed]) -> dict[str, Parts]:
+def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey]) -> dict[str, Parts]:
     """The same parts, with EVERYWHERE for those that have all of their segment: that is read faster."""
     segments_of = {segment.path: segment for segment in found}
     return {path: EVERYWHERE if _is_whole(some, segments_of.get(path)) else some for path, some in parts.items()}
 
 
-def _is_whole(parts: Parts, segment: Surveyed | None) -> bool:
+def _is_whole(parts: Parts, segment: Survey | None) -> bool:
     return segment is not None and all(any(part.covers(one.places) for part in parts or ()) for one in _parts(segment))
 
 
-def _from_predecessors(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
+def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
     """Segments, each from the end of the one before it: there is nothing between the two."""
     segments_of = {(folder_of(segment.path), segment.name): segment for segment in found}
     for (directory, _), segment in segments_of.items():
         before = segments_of.get((directory, segment.predecessor))
         if segment.places is not None and before is not None and before.places is not None:
-            segment = segment._replace(places=Range(before.places.end, segment.places.end))
+            segment = replace(segment, places=Range(before.places.end, segment.places.end))
         yield segment
 
 
-def check_one_server(found: Iterable[Surveyed]) -> None:
-    """Raises InputError where the captures are of different servers or databases.
+def check_one_server(found: Iterable[Survey]) -> None:
+    """Raises InputError if the captures are of different servers or databases.
 
-    Log positions of different servers say nothing to each other, and tables of one name are not the same ones.
+    LSNs of different servers cannot be compared, and tables of one name are not the same ones.
     """
     servers = {segment.server: segment.path for segment in found if segment.server}
     if len(servers) > 1:
@@ -187,6 +152,6 @@ def plan_with(survey_all: Callable[[Iterable[str]], Iterable[Survey]], paths: It
     """
     if len(directories(paths)) < 2:
         return dict.fromkeys(paths)
-    found = surveyed(survey_all(paths))
+    found = list(survey_all(paths))
     check_one_server(found)
     return collapse_whole_segments(parts_of(found), found)
