@@ -23,12 +23,11 @@ from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
-from pgtail.spark.segments.listing import Surveyed
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.segments.survey import survey
+from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of
-from pgtail.spark.state.stretch import stretch
 from pgtail.storage import locate
 from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
@@ -117,12 +116,12 @@ def between(first: tuple[int, int], end: tuple[int, int]) -> Range:
 def test_what_a_segment_of_a_transaction_lacks_is_waited_for() -> None:
     one = run((10, 1), (20, 5), "one", inside=True)
     first = between((10, 1), (20, 1))
-    assert stretch([one], Notes()).ranges == [first]
+    assert next_increment([one], Notes()).ranges == [first]
     later = one._replace(end="three", open=False, places=between((10, 1), (30, 2)))
-    assert stretch([later], Notes([first])).ranges == [between((20, 1), (30, 2))]
+    assert next_increment([later], Notes([first])).ranges == [between((20, 1), (30, 2))]
     # Without its first part the transaction is not there.
     rest = run((20, 9), (30, 2), "three", "two")
-    missing = stretch([one, rest], Notes()).missing
+    missing = next_increment([one, rest], Notes()).missing
     assert missing is not None
     assert missing.missing == "two"
 
@@ -131,7 +130,7 @@ def test_segments_that_follow_each_other_are_one_range_in_whatever_order_they_co
     parts = [between((10 * n, 1), (10 * n + 5, 2)) for n in range(5)]
     names = [f"{n:016X}-0000000001" for n in range(5)]
     segments = [
-        Surveyed(f"/c/{name}.pgcap", None if n == 2 else parts[n], "s", "server", names[n - 1] if n else "", n == 3)
+        Survey(f"/c/{name}.pgcap", None if n == 2 else parts[n], "s", "server", names[n - 1] if n else "", n == 3)
         for n, name in enumerate(names)
     ]
     for seed in range(20):
@@ -153,28 +152,28 @@ def test_a_year_of_segments_is_planned_as_a_day() -> None:
     for number in range(200_000):
         name = f"{number:016X}-0000000001"
         part = between((10 * number + 10, 1), (10 * number + 15, 2))
-        capture.add(Surveyed(f"/c/{name}.pgcap", part, "s", "server", before))
+        capture.add(Survey(f"/c/{name}.pgcap", part, "s", "server", before))
         before = name
     plan = Plan(captures={"/c": capture})
     assert len(json.dumps(plan.to_json())) < 500
     paths = [f"/c/{number:016X}-0000000001.pgcap" for number in range(200_001)]
     assert new_ones(paths, plan.captures) == paths[-1:]
     known = Notes([between((10, 1), (1_999_990, 2))])
-    assert stretch(capture.runs, known).ranges == [between((1_999_990, 2), (2_000_005, 2))]
+    assert next_increment(capture.runs, known).ranges == [between((1_999_990, 2), (2_000_005, 2))]
 
 
 def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:
     one, later = run((10, 1), (20, 5), "one"), run((25, 1), (40, 1), "later")
-    found = stretch([later, one], Notes())
+    found = next_increment([later, one], Notes())
     assert found.ranges == [one.places]
     assert found.missing is not None
-    assert "whether anything was committed between them no capture tells" in str(found.missing)
-    gone_over = stretch([later, one], Notes(), allow_gap=True)
+    assert "whether anything was committed between them is unknown" in str(found.missing)
+    gone_over = next_increment([later, one], Notes(), allow_gap=True)
     assert [gap["before"] for gap in gone_over.gaps] == ["later"]
     assert gone_over.ranges == [one.places, later.places]
     # What is between them comes from the other capture.
     longer = one._replace(places=between((10, 1), (30, 1)), end="two")
-    assert stretch([later, longer], Notes(found.ranges)).ranges == [
+    assert next_increment([later, longer], Notes(found.ranges)).ranges == [
         between((20, 5), (30, 1)),
         between((30, 1), (40, 1)),
     ]
@@ -183,7 +182,7 @@ def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:
 def test_changes_from_before_the_start_of_a_state_are_not_skipped() -> None:
     state = Notes([between((20, 1), (30, 2))])
     with pytest.raises(InputError, match="the segment one has changes from before the end of the state"):
-        stretch([run((10, 1), (40, 1), "one")], state)
+        next_increment([run((10, 1), (40, 1), "one")], state)
 
 
 @pytest.mark.parametrize("before", [0, 3])
@@ -199,9 +198,9 @@ def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> 
     assert len(found) > 2
     assert [one for one in found if " " in one] == (["between 0/5 and 0/9"] if before else [])
     later = run((30, 1), (40, 1), "two", "between 0/5 and 0/9")
-    missing = stretch([later], Notes()).missing
+    missing = next_increment([later], Notes()).missing
     assert missing is not None
-    assert str(missing).startswith("what was committed between 0/5 and 0/9 is not in the capture: two stands behind")
+    assert str(missing).startswith("what was committed between 0/5 and 0/9 is not in the capture: two comes after")
     assert missing.what.endswith("only --allow-gap goes on"), "nobody waits for what never comes"
 
 

@@ -26,18 +26,15 @@ from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, covered, new_ones
 from pgtail.spark.segments.listing import (
     Covered,
-    Surveyed,
     check_one_server,
     collapse_whole_segments,
     directories,
-    folder_of,
     parts_of,
     segments,
-    surveyed,
     surveys,
 )
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
-from pgtail.spark.segments.survey import Survey
+from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate_target
 
@@ -131,25 +128,24 @@ class Lake:
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self._storage)
-        seen = surveyed(found)
-        self._check(plan, seen)
-        done.notes += _missing(plan.captures, seen)
+        self._check(plan, found)
+        done.notes += _missing(plan.captures, found)
         before = covered(plan.captures)
-        parts = parts_of(seen, before)
-        wanted = collapse_whole_segments(parts, seen)
-        if results is None or not _whole(wanted, seen):
+        parts = parts_of(found, before)
+        wanted = collapse_whole_segments(parts, found)
+        if results is None or not _whole(wanted, found):
             self.tell(f"decoding {counted(len(parts), 'segment')}")
             results = self._decode(wanted, paths, known)
-        for segment in seen:
+        for segment in found:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
-        plan.server = plan.server or next((one.server for one in seen if one.server), "")
+        plan.server = plan.server or next((one.server for one in found if one.server), "")
         for relid in sorted({pickle.loads(data) for kind, data in results if kind == "undescribed"}):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
         self.commit(plan, self._commits(results, found, known, split_at(parts, before)))
         done.segments += len(paths)
         done.batches += 1
 
-    def _check(self, plan: Plan, found: Sequence[Surveyed]) -> None:
+    def _check(self, plan: Plan, found: Sequence[Survey]) -> None:
         check_one_server(found)
         for segment in found:
             if segment.server and plan.server and segment.server != plan.server:
@@ -277,12 +273,12 @@ def split_at(parts: Mapping[str, Parts], covered: Sequence[Covered]) -> list[int
     return sorted(new & old)
 
 
-def _whole(wanted: Mapping[str, Parts], found: Sequence[Surveyed]) -> bool:
+def _whole(wanted: Mapping[str, Parts], found: Sequence[Survey]) -> bool:
     """Whether all of each segment is wanted."""
     return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.places is not None or one.late)
 
 
-def _missing(captures: Mapping[str, Capture], found: Sequence[Surveyed]) -> list[str]:
+def _missing(captures: Mapping[str, Capture], found: Sequence[Survey]) -> list[str]:
     """A note for each segment that should stand before one of these and is not there, and for each gap."""
     there = {segment.name for segment in found}
     return [

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pgtail.spark.segments.listing import Covered, Surveyed, covered_by, folder_of, name_of
+from pgtail.spark.segments.listing import Covered, covered_by
 from pgtail.spark.segments.ranges import Place, Range, joined
+from pgtail.spark.segments.survey import Survey, folder_of, name_of
 
 
 class SegmentRun(NamedTuple):
@@ -63,7 +64,7 @@ class Capture:
         """Whether this segment was applied."""
         return any(one.start <= name <= one.end for one in self.runs)
 
-    def add(self, segment: Surveyed) -> None:
+    def add(self, segment: Survey) -> None:
         """A segment was applied."""
         name, known = segment.name, segment
         new = SegmentRun(name, name, known.predecessor, known.stream, known.open, known.places, known.late)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
@@ -13,32 +13,13 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
-from pgtail.spark.segments.survey import TWO_PHASE, Survey, survey
+from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of, survey
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ONE_PHASE: Final = f"{TWO_PHASE} off"
-
-
-class Surveyed(NamedTuple):
-    """What a survey found in one segment; `places` is None if it has no change, `late` as in Extent."""
-
-    path: str
-    places: Range | None
-    stream: str
-    server: str
-    predecessor: str
-    """The name of the segment before it, or ''."""
-    open: bool = False
-    """Whether it ends inside a transaction."""
-    late: tuple[Range, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What its successor calls it."""
-        return name_of(self.path)
 
 
 class Covered(NamedTuple):
@@ -52,7 +33,7 @@ class Covered(NamedTuple):
 
 def segments(captures: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> dict[str, int]:
     """The closed segments in these directories (or files, or patterns of local ones) and their bytes, in the order of
-    their names. Raises InputError where there is no such place; none may be there yet.
+    their names. Raises InputError if there is no such place; it may have no segment yet.
     """
     sizes = {path: size for capture in captures for path, size in _closed(capture, storage)}
     return {path: sizes[path] for path in in_order(sizes)}
@@ -80,16 +61,6 @@ def in_order(paths: Iterable[str]) -> list[str]:
     )
 
 
-def name_of(path: str) -> str:
-    """The name of the segment that lies there."""
-    return path.rpartition("/")[2].removesuffix(CLOSED)
-
-
-def folder_of(path: str) -> str:
-    """The directory that a segment lies in: each is one capture."""
-    return path.rpartition("/")[0]
-
-
 def directories(paths: Iterable[str]) -> set[str]:
     """The directories that segments lie in."""
     return {folder_of(path) for path in paths}
@@ -98,7 +69,7 @@ def directories(paths: Iterable[str]) -> set[str]:
 def surveys(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptions = NO_OPTIONS) -> list[Survey]:
     """A survey of each segment (with its bytes), which reads all of it.
 
-    Raises InputError where a segment is damaged or not closed.
+    Raises InputError if a segment is damaged or not closed.
     """
     with translate_spark_errors():
         return [pickle.loads(data) for _, data in collected(spark, Surveys(storage), groups(spark, paths.items()))]
@@ -121,14 +92,7 @@ class Surveys:
                 yield survey(file, path)
 
 
-def surveyed(found: Iterable[Survey]) -> list[Surveyed]:
-    """What is needed of each survey to decide what to read of its segment."""
-    return [
-        Surveyed(one.name, one.places, one.stream, one.server, one.predecessor, one.open, one.late) for one in found
-    ]
-
-
-def parts_of(found: Iterable[Surveyed], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
+def parts_of(found: Iterable[Survey], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
     """What to read of each segment: what no other one has, and is not `covered`.
 
     Raises OptionError if segments that overlap do not number their changes alike.
@@ -151,7 +115,7 @@ def covered_by(directory: str, stream: str, places: Range | None, late: Iterable
     return own + [Covered(one, stream, directory, late=True) for one in late]
 
 
-def _parts(segment: Surveyed) -> list[Covered]:
+def _parts(segment: Survey) -> list[Covered]:
     return covered_by(folder_of(segment.path), segment.stream, segment.places, segment.late)
 
 
@@ -172,30 +136,30 @@ def _same_changes(one: Covered, other: Covered) -> bool:
     )
 
 
-def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Surveyed]) -> dict[str, Parts]:
+def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey]) -> dict[str, Parts]:
     """The same parts, with EVERYWHERE for those that have all of their segment: that is read faster."""
     segments_of = {segment.path: segment for segment in found}
     return {path: EVERYWHERE if _is_whole(some, segments_of.get(path)) else some for path, some in parts.items()}
 
 
-def _is_whole(parts: Parts, segment: Surveyed | None) -> bool:
+def _is_whole(parts: Parts, segment: Survey | None) -> bool:
     return segment is not None and all(any(part.covers(one.places) for part in parts or ()) for one in _parts(segment))
 
 
-def _from_predecessors(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
+def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
     """Segments, each from the end of the one before it: there is nothing between the two."""
     segments_of = {(folder_of(segment.path), segment.name): segment for segment in found}
     for (directory, _), segment in segments_of.items():
         before = segments_of.get((directory, segment.predecessor))
         if segment.places is not None and before is not None and before.places is not None:
-            segment = segment._replace(places=Range(before.places.end, segment.places.end))
+            segment = replace(segment, places=Range(before.places.end, segment.places.end))
         yield segment
 
 
-def check_one_server(found: Iterable[Surveyed]) -> None:
-    """Raises InputError where the captures are of different servers or databases.
+def check_one_server(found: Iterable[Survey]) -> None:
+    """Raises InputError if the captures are of different servers or databases.
 
-    Log positions of different servers say nothing to each other, and tables of one name are not the same ones.
+    LSNs of different servers cannot be compared, and tables of one name are not the same ones.
     """
     servers = {segment.server: segment.path for segment in found if segment.server}
     if len(servers) > 1:
@@ -215,6 +179,6 @@ def plan_with(survey_all: Callable[[Iterable[str]], Iterable[Survey]], paths: It
     """
     if len(directories(paths)) < 2:
         return dict.fromkeys(paths)
-    found = surveyed(survey_all(paths))
+    found = list(survey_all(paths))
     check_one_server(found)
     return collapse_whole_segments(parts_of(found), found)

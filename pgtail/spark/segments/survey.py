@@ -1,4 +1,4 @@
-"""One segment's bytes -> what is to be known of it before it is decoded: where it starts and ends, its tables.
+"""One segment's bytes -> what is needed before it is decoded: its first and last place, its tables.
 
 Looks at the first bytes of each message, and decodes those that describe tables and types alone.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pgtail.capture.format import PREDECESSOR, SEGMENT, SegmentName, gap_in, is_gap
+from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, gap_in, is_gap
 from pgtail.capture.segment import MARK, ByteFile, Head, SegmentFrames
 from pgtail.changes.relations import Relations
 from pgtail.errors import InputError
@@ -44,25 +44,39 @@ _OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names"
 class Survey:
     """What was found in a segment; `places` is None if it has no change."""
 
-    name: str = ""
-    """The segment's path."""
+    path: str = ""
     places: Range | None = None
-    late: tuple[Range, ...] = ()
-    """Prepared transactions that may have been sent late: see Extent."""
     stream: str = ""
     """Where it comes from, in words: two segments with other words do not number their changes alike."""
     server: str = ""
-    """The server's system identifier and the database; '' where the capture does not tell."""
+    """The server's system identifier and the database; '' if the capture does not have them."""
     predecessor: str = ""
-    """The name of the segment before it; where there is a gap between them, which one: nothing is called so."""
+    """The name of the segment before it; the gap as text if there is one between them."""
     open: bool = False
     """Whether it ends inside a transaction."""
+    late: tuple[Range, ...] = ()
+    """Prepared transactions that may have been sent late: see Extent."""
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
 
+    @property
+    def name(self) -> str:
+        """What its successor calls it."""
+        return name_of(self.path)
+
+
+def name_of(path: str) -> str:
+    """The name of the segment at this path."""
+    return path.rpartition("/")[2].removesuffix(CLOSED)
+
+
+def folder_of(path: str) -> str:
+    """The directory of the segment at this path: each is one capture."""
+    return path.rpartition("/")[0]
+
 
 def survey(file: ByteFile, name: str) -> Survey:
-    """Look through a closed segment. Raises InputError where it is not closed or damaged."""
+    """Look through a closed segment. Raises InputError if it is not closed or damaged."""
     frames, surveyor = SegmentFrames(file, name), Surveyor(name)
     try:
         surveyor.begin(frames.read_head())
@@ -74,7 +88,7 @@ def survey(file: ByteFile, name: str) -> Survey:
 
 
 class Surveyor:
-    """Is shown the messages of one segment. Raises InputError where one is cut off or cannot be decoded."""
+    """Is given the messages of one segment. Raises InputError if one is cut off or cannot be decoded."""
 
     def __init__(self, name: str) -> None:
         self._found = Survey(name)
@@ -97,20 +111,20 @@ class Surveyor:
         self._transaction = head.transaction
 
     def look(self, buf: bytes, start: int, stop: int) -> None:
-        """The next message lies there, or the MARK."""
+        """The next message, or the MARK."""
         if start == MARK:
             self._go_on()
         elif stop > start + _TAG and buf[start] == XLOG_DATA:
             self._look(buf, start, stop)
 
     def skip(self, position: int | None, ordinal: int) -> None:
-        """Messages were not shown that describe nothing; now it is inside of this transaction, or of none (None)."""
+        """Messages were left out that describe nothing; the next one is in this transaction, or in none (None)."""
         self._found.open = position is not None
         if position is not None:
             self._position, self._ordinal = position, ordinal
 
     def rows(self, rows: pa.RecordBatch) -> None:
-        """Rows were decoded, some of them from messages that were not shown: all rows have to be given."""
+        """Rows were decoded, some of them from messages that were left out: all rows have to be given."""
         self._decoded.add_rows(rows)
 
     def end(self) -> Survey:
@@ -121,7 +135,7 @@ class Surveyor:
         return self._found
 
     def _place_repeated(self) -> None:
-        """Tables that are only repeated here were seen in an earlier segment: at the latest where this one starts."""
+        """Tables that are only repeated here were described in an earlier segment, or at the start of this one."""
         found = self._found
         places = found.places or next(iter(found.late), None)
         seen = [row for row in found.relations if row["position"]]

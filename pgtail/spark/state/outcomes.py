@@ -1,4 +1,4 @@
-"""Prepared transactions: which are committed in a part of the stream, and which wait; and where --until ends."""
+"""Prepared transactions: which are committed, and which are pending; and the end for --until."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.spark.lake.delta import File, Table
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.ranges import Place, Range, within
+from pgtail.spark.state.increment import Increment
 from pgtail.spark.state.notes import Notes
-from pgtail.spark.state.stretch import Stretch
 
 _COLUMNS: Final = ["op", "gid", "xid", "position", "ordinal", "commit_lsn", "commit_ts", "state"]
 _COMMITTED, _ROLLED_BACK = "commit_prepared", "rollback_prepared"
@@ -23,20 +23,20 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Outcomes:
-    """`moved`: by the LSN of their PREPARE, where transactions are committed (position and microseconds since 1970).
-    `pending` are those without an outcome so far: gid, xid and position."""
+    """`committed`: LSN of the PREPARE -> position and time (microseconds since 1970) of the commit. `pending` are those
+    without an outcome so far: gid, xid and position."""
 
-    moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+    committed: dict[int, tuple[int, int]] = field(default_factory=dict)
     pending: list[tuple[str, int, int]] = field(default_factory=list)
 
 
-def outcomes(changes: Table, stretch: Stretch, notes: Notes, until: int | None) -> Outcomes:
+def outcomes(changes: Table, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
     """What becomes of prepared transactions in a part of the stream, and of those that were pending before it."""
     return resolve(
-        _rows(changes, stretch.ranges, _COLUMNS, having="gid"),
+        _rows(changes, increment.ranges, _COLUMNS, having="gid"),
         notes.pending,
         until,
-        lambda: _rows(changes, stretch.late, _COLUMNS, having="gid"),
+        lambda: _rows(changes, increment.late, _COLUMNS, having="gid"),
     )
 
 
@@ -70,32 +70,32 @@ def resolve(
             prepared = waiting.pop(name, None)
             prepared = late.pop(name, None) if prepared is None else prepared
             if committed is not None and prepared is not None:
-                found.moved[prepared] = committed, _micros(row["commit_ts"])
+                found.committed[prepared] = committed, _micros(row["commit_ts"])
     found.pending = sorted((gid, xid, position) for (gid, xid), position in waiting.items())
     return found
 
 
-def last_before(time: datetime.datetime, changes: Table, transactions: Table, stretch: Stretch) -> int | None:
+def last_before(time: datetime.datetime, changes: Table, transactions: Table, increment: Increment) -> int | None:
     """The last position before the first later commit; None if there is none."""
     positions = [
         row["position"]
-        for row in _rows(transactions, stretch.ranges, ["position", "commit_ts", "state"])
+        for row in _rows(transactions, increment.ranges, ["position", "commit_ts", "state"])
         if row["state"] is None and row["commit_ts"] is not None and row["commit_ts"] > time
     ]
     positions += [
         parse_lsn(row["commit_lsn"])
-        for row in _rows(changes, stretch.ranges, _COLUMNS, having="gid")
+        for row in _rows(changes, increment.ranges, _COLUMNS, having="gid")
         if row["op"] == _COMMITTED and row["commit_ts"] > time
     ]
     return min(positions) - 1 if positions else None
 
 
-def cut(stretch: Stretch, until: int, notes: Notes) -> None:
+def cut(increment: Increment, until: int, notes: Notes) -> None:
     """Leave out what is after a position. Raises InputError if the state goes beyond it."""
     end = Place(until + 1, 0)
     if notes.end > end:
         raise InputError(f"the state goes beyond {lsn_text(until)} already: make one as of then in another directory")
-    stretch.ranges = [Range(one.first, min(one.end, end)) for one in stretch.ranges if one.first < end]
+    increment.ranges = [Range(one.first, min(one.end, end)) for one in increment.ranges if one.first < end]
 
 
 def _rows(table: Table, ranges: Sequence[Range], columns: Sequence[str], having: str | None = None) -> Iterator[Row]:

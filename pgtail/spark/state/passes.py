@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _RESULT: Final = "kind string, data binary"
 _TURNS: Final = 4
-"""Tasks for each core: of a task with several buckets one after another is in memory."""
+"""Tasks for each core: a task has one of its buckets in memory at a time."""
 
 
 Sized = tuple[ChangesFile | RowsFile, int]
@@ -64,7 +64,7 @@ class Pass:
     """What the rows are of before the batch."""
     wanted: Wanted
     stored: Sequence[TableColumn]
-    """The columns of the state's table, behind the batch and before it."""
+    """The columns of the state's table, after the batch and before it."""
     old_stored: Sequence[TableColumn]
     buckets: int
     old_buckets: int
@@ -74,7 +74,7 @@ class Pass:
     """The buckets whose files are replaced; None for all."""
 
     def replaced(self) -> list[File]:
-        """The files that those written stand in the place of."""
+        """The files that those written replace."""
         return [
             file
             for file in self.there
@@ -106,14 +106,14 @@ class Pass:
             self.touched = None
             found += [(RowsFile(table, self.place / path, columns, before), size) for path, size, columns in rows]
         run = None if len(self.runs) == 1 else self.runs[number].places
-        wanted = Wanted(self.wanted.ranges, self.wanted.moved, run)
+        wanted = Wanted(self.wanted.ranges, self.wanted.committed, run)
         for place, file, columns in self.files:
             if file.bounds("_relation").least == version.relation:
                 found.append((ChangesFile(table, place, columns, wanted), file.size))
         return table, found
 
     def take(self, written: Sequence[Written], buckets: Iterable[int]) -> None:
-        """What a pass wrote, and which buckets it did anew."""
+        """What a pass wrote, and which buckets it rewrote."""
         done = set(buckets)
         if self.touched is not None:
             self.touched |= done
@@ -150,7 +150,7 @@ def runs_of(files: Sequence[tuple[Location, File, Sequence[TableColumn]]], wante
 
 
 def _wholly(file: File, wanted: Wanted) -> bool:
-    """Whether all rows of a file are wanted, as far as its statistics tell."""
+    """Whether all rows of a file are wanted, as far as its statistics show."""
     position = file.bounds("_position")
     inside = any(one.start <= position.least and position.most < one.stop for one in wanted.ranges)
     return inside and file.bounds("_gid").nulls == file.rows
@@ -202,8 +202,8 @@ def _pass(
         spread = parts.where("kind IN ('rows', 'changes')").join(F.broadcast(named), ["relid", "bucket"])
         spread = spread.repartition(min(len(members), _TURNS * cores(spark)), "group").sortWithinPartitions("group")
         folding = Folding(tables, members)
-        told = spread.select("group", "relid", "kind", "data").mapInArrow(folding, _RESULT).toArrow()
-        return count, [pickle.loads(data) for data in told["data"].to_pylist()], buckets
+        results = spread.select("group", "relid", "kind", "data").mapInArrow(folding, _RESULT).toArrow()
+        return count, [pickle.loads(data) for data in results["data"].to_pylist()], buckets
     finally:
         parts.unpersist()
 

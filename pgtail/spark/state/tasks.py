@@ -49,18 +49,18 @@ class TablePass:
     history: bool
     codec: str
     files: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """The files of each bucket, where they are not split again."""
+    """The files of each bucket, if they are not split again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
 
-    `moved` is as in Outcomes. `run` are the places (position and seq) between which the table had the version.
+    `committed` is as in Outcomes. `run` are the places (position and seq) between which the table had the version.
     """
 
     ranges: Sequence[range]
-    moved: Mapping[int, tuple[int, int]]
+    committed: Mapping[int, tuple[int, int]]
     run: Range | None = None
 
     def of(self, rows: pa.Table) -> pa.Table:
@@ -73,20 +73,20 @@ class Wanted:
             )
         prepared = pc.is_valid(rows["_state"].combine_chunks()).to_numpy(zero_copy_only=False)
         there = inside & ~prepared
-        if self.moved:
-            there |= prepared & pc.is_in(position, pa.array(self.moved, pa.int64())).to_numpy(zero_copy_only=False)
+        if self.committed:
+            there |= prepared & pc.is_in(position, pa.array(self.committed, pa.int64())).to_numpy(zero_copy_only=False)
         if not there.all():
             rows = rows.filter(pa.array(there))
-        if self.moved and prepared.any():
-            rows = self._moved(rows)
+        if self.committed and prepared.any():
+            rows = self._at_commit(rows)
         return rows if self.run is None else rows.filter(_within(rows, self.run))
 
-    def _moved(self, rows: pa.Table) -> pa.Table:
-        old = pa.array(self.moved, pa.int64())
+    def _at_commit(self, rows: pa.Table) -> pa.Table:
+        old = pa.array(self.committed, pa.int64())
         index = pc.index_in(rows["_position"].combine_chunks(), old)
         for place, name in enumerate(("_position", "_commit_ts")):
             kind = rows.schema.field(name).type
-            values = pa.array([pair[place] for pair in self.moved.values()], pa.int64()).cast(kind)
+            values = pa.array([pair[place] for pair in self.committed.values()], pa.int64()).cast(kind)
             number = rows.column_names.index(name)
             rows = rows.set_column(number, name, pc.coalesce(values.take(index), rows[name].combine_chunks()))
         return rows
@@ -155,7 +155,7 @@ class ChangesFile:
 
 @dataclass(frozen=True, slots=True)
 class RowsFile:
-    """A file of a state whose rows have to be spread again: of another version, or over fewer buckets."""
+    """A file of a state whose rows have to be spread again: of another version, or for another number of buckets."""
 
     table: TablePass
     path: Location

@@ -16,11 +16,11 @@ from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
+from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
 from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
 from pgtail.spark.state.passes import Pass, Run, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.stretch import MissingSegment, Stretch, stretch
 from pgtail.spark.state.tasks import Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
@@ -51,7 +51,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
     runs = [run for capture in plan.captures.values() for run in capture.runs]
-    now = stretch(runs, notes, allow_gap=settings.allow_gap)
+    now = next_increment(runs, notes, allow_gap=settings.allow_gap)
     if now.missing is not None and not settings.wait:
         raise now.missing
     result = Applied(notes.end, waiting=now.missing, gaps=now.gaps)
@@ -78,11 +78,11 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
 class _Batch:
     """One batch: from the files of `tables/*` to commits."""
 
-    def __init__(self, lake: Lake, settings: Settings, notes: Notes, now: Stretch, found: Outcomes) -> None:
+    def __init__(self, lake: Lake, settings: Settings, notes: Notes, now: Increment, found: Outcomes) -> None:
         self._lake = lake
         self._settings = settings
         self._notes = notes
-        self._wanted = Wanted([one.transactions for one in now.ranges], found.moved)
+        self._wanted = Wanted([one.transactions for one in now.ranges], found.committed)
         self._all_versions = lake.versions()
         self._by_relation = {one.relation: one for versions in self._all_versions.values() for one in versions}
 
@@ -113,7 +113,7 @@ class _Batch:
         table = self._lake.batches.table(entry.folder)
         columns = columns_of(self._all_versions[entry.schema, entry.table])
         found: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
-        for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.moved):
+        for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.committed):
             relid = file.bounds("_relid").least
             found.setdefault(relid, []).append((table.place / file.path, file, columns))
         return found

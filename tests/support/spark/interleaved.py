@@ -20,18 +20,15 @@ from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.segments.applied import Capture, covered, new_ones
 from pgtail.spark.segments.listing import (
-    Surveyed,
     check_one_server,
     collapse_whole_segments,
-    folder_of,
     parts_of,
-    surveyed,
 )
 from pgtail.spark.segments.ranges import Parts, Range, joined, within
-from pgtail.spark.segments.survey import survey
+from pgtail.spark.segments.survey import Survey, folder_of, survey
+from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.outcomes import resolve
-from pgtail.spark.state.stretch import stretch
 from tests.support.servers import Database
 from tests.support.spark import model
 
@@ -129,8 +126,8 @@ class Step:
 
 
 @functools.cache
-def _survey(path: str) -> Surveyed:
-    return surveyed([survey(io.BytesIO(Path(path).read_bytes()), path)])[0]
+def _survey(path: str) -> Survey:
+    return survey(io.BytesIO(Path(path).read_bytes()), path)
 
 
 @functools.cache
@@ -163,7 +160,7 @@ def apply(step: Step, paths: Sequence[str]) -> Step:
 def _applied(step: Step) -> Step:
     """The same with the state brought up to date."""
     rows = [_ROWS[key] for key in step.changes]
-    now = stretch([run for capture in step.captures.values() for run in capture.runs], step.notes)
+    now = next_increment([run for capture in step.captures.values() for run in capture.runs], step.notes)
     gids = [row for row in rows if row["gid"] is not None]
     found = resolve(_inside(gids, now.ranges), step.notes.pending, None, lambda: _inside(gids, now.late))
     transactions = [one.transactions for one in now.ranges]
@@ -171,7 +168,7 @@ def _applied(step: Step) -> Step:
     for row in rows:
         prepared = row["state"] == "prepared"
         if row["op"] == "insert" and (
-            row["position"] in found.moved if prepared else any(row["position"] in one for one in transactions)
+            row["position"] in found.committed if prepared else any(row["position"] in one for one in transactions)
         ):
             values.append(row["new"]["v"])
     notes = Notes(joined([*step.notes.applied, *now.ranges]), pending=found.pending)

@@ -1,4 +1,4 @@
-"""Which part of the stream a batch of a state applies: whole transactions, in order, up to a gap; no Spark."""
+"""What of the stream the next batch of a state applies: whole transactions, in order, up to a gap; no Spark."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _NOTHING: Final = Range(Place(-1, 0), Place(-1, 0))
 
 
 class MissingSegment(InputError):
-    """A segment is not there yet: nothing behind it can be applied.
+    """A segment is not there yet: nothing after it can be applied.
 
-    `missing` is its name, or between which LSNs a recorder went over a gap, in words; '' where `successor` begins a
-    capture that no other one overlaps: nobody tells what lies between them.
+    `missing` is its name, or the gap of a recorder as text; '' if `successor` begins a capture that no other one
+    overlaps: what is between them is unknown.
     """
 
     def __init__(self, missing: str, successor: str) -> None:
         if is_gap(missing):
             what = f"what was committed {missing}, and will never come: only --allow-gap goes on"
-            why = f"what was committed {missing} is not in the capture: {successor} stands behind that gap"
+            why = f"what was committed {missing} is not in the capture: {successor} comes after that gap"
         elif missing:
             what = f"the segment {missing}"
             why = f"the segment {missing} is missing: {successor} continues it, and nothing can be applied without it"
         else:
-            what = f"what lies before {successor}"
+            what = f"what comes before {successor}"
             why = (
-                f"{successor} begins a capture behind the end of what was applied: whether anything was committed "
-                "between them no capture tells"
+                f"{successor} begins a capture after the end of what was applied: whether anything was committed "
+                "between them is unknown"
             )
         super().__init__(f"{why} (--allow-gap goes on, and records the gap)")
         self.missing, self.what = missing, what
 
 
 @dataclass(slots=True)
-class Stretch:
+class Increment:
     """What is to be applied now: ranges of the stream. `gaps` are those that are skipped; `missing` is what is waited
     for; `late` as in Extent."""
 
@@ -51,10 +51,10 @@ class Stretch:
     late: list[Range] = field(default_factory=list)
 
 
-def stretch(applied: Sequence[SegmentRun], notes: Notes, *, allow_gap: bool = False) -> Stretch:
+def next_increment(applied: Sequence[SegmentRun], notes: Notes, *, allow_gap: bool = False) -> Increment:
     """What of the segments that were applied is to be applied to a state. Raises InputError if some comes too late."""
     runs = [(one.places, one) for one in applied if one.places is not None]
-    found = Stretch(late=[late for one in applied for late in one.late])
+    found = Increment(late=[late for one in applied for late in one.late])
     end, reach = notes.end, Place(-1, 0)
     skipped = [Range(one.end, two.first) for one, two in itertools.pairwise([_NOTHING, *notes.applied])]
     for places, one in sorted(runs, key=lambda run: run[0]):
