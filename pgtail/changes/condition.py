@@ -12,6 +12,8 @@ from typing import Final, Literal, TypeAlias
 Property: TypeAlias = Literal["op", "schema", "table", "xid", "commit_ts"]
 PROPERTIES: Final[tuple[Property, ...]] = ("op", "schema", "table", "xid", "commit_ts")
 """What a condition can test besides columns."""
+CHANGE_OPS: Final = ("insert", "update", "delete", "truncate", "message")
+"""The values of the property op."""
 
 
 @dataclass(frozen=True, slots=True)

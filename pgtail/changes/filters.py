@@ -8,13 +8,13 @@ from typing import Final
 
 from pgtail.changes.bound_condition import Bound
 from pgtail.changes.commit_range import CommitRange
-from pgtail.changes.condition import And, Condition, Test, tests_of
+from pgtail.changes.condition import CHANGE_OPS, And, Condition, Test, tests_of
 from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.changes.where_parser import parse
 
-OPS: Final = ("insert", "update", "delete", "truncate", "message", "commit_prepared", "rollback_prepared")
+OPS: Final = (*CHANGE_OPS, "commit_prepared", "rollback_prepared")
 
 
 def condition_of(text: str, redaction: Redaction | None = None) -> Condition:

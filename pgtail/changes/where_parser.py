@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn
 
-from pgtail.changes.condition import PROPERTIES, And, Condition, Not, Operand, Or, Test
+from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test
 from pgtail.changes.like import Like
 from pgtail.changes.where_errors import advice_on, error_at
 from pgtail.errors import OptionError
 
 _MOST_DEPTH: Final = 100
 _OPERATORS: Final = ("=", "!=", "<>", "<", "<=", ">", ">=", "~", "!~", "~*", "!~*")
+_PATTERNS: Final = ("like", "ilike", "~", "~*")
+_OP: Final = Operand("op", is_property=True)
 _NEGATED: Final = {"!=": "<>", "!~": "~", "!~*": "~*"}
 
 _NAME: Final = r"""(?: "(?P<quoted>(?:[^"]|"")+)" | (?P<plain>(?:(?!->)[^\s=!<>~"'(),])+) )"""
@@ -316,6 +318,9 @@ class Parser:
 
     def _made(self, start: int, operand: Operand, op: str, values: list[_Value], other: Operand | None = None) -> Test:
         """A test whose text begins at `start` and ends here."""
+        if operand == _OP and op not in _PATTERNS and not all(value.text in CHANGE_OPS for value in values):
+            words = f'op is one of {", ".join(CHANGE_OPS)}; a column of this name is "op"'
+            self._fail(words, start)
         secret = self._may_hide is not None and self._may_hide(operand.name)
         shown = f"{operand.name} {op} ..." if secret else self._text[start : self._pos].strip()
         numeric = bool(values) and not any(value.quoted for value in values) and all(map(_is_number, values))

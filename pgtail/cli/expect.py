@@ -24,7 +24,14 @@ from pgtail.cli.options.stream import connection_options, duration, publication_
 @click.option(
     "--within", type=duration, metavar="TIME", default="30s", show_default=True, help="How long to wait once ready."
 )
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Wait for at least N changes.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Wait for at least N changes.",
+)
 @output_options
 @verbose_option
 def command(**options: Any) -> None:

@@ -30,14 +30,14 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
     multiple=True,
     metavar="KIND",
     shell_complete=complete.kinds,
-    help="Only messages of this kind: insert, stream-commit, ..., keepalive, or a first byte such as I. Repeatable.",
+    help="Only messages of this kind: insert, relation, ..., keepalive, or a first byte such as I. Repeatable.",
 )
 @click.option(
     "--lsn",
     "lsns",
     multiple=True,
     metavar="LSN|LSN-LSN",
-    help="Only messages at this log position or between two, or with a field that contains it. Repeatable.",
+    help="Only messages at this log position or between two, or with such a position in a field. Repeatable.",
 )
 @own_filter_options
 @heading("range")

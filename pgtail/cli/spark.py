@@ -127,8 +127,8 @@ def _all() -> None:
 def _vacuum(out: str, *, delete: bool, storage: StorageOptions, verbose: int) -> None:
     """List the files of OUT that no reader needs any more; with --delete remove them.
 
-    These are files that were replaced, and what a killed run left behind: each is older than its table keeps replaced
-    files (see --retain of pgtail spark state). Needs no Java.
+    These are files that were replaced, and what a killed run left behind. Files that are younger than the --retain of
+    their table (see pgtail spark state) are kept. Needs no Java.
 
     \b
     pgtail spark vacuum warehouse

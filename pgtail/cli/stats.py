@@ -48,9 +48,10 @@ from pgtail.cli.options.stream import (
     type=end,
     shell_complete=complete.points,
     metavar="TIME|LSN|now",
-    help="Only what was committed up to this time (as --since) or log position; a slot is read up to now by default.",
+    help="Only what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or log position; a slot"
+    " is read up to now by default.",
 )
-@click.option("--for", "seconds", type=duration, metavar="TIME", help="Read a slot for this time instead.")
+@click.option("--for", "seconds", type=duration, metavar="TIME", help="Read a slot for this time: 30, 30s, 2m, 1h.")
 @filter_options
 @limit_option
 @dump_options
@@ -62,7 +63,13 @@ from pgtail.cli.options.stream import (
     type=click.Choice(["table", "json"]),
     help="Format; the default is table on a terminal, and json elsewhere.",
 )
-@click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write to FILE instead of standard output; --watch appends to it.",
+)
 @color_options
 @pager_option
 @verbose_option

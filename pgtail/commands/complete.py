@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import ConnectionOptions
+from pgtail.commands.selection import expanded
 from pgtail.errors import PgtailError
 from pgtail.inputs import open_input
 from pgtail.inputs.source.file import Source
@@ -19,6 +20,7 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.schema import Relation
 from pgtail.postgres.names import Named
 from pgtail.postgres.names import names as names_of
+from pgtail.storage.options import StorageOptions
 
 LIMIT: Final = 1.5
 """Seconds after which nothing is completed."""
@@ -60,7 +62,7 @@ def in_dumps(files: Sequence[str]) -> list[str]:
     """The tables, as schema.table, that are described in the part of these dumps that can be read in time."""
     found: dict[str, None] = {}
     with _in_time():
-        for file in files:
+        for file in expanded(files, StorageOptions()):
             with Source(file) as source, contextlib.closing(open_input(source, Decoder())) as input_:
                 for message, *_ in input_.messages():
                     if isinstance(message, Relation):

@@ -11,8 +11,12 @@ import signal
 import stat
 import subprocess
 import sys
+import termios
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Final
+
+from pgtail.files.stopping import asked_to_end, take_over
 
 _DEFAULTS: Final = {"LESS": "FRX", "LV": "-c"}
 """Settings of pagers where the user has none: quit if it fits one screen, show colours, leave the text there."""
@@ -88,27 +92,43 @@ def _at_rest(source: str) -> bool:
 @contextlib.contextmanager
 def _redirected(command: list[str], environment: dict[str, str]) -> Iterator[None]:
     """Descriptor 1, and 2 if it is a terminal, are the pager's input while the body runs."""
+    with _pager(command, environment) as process:
+        assert process.stdin is not None
+        kept = {1: os.dup(1)}
+        if sys.stderr is not None and sys.stderr.isatty():
+            kept[2] = os.dup(2)
+        for fd in kept:
+            os.dup2(process.stdin.fileno(), fd)
+        process.stdin.close()
+        try:
+            yield
+        finally:
+            for fd, saved in kept.items():
+                os.dup2(saved, fd)
+                os.close(saved)
+
+
+@contextlib.contextmanager
+def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The pager's process. After the body it is waited for, until the user ends it, or SIGTERM or SIGHUP.
+
+    Ctrl-C is its own business. One that a signal ended has not restored the terminal.
+    """
+    terminal = termios.tcgetattr(1)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-    assert process.stdin is not None
-    kept = {1: os.dup(1)}
-    if sys.stderr is not None and sys.stderr.isatty():
-        kept[2] = os.dup(2)
-    for fd in kept:
-        os.dup2(process.stdin.fileno(), fd)
-    process.stdin.close()
-    try:
-        yield
-    finally:
-        for fd, saved in kept.items():
-            os.dup2(saved, fd)
-            os.close(saved)
-        _wait(process)
 
+    def stop(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGINT:
+            process.terminate()
 
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the user ends the pager; Ctrl-C is the pager's until then."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = take_over(stop)
     try:
-        process.wait()
+        yield process
     finally:
-        signal.signal(signal.SIGINT, before)
+        if asked_to_end():  # while the body handled signals
+            process.terminate()
+        if process.wait() < 0:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(1, termios.TCSADRAIN, terminal)
+        for number, handler in before.items():
+            signal.signal(number, handler)

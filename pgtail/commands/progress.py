@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from pgtail.commands import stderr
+from pgtail.humanize import grouped
 from pgtail.inputs.source.file import Source
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
@@ -42,7 +43,7 @@ def progress(source: Source, file: str | None, done: Callable[[], int], unit: st
 
         def render(self, task: Task) -> Text:
             elapsed = time.monotonic() - started
-            return Text(f"{(done() - before) / max(elapsed, 0.001):,.0f} {unit}/s")
+            return Text(f"{grouped(int((done() - before) / max(elapsed, 0.001)))} {unit}/s")
 
     class Reading(Progress):
         """Asks the source for its position at each refresh, so that reading costs nothing more."""

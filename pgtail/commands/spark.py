@@ -7,9 +7,10 @@ missing.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -70,17 +71,17 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     with _stoppable():
         locate_target(options.out, options.storage)
         progress = SparkProgress(options.verbose)
-        with spark_session(options) as spark, progress.shown(spark):
-            _update(spark, options, kept, progress.tell, typed=bool(datasets))
+        with progress.shown(), spark_session(options) as spark, progress.counting(spark):
+            _update(spark, options, kept, progress, typed=bool(datasets))
 
 
 def _update(
-    spark: Any, options: SparkOptions, kept: Sequence[Settings], tell: Callable[[str], None], *, typed: bool
+    spark: Any, options: SparkOptions, kept: Sequence[Settings], progress: SparkProgress, *, typed: bool
 ) -> None:
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
-    lake = Lake(spark, options.out, tables=options.tables, storage=options.storage, tell=tell)
+    lake = Lake(spark, options.out, tables=options.tables, storage=options.storage, tell=progress.tell)
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
@@ -93,6 +94,7 @@ def _update(
             say(f"{counted(merged, 'small file')} merged into larger ones")
         if not options.watch:
             return
+        progress.wait()
         time.sleep(max(options.every - (time.monotonic() - began), 0))
 
 
@@ -128,7 +130,7 @@ def vacuum(options: SparkOptions, *, delete: bool) -> None:
 
 
 def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
-    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.behind, 0))}"]
+    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.end.position, 0))}"]
     if verbose:
         parts.append(f"{size_text(applied.rewritten)} written")
     parts += [f"the gap before {gap['before']} was skipped" for gap in applied.gaps]
@@ -182,50 +184,61 @@ class SparkProgress:
 
     def __init__(self, verbose: int) -> None:
         self.verbose = verbose
-        self.text = ""
+        self._text = "starting Spark"
+        self._tracker: Any = None
 
     def tell(self, text: str) -> None:
         """Set what is under way now."""
-        self.text = text
+        self._text = escape(text)
         if self.verbose:
-            say(escape(text))
+            say(self._text)
+
+    def wait(self) -> None:
+        """Show that nothing is under way."""
+        self._text = "waiting for new segments"
 
     @contextlib.contextmanager
-    def shown(self, spark: Any) -> Iterator[None]:
-        """Show a bar while the body runs, and erase it. Spark is polled whenever the bar is drawn."""
+    def counting(self, spark: Any) -> Iterator[None]:
+        """Show the session's tasks while the body runs."""
+        self._tracker = spark.sparkContext.statusTracker()
+        try:
+            yield
+        finally:
+            self._tracker, self._text = None, "stopping Spark"
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show a bar while the body runs, messages above it, and erase it at the end.
+
+        Spark is polled whenever the bar is drawn.
+        """
         if self.verbose or not has_bar():
             yield
             return
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        progress, tracker = self, spark.sparkContext.statusTracker()
+        progress = self
 
         class Tasks(Progress):
-            """Polls Spark when it is drawn, at most twice a second."""
-
-            polled = 0.0
+            """Polls Spark when it is drawn."""
 
             def get_renderables(self) -> Iterator[object]:  # type: ignore[override]
-                now = time.monotonic()
-                if now >= self.polled + 0.5:
-                    self.polled = now
-                    done, total = _tasks(tracker)
-                    for task in self.tasks:
-                        self.update(task.id, description=progress.text, completed=done, total=total or None)
+                done, total = _tasks(progress._tracker)
+                for task in self.tasks:
+                    task.description, task.completed, task.total = progress._text, done, total or None
+                    task.fields["tasks"] = f"{done}/{counted(total, 'task')}" if total else ""
                 yield from super().get_renderables()
 
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        bar = Tasks(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2)
-        bar.add_task("starting")
+        text, tasks = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[tasks]}", markup=False)
         fd = sys.stderr.fileno()
-        with restored(lambda: write_if_taken(fd, SHOW_CURSOR)), bar:
-            yield
+        # A descriptor of its own: while the JVM starts, that of standard error is a file.
+        with open(os.dup(fd), "w", encoding=sys.stderr.encoding, errors="replace") as terminal:
+            columns, console = (text, BarColumn(), tasks, TimeElapsedColumn()), Console(file=terminal)
+            bar = Tasks(*columns, console=console, transient=True, refresh_per_second=2)
+            bar.add_task(self._text, total=None, tasks="")
+            with restored(lambda: write_if_taken(fd, SHOW_CURSOR)), bar:
+                yield
 
 
 def _tasks(tracker: Any) -> tuple[int, int]:

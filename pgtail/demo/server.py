@@ -270,8 +270,11 @@ def _literal(value: Setting) -> str:
 
 
 def _free_port() -> int:
-    """A free loopback port, below the range of outgoing connections: one could take the port during a restart."""
-    for port in random.sample(range(15_000, 32_000), 100):
+    """A free loopback port, below the range of outgoing connections: one could take the port during a restart.
+
+    The choice is the system's, because forks of one process would share the state of a seeded generator.
+    """
+    for port in random.SystemRandom().sample(range(15_000, 32_000), 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

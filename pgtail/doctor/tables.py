@@ -299,19 +299,19 @@ def unlogged(context: Context) -> Iterator[Finding]:
         return
     text = "unlogged tables are not published, although their database, schema or partitioned table is"
     cure = [comment("Each is locked while it is rewritten, and needs a replica identity once it is published:")]
-    for name in _ordered({name: above for name, (above, _) in found.items()}):
+    try:  # a logged table must not reference an unlogged one
+        names = list(TopologicalSorter({name: above for name, (above, _) in found.items()}).static_order())
+        circle = False
+    except CycleError as error:
+        names, circle = list(found), True
+        tables = ", ".join(error.args[1][1:])
+        cure.insert(0, comment(f"First drop a foreign key between {tables}, which refer to each other."))
+    for name in names:
         if found[name][1]:
             cure.append(f"ALTER TABLE {name} REPLICA IDENTITY FULL;")
-        cure.append(f"ALTER TABLE {name} SET LOGGED;")
+        logged = f"ALTER TABLE {name} SET LOGGED;"
+        cure.append(comment(logged) if circle else logged)
     yield warning("unlogged", text, *cure, subjects=found)
-
-
-def _ordered(found: dict[str, list[str]]) -> list[str]:
-    """The tables, each after those it references: a logged table must not reference an unlogged one."""
-    try:
-        return list(TopologicalSorter(found).static_order())
-    except CycleError:
-        return list(found)
 
 
 def partitioned(context: Context) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ class Interrupt:
         self._raise_if_asked()  # a library may have caught the exception
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        if not stopping.is_new():
+        if not stopping.is_new(number):
             return
         self.count += 1
         if self._raising:

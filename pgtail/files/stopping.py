@@ -24,6 +24,8 @@ _LEFT: Final = 1.0
 class _Requests:
     last = -_SAME
     """Time of the last one."""
+    to_end = False
+    """Whether one was not SIGINT: that asks the programs that pgtail started to end too."""
     begun = False
     """Whether work has begun that must end cleanly."""
 
@@ -33,13 +35,19 @@ def handled_signals() -> list[signal.Signals]:
     return [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
-def is_new() -> bool:
+def is_new(number: int) -> bool:
     """Whether the current signal is a new request. Call it once per signal."""
+    _Requests.to_end |= number != signal.SIGINT
     now = time.monotonic()
     new = now - _Requests.last >= _SAME
     if new:
         _Requests.last = now
     return new
+
+
+def asked_to_end() -> bool:
+    """Whether there was a request other than SIGINT, which a terminal sends to all programs on it."""
+    return _Requests.to_end
 
 
 def status_after(stopped: KeyboardInterrupt) -> int:
@@ -92,14 +100,14 @@ class Stoppable:
             signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if is_new():
+        if is_new(number):
             self.asked = True
             self._first()
             raise KeyboardInterrupt(number)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    if not is_new():
+    if not is_new(number):
         return
     if not _Requests.begun:
         os._exit(128 + number)

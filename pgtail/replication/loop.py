@@ -24,6 +24,8 @@ from pgtail.replication.timelines import TimelineProbe
 
 _TICK: Final = 1.0
 """Seconds between two checks of idleness and updates of the status line."""
+_BACKLOG: Final = 1 << 16
+"""Bytes that wait for the output, from which on the status line says so."""
 
 
 class Reporter(Protocol):
@@ -215,6 +217,6 @@ class SessionLoop:
         if self._lag.position is not None:
             words.append(f"lag {size_text(max(0, self._lag.position - feedback.received))}")
         words += self._consumer.status_words()
-        if self._queue.waiting:
+        if self._queue.waiting >= _BACKLOG:
             words.append(f"{size_text(self._queue.waiting)} queued for the output")
         self._reporter.status(" · ".join(words))

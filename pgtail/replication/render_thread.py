@@ -103,12 +103,12 @@ class RenderThread(ConsumerThread):
         return open_ is not None and open_[1] >= _LARGE
 
     def status_words(self) -> list[str]:
-        """The number of transactions shown and rows processed, and what came of a transaction that is not complete."""
+        """What came of a transaction that is not complete, and the number of transactions shown and rows processed."""
         pipeline = self._pipeline
         words = [f"{counted(pipeline.shown, 'transaction')}, {counted(pipeline.rows, 'row')}"]
         open_ = pipeline.unfinished
         if open_ is not None and open_[1]:
-            words.append(f"transaction {open_[0]}: {counted(open_[1], 'change')} so far")
+            words.insert(0, f"transaction {open_[0]}: {counted(open_[1], 'change')} so far")
         return words
 
     def stop(self, seconds: float) -> bool:

@@ -354,9 +354,9 @@ class Tail:
             say(f"it is a copy of {slot_copy.described(plan.fork)} and ends with pgtail; the original does not change")
         say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
         read = plan.slot or plan.fork
-        if read is not None and read.restart_lsn is not None:
-            size = max(0, start - read.restart_lsn)
-            say(f"the server reads {size_text(size)} of WAL before the first row, from {lsn_text(read.restart_lsn)} on")
+        if read is not None and read.restart_lsn is not None and read.restart_lsn < start:
+            size = size_text(start - read.restart_lsn)
+            say(f"the server reads {size} of WAL before the first row, from {lsn_text(read.restart_lsn)} on")
         say(f"publication {tables_in_words(plan.publications)}")
         say(f"options: {plan.options.words()}")
         if plan.slot is not None:

@@ -24,8 +24,9 @@ from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import Surveys, directories, name_of, plan_with, segments
+from pgtail.spark.segments.listing import Surveys, directories, plan_with, segments
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
+from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 _STORAGE: Final = "storage."
@@ -38,7 +39,7 @@ _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 class Selection:
     """What is read: captures (directories, segments, or patterns of them), and which rows and columns of them.
 
-    `tables` are globs, as --table takes them; all tables, operations and columns where these are empty.
+    `tables` are globs, as --table takes them; all tables, operations and columns if these are empty.
     """
 
     captures: tuple[str, ...]
@@ -137,7 +138,7 @@ class DataSource(datasource.DataSource):
     def name(cls) -> str:
         return "pgtail"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         return spark_schema(Selection.of(self.options).schema)
 
     def reader(self, schema: StructType) -> Reader:
@@ -148,19 +149,23 @@ class DataSource(datasource.DataSource):
         return StreamReader(Selection.of(self.options), self.options.get("maxSegmentsPerTrigger"))
 
 
-class Reader(datasource.DataSourceReader):
-    """All closed segments that there are; a change that several of them have comes once."""
+class SegmentReader:
+    """What the readers have in common."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
 
-    def partitions(self) -> list[Segment]:
-        surveys = Surveys(self.selection.storage).of
-        return [Segment(path, parts) for path, parts in plan_with(surveys, self.selection.segments()).items()]
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Segment)
         return self.selection.batches(partition.path, partition.parts)
+
+
+class Reader(SegmentReader, datasource.DataSourceReader):
+    """All closed segments that there are; a change that several of them have comes once."""
+
+    def partitions(self) -> list[Segment]:
+        surveys = Surveys(self.selection.storage).of
+        return [Segment(path, parts) for path, parts in plan_with(surveys, self.selection.segments()).items()]
 
 
 class FilteringReader(Reader):
@@ -172,14 +177,14 @@ class FilteringReader(Reader):
         return filters
 
 
-class StreamReader(datasource.DataSourceStreamReader):
+class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
     """The segments of one capture in the order of their names, as they are closed. Offsets are names of segments."""
 
     def __init__(self, selection: Selection, limit: str | None) -> None:
         """Raises OptionError."""
         if limit is not None and (not limit.isdecimal() or not int(limit)):
             raise OptionError(f"option maxSegmentsPerTrigger: expected a number of segments, not {limit}")
-        self.selection = selection
+        super().__init__(selection)
         self._limit = limit
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 -- Spark's name
@@ -198,13 +203,9 @@ class StreamReader(datasource.DataSourceStreamReader):
         found = self._names()
         return [Segment(found[name], EVERYWHERE) for name in found if start["segment"] < name <= end["segment"]]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Segment)
-        return self.selection.batches(partition.path, partition.parts)
-
     def _names(self) -> dict[str, str]:
         """The names of the segments and their paths, in order. Raises InputError."""
         paths = self.selection.segments()
         if len(directories(paths)) > 1:
-            raise InputError("a stream reads one capture: several may hold the same changes")
+            raise InputError("a stream reads one capture: several may have the same changes")
         return {name_of(path): path for path in paths}

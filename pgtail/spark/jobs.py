@@ -33,7 +33,7 @@ def frame(
 
 
 def collected(spark: SparkSession, work: Callable[[T], Iterator[Result]], items: Sequence[T]) -> list[Result]:
-    """The results of all items. Raises what Spark raises where a task fails."""
+    """The results of all items. Raises what Spark raises if a task fails."""
     if not items:
         return []
     rows = frame(spark, _Results(work), items, _RESULT).toArrow()
@@ -76,7 +76,7 @@ def groups(spark: SparkSession, files: Iterable[tuple[T, int]]) -> list[list[T]]
 
 
 def cores(spark: SparkSession) -> int:
-    """How many tasks run at a time, as far as that can be told."""
+    """How many tasks run at a time, as far as that is known."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except Exception:  # noqa: BLE001 -- Spark Connect has no SparkContext, and says so in several ways

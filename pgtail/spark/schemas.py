@@ -1,118 +1,67 @@
-"""The columns of `changes`, `relations` and `transactions`, for Arrow and for Spark; imports no pyspark."""
+"""The columns of `changes`, `relations` and `transactions`, for Arrow and for Spark."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-_TEXTS: Final = pa.list_(pa.string())
-_VALUES: Final = pa.map_(pa.string(), pa.string())
-_TIME: Final = pa.timestamp("us", tz="UTC")
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_TYPES: Final = {
+    "text": pa.string(),
+    "texts": pa.list_(pa.string()),
+    "values": pa.map_(pa.string(), pa.string()),
+    "bytes": pa.binary(),
+    "bool": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "date": pa.date32(),
+    "time": pa.timestamp("us", tz="UTC"),
+}
+
+
+def _fields(text: str) -> list[pa.Field]:
+    """Fields of "NAME TYPE, NAME TYPE ..."."""
+    return [pa.field(name, _TYPES[kind]) for name, kind in map(str.split, text.split(","))]
+
 
 CHANGES: Final = pa.schema(
-    [
-        ("op", pa.string()),
-        ("schema", pa.string()),
-        ("table", pa.string()),
-        ("xid", pa.int64()),
-        ("seq", pa.int64()),
-        ("position", pa.int64()),
-        ("commit_lsn", pa.string()),
-        ("commit_ts", _TIME),
-        ("prepare_lsn", pa.string()),
-        ("prepare_ts", _TIME),
-        ("lsn", pa.string()),
-        ("lsn_number", pa.int64()),
-        ("origin", pa.string()),
-        ("gid", pa.string()),
-        ("state", pa.string()),
-        ("identity", pa.string()),
-        ("key", _TEXTS),
-        ("old", _VALUES),
-        ("new", _VALUES),
-        ("unchanged", _TEXTS),
-        ("undecoded", _TEXTS),
-        ("cascade", pa.bool_()),
-        ("restart_identity", pa.bool_()),
-        ("relation", pa.string()),
-        ("relid", pa.int64()),
-        ("prefix", pa.string()),
-        ("content", pa.binary()),
-        ("transactional", pa.bool_()),
-        ("bytes", pa.int64()),
-        ("ordinal", pa.int64()),
-        ("commit_date", pa.date32()),
-    ]
+    _fields(
+        "op text, schema text, table text, xid bigint, seq bigint, position bigint, commit_lsn text, commit_ts time,"
+        "prepare_lsn text, prepare_ts time, lsn text, lsn_number bigint, origin text, gid text, state text,"
+        "identity text, key texts, old values, new values, unchanged texts, undecoded texts, cascade bool,"
+        "restart_identity bool, relation text, relid bigint, prefix text, content bytes, transactional bool,"
+        "bytes bigint, ordinal bigint, commit_date date"
+    )
 )
 """One row for each change (man page pgtail-spark(1) describes them); (position, ordinal, seq) is their order."""
 
-_COLUMN: Final = pa.struct(
-    [
-        ("name", pa.string()),
-        ("type", pa.string()),
-        ("type_oid", pa.int64()),
-        ("typmod", pa.int32()),
-        ("key", pa.bool_()),
-    ]
-)
+_COLUMN: Final = pa.struct(_fields("name text, type text, type_oid bigint, typmod int, key bool"))
 
 RELATIONS: Final = pa.schema(
     [
-        ("relation", pa.string()),
-        ("relid", pa.int64()),
-        ("schema", pa.string()),
-        ("table", pa.string()),
-        ("identity", pa.string()),
-        ("columns", pa.list_(_COLUMN)),
-        ("position", pa.int64()),
-        ("ordinal", pa.int64()),
+        *_fields("relation text, relid bigint, schema text, table text, identity text"),
+        pa.field("columns", pa.list_(_COLUMN)),
+        *_fields("position bigint, ordinal bigint"),
     ]
 )
 """One row for each version of a table, with the place where it was first seen."""
 
 TRANSACTIONS: Final = pa.schema(
-    [
-        ("position", pa.int64()),
-        ("xid", pa.int64()),
-        ("commit_lsn", pa.string()),
-        ("commit_ts", _TIME),
-        ("prepare_lsn", pa.string()),
-        ("prepare_ts", _TIME),
-        ("origin", pa.string()),
-        ("gid", pa.string()),
-        ("state", pa.string()),
-        ("changes", pa.int64()),
-        ("messages", pa.int64()),
-        ("bytes", pa.int64()),
-        ("tables", _TEXTS),
-        ("commit_date", pa.date32()),
-    ]
+    _fields(
+        "position bigint, xid bigint, commit_lsn text, commit_ts time, prepare_lsn text, prepare_ts time, origin text,"
+        "gid text, state text, changes bigint, messages bigint, bytes bigint, tables texts, commit_date date"
+    )
 )
 """One row for each transaction."""
 
-_SPARK: Final = {
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.date32(): "date",
-    _TIME: "timestamp",
-}
 
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's: Delta Lake describes types in Spark's JSON."""
+    from deltalake import Schema
+    from pyspark.sql.types import StructType
 
-def spark_type(kind: pa.DataType) -> str:
-    """An Arrow type in Spark's words."""
-    if pa.types.is_list(kind):
-        return f"array<{spark_type(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{spark_type(kind.key_type)}, {spark_type(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'`{field.name}`: {spark_type(field.type)}' for field in kind)}>"
-    return _SPARK[kind]
-
-
-def spark_schema(schema: pa.Schema) -> str:
-    """An Arrow schema as Spark's DDL."""
-    return ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in schema)
+    return StructType.fromJson(json.loads(Schema.from_arrow(schema).to_json()))

@@ -1,4 +1,4 @@
-"""A Spark session of pgtail's own: what it needs is looked for first, it starts quietly and ends for good.
+"""A Spark session of pgtail's own: what it needs is checked first, it starts quietly and ends with its JVM.
 
 Everything else in this folder takes whatever session it is given: a notebook's, spark-submit's, one of Spark Connect.
 """
@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module, metadata
 from types import FrameType
@@ -56,8 +57,8 @@ _WHY: Final = re.compile(rb'^Exception in thread "main" \S+: (.+)$', re.MULTILIN
 
 
 def check_installed() -> None:
-    """Raises OptionError where the extra `spark` is not installed, or other versions than pgtail works with."""
-    wrong = [text for name, (least, behind) in NEEDED.items() if (text := _wrong(name, least, behind))]
+    """Raises OptionError if the extra `spark` is not installed, or other versions than pgtail works with."""
+    wrong = [text for name, (least, end) in NEEDED.items() if (text := _wrong(name, least, end))]
     if wrong:
         raise OptionError(
             f"pgtail spark needs what is not installed here: {', '.join(wrong)}.\n"
@@ -65,14 +66,14 @@ def check_installed() -> None:
         )
 
 
-def _wrong(name: str, least: tuple[int, ...], behind: tuple[int, ...] | None) -> str:
-    wanted = f"{name} >= {'.'.join(map(str, least))}" + (f", < {'.'.join(map(str, behind))}" if behind else "")
+def _wrong(name: str, least: tuple[int, ...], end: tuple[int, ...] | None) -> str:
+    wanted = f"{name} >= {'.'.join(map(str, least))}" + (f", < {'.'.join(map(str, end))}" if end else "")
     try:
         text = metadata.version(name)
     except metadata.PackageNotFoundError:
         return wanted
     version = tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
-    return "" if least <= version and (behind is None or version < behind) else f"{wanted} (here is {text})"
+    return "" if least <= version and (end is None or version < end) else f"{wanted} (here is {text})"
 
 
 @contextlib.contextmanager
@@ -80,7 +81,7 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
     """A session with `SETTINGS` and `conf` over them; at the end of the body it is stopped, and its JVM has ended.
 
     `quiet` keeps what the JVM writes on standard error from being seen, but for a failed start.
-    Raises OptionError where something is missing, or the session cannot be started.
+    Raises OptionError if something is missing, or the session cannot be started.
     """
     check_installed()
     set_java_home()
@@ -88,7 +89,7 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master.startswith("local")
     if local:
-        # Spark's launcher looks its own host up before it reads settings, and gives up where the name is not known.
+        # Spark's launcher looks its own host up before it reads settings, and gives up if the name is not known.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK["spark.driver.host"])
     settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if local else {})}
     settings |= conf or {}
@@ -107,7 +108,7 @@ def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, 
 
 @contextlib.contextmanager
 def _own_handler() -> Iterator[None]:
-    """Spark handles Ctrl-C in its own way, which cancels jobs; but not where we do, or where it is ignored."""
+    """Spark handles Ctrl-C in its own way, which cancels jobs; unless pgtail does, or it is ignored."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -166,7 +167,7 @@ def end_jvm() -> None:
 def _py4j_silent() -> Iterator[None]:
     """py4j logs a traceback of its own for Ctrl-C and for what is raised anyway, in part as the root logger.
 
-    PySpark's server of accumulators prints one where the JVM ends in the middle of a connection.
+    PySpark's server of accumulators prints one if the JVM ends in the middle of a connection.
     """
     from pyspark.accumulators import AccumulatorTCPServer
 
@@ -214,10 +215,10 @@ def _memory() -> str:
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Standard error goes to a file meanwhile, for good where a program started meanwhile inherits it.
+    """Standard error goes to a file meanwhile, and stays there for a program started meanwhile, which inherits it.
 
-    The JVM writes lines there before its own settings can forbid it. Where the body fails they are shown,
-    unless it is known why.
+    The JVM writes lines there before its own settings can forbid it. They are shown if the body fails,
+    unless the reason is known.
     """
     with tempfile.TemporaryFile(prefix="pgtail-spark-") as kept:
         sys.stderr.flush()
@@ -241,12 +242,13 @@ def _hushed() -> Iterator[None]:
 
 
 def _stop(started: SparkSession | None) -> None:
-    """Stop the session, where there is one, and wait for the end of the JVM, which ends with its standard input."""
+    """Stop the session, if there is one, and wait for the end of the JVM, which ends with its standard input."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
     if started is not None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that the JVM is gone is known, after a request to stop
             started.stop()
     else:
         end_jvm()

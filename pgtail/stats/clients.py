@@ -18,8 +18,9 @@ class Client:
     """One client. LSNs are 0 until one was seen; times are in microseconds since 2000-01-01 UTC, None if unknown.
 
     `confirmed` is the highest flush position, `advanced` when it last rose, `last` when the last status update came.
-    `behind` is how many bytes of WAL the last sent commit was after it at the last status update, `most_behind` the
-    maximum of that.
+    `pending`: a commit that had been sent was not confirmed at the last status update. `behind` is how many bytes of
+    WAL it was after the confirmed position, and `most_behind` the maximum of that; None until a position was confirmed,
+    because the position at which the client began is unknown.
     """
 
     address: str
@@ -29,13 +30,14 @@ class Client:
     confirmed: int = 0
     advanced: int | None = None
     last: int | None = None
-    behind: int = 0
-    most_behind: int = 0
+    pending: bool = False
+    behind: int | None = None
+    most_behind: int | None = None
 
     @property
     def stuck_for(self) -> int | None:
         """Microseconds from the last advance to the last status update, if a commit was not confirmed then."""
-        if not self.behind or self.last is None or self.advanced is None:
+        if not self.pending or self.last is None or self.advanced is None:
             return None
         return self.last - self.advanced
 
@@ -65,5 +67,7 @@ class Clients:
         if message.flush_lsn > client.confirmed or client.advanced is None:
             client.advanced = found.time
         client.confirmed = max(client.confirmed, message.flush_lsn)
-        client.behind = max(0, sent - client.confirmed)
-        client.most_behind = max(client.most_behind, client.behind)
+        client.pending = sent > client.confirmed
+        if client.confirmed:
+            client.behind = max(0, sent - client.confirmed)
+            client.most_behind = max(client.most_behind or 0, client.behind)

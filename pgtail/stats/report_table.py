@@ -259,7 +259,7 @@ def _client_items(client: Client) -> list[Item]:
     items.append((("confirmed ", "name"), (confirmed, "lsn" if client.confirmed else "warning")))
     if client.behind:
         items.append(((f"{size_text(client.behind)} behind", "warning"),))
-    if client.most_behind > client.behind:
+    if client.most_behind and client.most_behind > (client.behind or 0):
         items.append(((f"at most {size_text(client.most_behind)} behind", "plain"),))
     if client.stuck_for is not None:
         items.append(((f"not advanced for {span_text(client.stuck_for)}", "warning"),))

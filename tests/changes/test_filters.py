@@ -359,7 +359,7 @@ def test_a_document_that_is_none_cannot_be_tested() -> None:
 
 
 def test_the_columns_that_no_table_had() -> None:
-    filter_ = Filter(where=["a = 1 or old.x = 2 and changed(y)", 'op = x or "op" = y'])
+    filter_ = Filter(where=["a = 1 or old.x = 2 and changed(y)", 'op = insert or "op" = y'])
     filter_.passes(insert(table(), b"1", b"x"))
     assert [(name, test.shown) for name, test in filter_.columns_not_seen] == [
         ("x", "old.x = 2"),

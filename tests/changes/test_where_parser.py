@@ -95,6 +95,8 @@ def test_the_language(where: str, meaning: str) -> None:
         ("b = x y or a = 1", "or", "'or' begins a second condition; if it is part of the value: b = 'x y or a = 1'"),
         ("b ~ it's and a>1", "and", "if it is part of the value: b ~ 'it''s and a>1'"),
         ("a = x and y or b = 1", "or", "'or' begins"),
+        ("a = 1 and op = insrt", "op", "op is one of insert, update, delete, truncate, message; a column of this name"),
+        ("op in (insert, 'commit_prepared')", "op", "op is one of insert"),
         ("a = or b = 1", "or", "'or' begins"),
         ("a = 1 and b = hello world", "hello", "put one with blanks, commas or brackets in single quotes"),
         ("a = 1 or 'b c' = b", "'b c'", "expected the name of a column"),

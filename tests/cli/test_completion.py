@@ -15,6 +15,7 @@ import pytest
 from pgtail.commands.complete import LIMIT
 from tests.support.corpus import capture
 from tests.support.limits import within
+from tests.support.run import here
 from tests.support.servers import Database
 
 PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
@@ -79,11 +80,14 @@ def test_other_values(words: tuple[str, ...], values: set[str]) -> None:
     assert completed("fish", *words) == values
 
 
-def test_tables_of_a_dump() -> None:
+def test_tables_of_a_dump(tmp_path: Path) -> None:
     bare = completed("fish", "decode", str(TABLES), "-t", "")
     assert {"later", "d_renamed"} <= bare
     assert completed("fish", "decode", str(TABLES), "-t", "nosuch,public.la") == {"nosuch,public.later"}
     assert completed("fish", "decode", "/no/such/file", "-t", "") == set()
+    frames = capture("A_ddl", "p1").forms["walsender.bin"]
+    assert here("record", "--from", frames, "-D", tmp_path / "capture").status == 0
+    assert completed("fish", "decode", str(tmp_path / "capture"), "-t", "") == bare
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.stopping.trial import no_terminal, run_trial, time_limit
 from tests.support.corpus import capture
 from tests.support.servers import Database
 from tests.support.tail import COMMAND, wait_for
@@ -87,6 +90,34 @@ def test_what_comes_through_a_pipe_is_shown_at_once() -> None:
     shell = ["/bin/sh", "-c", f"cat '{RECV}' | '{sys.executable}' -m pgtail decode -"]
     status, text = on_terminal(shell, env=MARK)
     assert (status, "paged:" in text, "●" in text) == (0, False, True)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_pager_too_and_restores_the_terminal(
+    sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pager is in a session of its own: only pgtail gets the signal."""
+    if reason := no_terminal():
+        pytest.skip(reason)
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\nstty raw -echo <&1\necho shown\nexec sleep 1000\n")
+    pager.chmod(0o755)
+    monkeypatch.setenv("PAGER", f"setsid {pager}")
+    trial = run_trial(["inspect", RECV], sent, 0.1, terminal=True, begun=b"shown", limit=time_limit())
+    assert trial.complaints == []
+    assert trial.status == 0
+
+
+def test_ctrl_c_is_the_pagers(monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := no_terminal() or (None if shutil.which("less") else "less is not installed"):
+        pytest.skip(reason)
+    monkeypatch.setenv("PAGER", "less")
+    monkeypatch.setenv("LESS", "RX")
+    trial = run_trial(
+        ["inspect", RECV], signal.SIGINT, 0.1, terminal=True, begun=b"Begin", typed=b"q", limit=time_limit()
+    )
+    assert trial.complaints == []
+    assert trial.status == 0
 
 
 def _resize(terminal: int, columns: int) -> None:

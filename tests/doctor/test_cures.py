@@ -10,6 +10,7 @@ import pytest
 from pgtail.doctor import slots
 from pgtail.doctor.base import Finding, Severity
 from tests.doctor.test_doctor import examine, of_severity, publish, wrong
+from tests.doctor.test_slots import SLOTS
 from tests.support.run_process import pgtail
 from tests.support.servers import Database, fresh_database, run_program
 from tests.support.tail import wait_for
@@ -227,6 +228,6 @@ def test_healthy_server_has_status_0(healthy: Database) -> None:
         healthy.query(LATE)
         pgtail("doctor", healthy.conninfo())
         healthy.execute("INSERT INTO t VALUES (2)")
-        before = healthy.query("SELECT * FROM pg_replication_slots")
+        before = healthy.query(SLOTS)
         pgtail("doctor", healthy.conninfo())
-        assert healthy.query("SELECT * FROM pg_replication_slots") == before
+        assert healthy.query(SLOTS) == before

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from pgtail import doctor
-from pgtail.doctor import bugs, provider, server, slots
+from pgtail.doctor import bugs, provider, server
 from pgtail.doctor.base import Context, Finding, Severity
 from pgtail.postgres.catalog import server_facts
 from pgtail.postgres.connection import Connector, parameters
 from tests.conftest import StartServer
-from tests.support.servers import Database, fresh_database, installations, since
+from tests.support.servers import Database, since
 from tests.support.tail import stream, tailing, wait_for
 
 
@@ -87,6 +87,19 @@ def test_unconfigured_server_has_problems(start_server: StartServer) -> None:
     assert one(findings, "wal_level").severity is Severity.OK
     assert "wal_sender_timeout is 5 s" in one(findings, "timeouts").text
     assert one(findings, "timeouts").severity is Severity.WARNING
+
+
+def test_a_server_without_alter_system(start_server: StartServer) -> None:
+    """It is the newest one; 17 and later have the setting."""
+    found = start_server(allow_alter_system=False, wal_sender_timeout=0)
+    database = Database(found, "postgres")
+    publish(database)
+    [finding] = of_severity(database, "timeouts")
+    where = "-- In the server's configuration file (allow_alter_system is off): "
+    assert finding.cure == (f"{where}wal_sender_timeout = '1min', and reload it.",)
+    found.configure(wal_sender_timeout="1min")
+    found.reload()
+    wait_for("cure", lambda: wrong(examine(database)) == {})
 
 
 def test_releases_and_their_bugs() -> None:
@@ -373,77 +386,3 @@ def test_unlogged_and_partitioned_tables(database: Database) -> None:
     assert one(findings, "partitioned").subjects == ("public.parts",)
     database.execute(*one(findings, "unlogged").cure, one(findings, "partitioned").cure[1])
     assert wrong(examine(database)) == {}
-
-
-# -- slots -----------------------------------------------------------------------------------------------------
-
-
-def test_retained_wal_is_explained(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "MUCH_WAL", 1_000_000)
-    publish(newest_database)
-    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    newest_database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i")
-    finding = one(examine(newest_database), "slot_wal")
-    assert "of WAL, not in use" in finding.text
-    assert finding.cure[0] == "-- Let its consumer read it."
-    assert "-- SELECT pg_drop_replication_slot('s');" in finding.cure
-    with tailing(newest_database, "-S", "s") as running:
-        running.wait_for_slot(newest_database, "s")
-        finding = one(examine(newest_database), "slot_wal")
-        assert "of WAL, in use by pid" in finding.text
-        assert f"pgtail stream -d {newest_database.name} --fork s" in finding.cure[0]
-        running.stop()
-
-
-def test_a_publication_newer_than_the_changes_of_a_slot(database: Database) -> None:
-    """What counts is the slot's first change, not when the slot was created."""
-    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    publish(database)
-    database.query("SELECT pg_create_logical_replication_slot('t', 'pgoutput')")
-    assert of(examine(database), "publication_age") == []
-    database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION young FOR TABLE t", "INSERT INTO t VALUES (2)")
-    before = database.query("SELECT * FROM pg_replication_slots")
-    finding = one(examine(database), "publication_age")
-    assert finding.severity is Severity.WARNING
-    assert 'slots have changes older than publication "young"' in finding.text
-    assert finding.subjects == ("s", "t")
-    assert ("decoding them fails" in finding.text) == (database.version < 18)
-    assert 'One that does can request only "p" until it has passed them.' in finding.cure[0]
-    assert database.query("SELECT * FROM pg_replication_slots") == before
-    for name in ("s", "t"):
-        lines, _ = stream(database, "-S", name, "-P", "p", "--ack", "commit", "--until", "now")
-        assert [line["new"]["id"] for line in lines] == ["1", "2"]
-    assert of(examine(database), "publication_age") == []
-
-
-@pytest.mark.parametrize("version", list(installations()))
-def test_skipped_check_is_reported(version: str, start_server: StartServer) -> None:
-    """Without enough free slots no copy is made: another client may need the last one."""
-    database = Database(start_server(installations()[version], max_replication_slots=2), "postgres")
-    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    publish(database)
-    finding = one(examine(database), "publication_age")
-    assert "not checked, because there are too few free replication slots" in finding.text
-    assert finding.cure[0].endswith("pgtail stream --fork s")
-    with role(database, "mere", "REPLICATION") as conninfo:
-        database.server.restart(max_replication_slots=3)
-        assert wrong(examine(conninfo)) == {"visibility": Severity.WARNING}
-
-
-def test_abandoned_transactions(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "LONG", 0)
-    publish(newest_database)
-    newest_database.execute("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'it''s mine';")
-    finding = one(examine(newest_database), "transactions")
-    assert "prepared transaction 'it''s mine', user postgres" in finding.text
-    newest_database.execute(finding.cure[-1].removeprefix("-- "))
-    assert one(examine(newest_database), "transactions").severity is Severity.OK
-
-
-def test_slots_of_other_databases_are_seen(newest_database: Database) -> None:
-    with fresh_database(newest_database.server) as other:
-        other.query("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
-        publish(newest_database)
-        findings = examine(newest_database)
-        assert wrong(findings) == {}
-        assert ("theirs",) in [finding.subjects for finding in of(findings, "slots")]

@@ -70,6 +70,35 @@ def test_no_cure_makes_a_table_refuse_updates(database: Database) -> None:
     assert refusing(database, names) == set()
 
 
+def test_unlogged_tables_that_refer_to_each_other(newest_database: Database) -> None:
+    """No order of SET LOGGED works until one of the foreign keys is dropped."""
+    newest_database.execute(
+        "CREATE UNLOGGED TABLE a (id int PRIMARY KEY)",
+        "CREATE UNLOGGED TABLE b (id int PRIMARY KEY REFERENCES a)",
+        "ALTER TABLE a ADD CONSTRAINT a_to_b FOREIGN KEY (id) REFERENCES b",
+        "CREATE PUBLICATION p FOR ALL TABLES",
+    )
+    finding = one(of_severity(newest_database, "unlogged"), "unlogged")
+    assert finding.cure[0] in {
+        f"-- First drop a foreign key between {tables}, which refer to each other."
+        for tables in ("public.a, public.b", "public.b, public.a")
+    }
+    assert all(line.startswith("-- ") for line in finding.cure), "as they are, the statements would fail"
+    newest_database.execute("ALTER TABLE a DROP CONSTRAINT a_to_b")
+    newest_database.execute(*one(of_severity(newest_database, "unlogged"), "unlogged").cure)
+    assert of_severity(newest_database, "unlogged") == []
+
+
+def test_a_table_with_a_column_list_needs_a_key(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE bare (id int, v int)", "CREATE PUBLICATION p FOR TABLE bare (id)")
+    finding = one(of_severity(newest_database, "replica_identity"), "replica_identity")
+    assert finding.cure[-1] == (
+        "-- public.bare needs a key: FULL does not work with its column list or generated columns."
+    )
+    newest_database.execute("ALTER TABLE bare ADD PRIMARY KEY (id)")
+    assert of_severity(newest_database, "replica_identity") == []
+
+
 def test_a_publication_of_all_tables_where_there_are_none(newest_database: Database) -> None:
     newest_database.execute("CREATE PUBLICATION p FOR ALL TABLES")
     finding = one(examine(newest_database), "publications")

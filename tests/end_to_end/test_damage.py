@@ -16,6 +16,7 @@ import pytest
 from pgtail.errors import Malformed, OptionError, Truncated
 from tests.support import encode
 from tests.support.corpus import Capture, capture, captures, read
+from tests.support.every import every
 from tests.support.render import WAYS, render
 from tests.support.run import Result, command, decode
 
@@ -35,7 +36,7 @@ def whole(form: str) -> Result:
 
 
 BINARY = ("recv.bin", "walsender.bin", "copy.bin")
-"""Forms that are read fast enough to be damaged at every byte; the others at some."""
+"""Forms that are read fast enough to be damaged at many bytes; the others at some."""
 
 
 def check(result: Result) -> None:
@@ -84,7 +85,7 @@ def test_cut_anywhere(form: str) -> None:
     """The output is a prefix of the whole output; an end that is not clean is an error."""
     data, lines = read(SMALL.forms[form]), without_lsn(whole(form).lines)
     clean = set()
-    cuts = range(0, len(data), 1 if form in BINARY else len(data) // 200)
+    cuts = range(0, len(data), every(2 if form in BINARY else len(data) // 80))
     for cut in cuts:
         result = decode(input=data[:cut])
         check(result)
@@ -144,7 +145,7 @@ def test_cuts_of_streams(name: str) -> None:
 
 
 def places(data: bytes, choose: random.Random, form: str) -> range:
-    step = 3 if form in BINARY else len(data) // 60
+    step = every(8 if form in BINARY else len(data) // 25)
     return range(choose.randrange(step), len(data), step)
 
 

@@ -1,12 +1,11 @@
 """Replies of a hostile or broken server: each query of each command gets the replies of wrong_replies.py.
 
 There must be no traceback, no control sequence on the terminal, and a documented exit status. A real server answers
-everything else. PGTAIL_TEST_REPLIES=all tries every wrong reply with every query, otherwise some of them.
+everything else. PGTAIL_TEST_ALL=1 tries every wrong reply with every query, otherwise some of them.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import forked
+from tests.support.every import ALL
 from tests.support.forked import Ran
 from tests.support.hostile_server import Change, HostileServer, Last, Reply, failure, message, unchanged
 from tests.support.servers import Database
@@ -125,7 +125,7 @@ def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> 
     chosen = random.Random(command)
     for query in proxied.queries(command):
         names = sorted(WRONG_REPLIES)
-        for name in names if os.environ.get("PGTAIL_TEST_REPLIES") == "all" else chosen.sample(names, _SOME):
+        for name in names if ALL else chosen.sample(names, _SOME):
             check(proxied.run(command, about(query, WRONG_REPLIES[name])), f"{command}: {name} in place of {query}")
 
 

@@ -103,7 +103,7 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
         assert in_order(read(spark, str(out), "changes")) == rows
     for kind in ("transactions", "relations"):
         assert counts(spark, grown, kind) == counts(spark, at_once, kind)
-    assert [len(one.ranges) for one in lake.plan.captures.values()] == [1, 1]
+    assert [len(one.runs) for one in lake.plan.captures.values()] == [1, 1]
     assert lake.update([str(recorded / "one")]).batches == 0
     many, version = len(Table(locate(f"{grown}/changes")).files()), Table(locate(f"{grown}/changes")).version
     assert compact(lake) > many

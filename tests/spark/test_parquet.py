@@ -22,7 +22,6 @@ from pgtail.spark.decoding.transactions import added_up, counted
 from pgtail.spark.lake.parquet import FileWriter, codec_of, write_file
 from pgtail.spark.lake.sorting import CHANGES_LAYOUT, PIECE, Sorting
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
-from pgtail.spark.segments.ranges import Place
 from pgtail.spark.segments.survey import Survey, Surveyor, survey
 from pgtail.storage import locate
 from tests.support import encode
@@ -259,6 +258,5 @@ def surveyed(path: Path) -> Survey:
     """As the tasks do it that decode."""
     surveyor = Surveyor(str(path))
     for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), surveyor=surveyor):
-        ends = [Place(*(batch[name][row].as_py() for name in ("position", "ordinal"))) for row in (0, -1)]
-        surveyor.rows(*ends)
+        surveyor.rows(batch)
     return surveyor.end()

@@ -1,7 +1,8 @@
-"""Parts of overlapping segments: what is read of all of them together is everything, each place once."""
+"""Ranges of overlapping segments: what is read of all of them together is everything, each place once."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,26 +11,26 @@ from hypothesis import strategies as st
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.segments.listing import Surveyed, check_one_server, collapse_whole_segments, parts_of
-from pgtail.spark.segments.ranges import EVERYWHERE, Part, Place, within
-from pgtail.spark.segments.survey import survey
+from pgtail.spark.segments.listing import Covered, check_one_server, collapse_whole_segments, parts_of
+from pgtail.spark.segments.ranges import EVERYWHERE, Place, Range, within
+from pgtail.spark.segments.survey import Survey, survey
 from tests.support.servers import fresh_database
 from tests.support.spark import model
 
 PLACES = st.builds(Place, st.integers(1, 6), st.integers(0, 4))
-PARTS = st.tuples(PLACES, PLACES).map(lambda pair: Part(min(pair), max(pair)))
+PARTS = st.tuples(PLACES, PLACES).map(lambda pair: Range(min(pair), max(pair).next))
 ALL = [Place(position, ordinal) for position in range(1, 7) for ordinal in range(5)]
 
 
-def surveyed(parts: list[Part], stream: str = "s") -> list[Surveyed]:
-    return [Surveyed(f"/{number}/x.pgcap", part, stream, "server", "") for number, part in enumerate(parts)]
+def surveys(parts: list[Range], stream: str = "s") -> list[Survey]:
+    return [Survey(f"/{number}/x.pgcap", part, stream, "server", "") for number, part in enumerate(parts)]
 
 
 @given(st.lists(PARTS, max_size=6), st.lists(PARTS, max_size=2))
-def test_every_place_is_read_once_unless_it_was_covered(parts: list[Part], covered: list[Part]) -> None:
-    before = parts_of(surveyed(covered))
+def test_every_place_is_read_once_unless_it_was_covered(parts: list[Range], covered: list[Range]) -> None:
+    before = parts_of(surveys(covered))
     already = [part for some in before.values() for part in some or ()]
-    wanted = parts_of(surveyed(parts), [(part, "s") for part in already])
+    wanted = parts_of(surveys(parts), [Covered(part, "s", "/c") for part in already])
     for place in ALL:
         there = any(within((part,), *place) for part in parts)
         done = any(within((part,), *place) for part in already)
@@ -37,49 +38,50 @@ def test_every_place_is_read_once_unless_it_was_covered(parts: list[Part], cover
 
 
 @given(st.lists(PARTS, max_size=6))
-def test_a_segment_that_is_read_whole_is_not_cut(parts: list[Part]) -> None:
-    found = surveyed(parts)
+def test_a_segment_that_is_read_whole_is_not_cut(parts: list[Range]) -> None:
+    found = surveys(parts)
     wanted = parts_of(found)
     for segment in found:
         some = collapse_whole_segments(wanted, found).get(segment.path, ())
-        inside = [place for place in ALL if segment.whole and within((segment.whole,), *place)]
+        assert segment.places is not None
+        inside = [place for place in ALL if within((segment.places,), *place)]
         read = [within(wanted.get(segment.path, ()), *place) for place in inside]
         assert [within(some, *place) for place in inside] == read
         assert (some is EVERYWHERE) == all(read)
 
 
 @given(
-    st.permutations([Part(Place(1, 0), Place(3, 2)), Part(Place(2, 1), Place(5, 0)), Part(Place(1, 2), Place(6, 4))])
+    st.permutations([Range(Place(1, 0), Place(3, 3)), Range(Place(2, 1), Place(5, 1)), Range(Place(1, 2), Place(6, 5))])
 )
-def test_the_order_in_which_they_come_changes_nothing(parts: list[Part]) -> None:
-    found = parts_of(surveyed(parts))
+def test_the_order_in_which_they_come_changes_nothing(parts: list[Range]) -> None:
+    found = parts_of(surveys(parts))
     assert {place for place in ALL if any(within(some, *place) for some in found.values())} == {
         place for place in ALL if Place(1, 0) <= place
     }
 
 
-def test_between_a_segment_and_the_next_lies_nothing() -> None:
-    one = Surveyed("/a/0000000000000001-0000000001.pgcap", Part(Place(1, 1), Place(1, 3)), "s", "server", "")
-    two = Surveyed("/a/0000000000000005-0000000001.pgcap", Part(Place(5, 1), Place(5, 3)), "s", "server", one.name)
-    other = Surveyed("/b/0000000000000001-0000000001.pgcap", Part(Place(1, 1), Place(5, 3)), "s", "server", "")
-    taken = [(part, "s") for some in parts_of([two, one]).values() for part in some or ()]
+def test_there_is_nothing_between_a_segment_and_the_next() -> None:
+    one = Survey("/a/0000000000000001-0000000001.pgcap", Range(Place(1, 1), Place(1, 4)), "s", "server", "")
+    two = Survey("/a/0000000000000005-0000000001.pgcap", Range(Place(5, 1), Place(5, 4)), "s", "server", one.name)
+    other = Survey("/b/0000000000000001-0000000001.pgcap", Range(Place(1, 1), Place(5, 4)), "s", "server", "")
+    taken = [Covered(part, "s", "/a") for some in parts_of([two, one]).values() for part in some or ()]
     assert parts_of([other], taken) == {}
 
 
 def test_segments_of_other_streams_must_not_overlap() -> None:
-    one = surveyed([Part(Place(1, 1), Place(3, 3))])
-    same = [part._replace(path="/other", stream="t") for part in one]
-    with pytest.raises(OptionError, match="/other overlaps another capture"):
+    one = surveys([Range(Place(1, 1), Place(3, 4))])
+    same = [replace(part, path="/other/x.pgcap", stream="t") for part in one]
+    with pytest.raises(OptionError, match="overlaps another capture"):
         parts_of([*one, *same])
-    later = [part._replace(path="/other", stream="t", whole=Part(Place(4, 1), Place(4, 2))) for part in one]
+    later = [replace(part, path="/other/x.pgcap", stream="t", places=Range(Place(4, 1), Place(4, 3))) for part in one]
     assert len(parts_of([*one, *later])) == 2
 
 
 def test_captures_of_two_servers_are_not_one() -> None:
-    one, other = surveyed([Part(Place(1, 1), Place(1, 1)), Part(Place(2, 1), Place(2, 1))])
+    one, other = surveys([Range(Place(1, 1), Place(1, 2)), Range(Place(2, 1), Place(2, 2))])
     check_one_server([one, other])
     with pytest.raises(Exception, match="come from different servers or databases"):
-        check_one_server([one, other._replace(server="another")])
+        check_one_server([one, replace(other, server="another")])
 
 
 def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServ
             database.execute("INSERT INTO t VALUES (1)")
         for name, database in slots.items():
             model.record(database, tmp_path / name, slot=name)
-    found = {path.parent.name: whole(path) for path in tmp_path.rglob("*.pgcap")}
+    found = {path.parent.name: surveyed(path) for path in tmp_path.rglob("*.pgcap")}
     assert len(found) == 3
     with pytest.raises(InputError, match="come from different servers or databases"):
         check_one_server([found["s1"], found["s3"]])
@@ -104,10 +106,6 @@ def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServ
         parts_of([found["s1"], found["s2"]])
 
 
-def whole(path: Path) -> Surveyed:
-    """A segment, as Spark's survey has it."""
+def surveyed(path: Path) -> Survey:
     with path.open("rb") as file:
-        seen = survey(file, str(path))
-    assert seen.first is not None
-    assert seen.last is not None
-    return Surveyed(str(path), Part(seen.first, seen.last), seen.stream, seen.server, seen.predecessor)
+        return survey(file, str(path))

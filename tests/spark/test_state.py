@@ -22,13 +22,12 @@ from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.segments.applied import Capture, Range, new_ones
-from pgtail.spark.segments.listing import Surveyed
-from pgtail.spark.segments.ranges import Part, Place
-from pgtail.spark.segments.survey import survey
+from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
+from pgtail.spark.segments.ranges import Place, Range
+from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of
-from pgtail.spark.state.stretch import stretch
 from pgtail.storage import locate
 from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
@@ -104,39 +103,46 @@ def test_batches_cut_at_every_segment_of_captures_that_overlap(spark: Any, world
     same_lives(some(world.folds(history=True)), stored(out, "history"))
 
 
-def range_(first: tuple[int, int], behind: tuple[int, int], name: str, before: str = "", open_: bool = False) -> Range:
-    return Range(name, name, before, open_, Place(*first), Place(*behind))
+def run(
+    first: tuple[int, int], end: tuple[int, int], name: str, before: str = "", *, inside: bool = False
+) -> SegmentRun:
+    return SegmentRun(name, name, before, "s", inside, between(first, end))
+
+
+def between(first: tuple[int, int], end: tuple[int, int]) -> Range:
+    return Range(Place(*first), Place(*end))
 
 
 def test_what_a_segment_of_a_transaction_lacks_is_waited_for() -> None:
-    one = range_((10, 1), (20, 5), "one", "", True)
-    assert stretch([one], Notes()).ranges == [(10, 20)]
-    later = one._replace(end="three", open=False, behind=Place(30, 2))
-    assert stretch([later], Notes(applied=[(10, 20)])).ranges == [(20, 31)]
+    one = run((10, 1), (20, 5), "one", inside=True)
+    first = between((10, 1), (20, 1))
+    assert next_increment([one], Notes()).ranges == [first]
+    later = one._replace(end="three", open=False, places=between((10, 1), (30, 2)))
+    assert next_increment([later], Notes([first])).ranges == [between((20, 1), (30, 2))]
     # Without its first part the transaction is not there.
-    rest = range_((20, 9), (30, 2), "three", "two")
-    missing = stretch([one, rest], Notes()).missing
+    rest = run((20, 9), (30, 2), "three", "two")
+    missing = next_increment([one, rest], Notes()).missing
     assert missing is not None
     assert missing.missing == "two"
 
 
 def test_segments_that_follow_each_other_are_one_range_in_whatever_order_they_come() -> None:
-    parts = [Part(Place(10 * n, 1), Place(10 * n + 5, 1)) for n in range(5)]
+    parts = [between((10 * n, 1), (10 * n + 5, 2)) for n in range(5)]
     names = [f"{n:016X}-0000000001" for n in range(5)]
     segments = [
-        Surveyed(f"/c/{name}.pgcap", None if n == 2 else parts[n], "s", "server", names[n - 1] if n else "", n == 3)
+        Survey(f"/c/{name}.pgcap", None if n == 2 else parts[n], "s", "server", names[n - 1] if n else "", n == 3)
         for n, name in enumerate(names)
     ]
     for seed in range(20):
         capture = Capture()
         for segment in Random(seed).sample(segments, 5):
             capture.add(segment)
-        assert capture.ranges == [Range(names[0], names[4], "", False, Place(0, 1), Place(45, 2))]
+        assert capture.runs == [SegmentRun(names[0], names[4], "", "s", False, between((0, 1), (45, 2)))]
         assert all(map(capture.has, names))
     capture = Capture()
     for number in (0, 3):
         capture.add(segments[number])
-    assert [one.open for one in capture.ranges] == [False, True]
+    assert [one.open for one in capture.runs] == [False, True]
     assert not capture.has(names[1])
 
 
@@ -145,28 +151,38 @@ def test_a_year_of_segments_is_planned_as_a_day() -> None:
     capture, before = Capture(), ""
     for number in range(200_000):
         name = f"{number:016X}-0000000001"
-        part = Part(Place(10 * number + 10, 1), Place(10 * number + 15, 1))
-        capture.add(Surveyed(f"/c/{name}.pgcap", part, "s", "server", before))
+        part = between((10 * number + 10, 1), (10 * number + 15, 2))
+        capture.add(Survey(f"/c/{name}.pgcap", part, "s", "server", before))
         before = name
     plan = Plan(captures={"/c": capture})
     assert len(json.dumps(plan.to_json())) < 500
     paths = [f"/c/{number:016X}-0000000001.pgcap" for number in range(200_001)]
     assert new_ones(paths, plan.captures) == paths[-1:]
-    assert stretch(capture.ranges, Notes(applied=[(10, 1_999_990)])).ranges == [(1_999_990, 2_000_006)]
+    known = Notes([between((10, 1), (1_999_990, 2))])
+    assert next_increment(capture.runs, known).ranges == [between((1_999_990, 2), (2_000_005, 2))]
 
 
 def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:
-    one, later = range_((10, 1), (20, 5), "one"), range_((25, 1), (40, 1), "later")
-    found = stretch([later, one], Notes())
-    assert found.ranges == [(10, 21)]
+    one, later = run((10, 1), (20, 5), "one"), run((25, 1), (40, 1), "later")
+    found = next_increment([later, one], Notes())
+    assert found.ranges == [one.places]
     assert found.missing is not None
-    assert "whether anything was committed between them no capture tells" in str(found.missing)
-    gone_over = stretch([later, one], Notes(), allow_gap=True)
+    assert "whether anything was committed between them is unknown" in str(found.missing)
+    gone_over = next_increment([later, one], Notes(), allow_gap=True)
     assert [gap["before"] for gap in gone_over.gaps] == ["later"]
-    assert gone_over.ranges == [(10, 21), (21, 41)] or gone_over.ranges == [(10, 21), (25, 41)]
-    # What lies between them comes from the other capture.
-    longer = one._replace(behind=Place(30, 1), end="two")
-    assert stretch([later, longer], Notes(applied=found.ranges)).ranges == [(21, 31), (31, 41)]
+    assert gone_over.ranges == [one.places, later.places]
+    # What is between them comes from the other capture.
+    longer = one._replace(places=between((10, 1), (30, 1)), end="two")
+    assert next_increment([later, longer], Notes(found.ranges)).ranges == [
+        between((20, 5), (30, 1)),
+        between((30, 1), (40, 1)),
+    ]
+
+
+def test_changes_from_before_the_start_of_a_state_are_not_skipped() -> None:
+    state = Notes([between((20, 1), (30, 2))])
+    with pytest.raises(InputError, match="the segment one has changes from before the end of the state"):
+        next_increment([run((10, 1), (40, 1), "one")], state)
 
 
 @pytest.mark.parametrize("before", [0, 3])
@@ -181,10 +197,10 @@ def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> 
     found = [survey(io.BytesIO(path.read_bytes()), path.name).predecessor for path in model.segments(tmp_path / "c")]
     assert len(found) > 2
     assert [one for one in found if " " in one] == (["between 0/5 and 0/9"] if before else [])
-    later = range_((30, 1), (40, 1), "two", "between 0/5 and 0/9")
-    missing = stretch([later], Notes()).missing
+    later = run((30, 1), (40, 1), "two", "between 0/5 and 0/9")
+    missing = next_increment([later], Notes()).missing
     assert missing is not None
-    assert str(missing).startswith("what was committed between 0/5 and 0/9 is not in the capture: two stands behind")
+    assert str(missing).startswith("what was committed between 0/5 and 0/9 is not in the capture: two comes after")
     assert missing.what.endswith("only --allow-gap goes on"), "nobody waits for what never comes"
 
 
@@ -199,12 +215,12 @@ def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) ->
     waiting = apply(spark, out, [], tables, wait=True)
     assert waiting.waiting is not None
     assert waiting.waiting.missing == lost.stem
-    last = survey(io.BytesIO(Path(world.segments[3]).read_bytes()), "").last
-    assert last is not None
-    assert waiting.behind <= last.position + 1
+    places = survey(io.BytesIO(Path(world.segments[3]).read_bytes()), "").places
+    assert places is not None
+    assert waiting.end <= places.end
     gone_over = apply(spark, out, [], tables, allow_gap=True)
     assert [gap["missing"] for gap in gone_over.gaps] == [lost.stem]
-    assert gone_over.behind > max(row["position"] for row in world.rows if row["op"] in model.OPS)
+    assert gone_over.end.position >= max(row["position"] for row in world.rows if row["op"] in model.OPS)
 
 
 def test_the_state_as_of_then(spark: Any, world: World, tmp_path: Path) -> None:

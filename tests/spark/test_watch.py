@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from pgtail.cli import main
 from pgtail.commands.spark import SparkProgress
+from pgtail.commands.stderr import say
 from pgtail.spark import read
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.update import Lake
@@ -77,12 +78,12 @@ def wait_for(what: Any, process: subprocess.Popen[str]) -> None:
         time.sleep(0.2)
 
 
-def behind(out: Path, kind: str = "") -> Any:
+def applied(out: Path, kind: str = "") -> Any:
     """How far `changes` (or a state, a history) is: the names of the last segments, or a position."""
     plan = Batches(locate(str(out))).plan
     if kind:
-        return plan.notes[kind].behind if kind in plan.notes else -1
-    return [one.end for capture_ in plan.captures.values() for one in capture_.ranges]
+        return plan.notes[kind].end.position if kind in plan.notes else -1
+    return [one.end for capture_ in plan.captures.values() for one in capture_.runs]
 
 
 @pytest.mark.timeout(300)
@@ -107,7 +108,7 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     kind = chance.choice(["history", "state"])
     arrive(arriving[:1], growing)
     first = start(kind, growing, out)
-    wait_for(lambda: behind(out, kind) > 0, first)
+    wait_for(lambda: applied(out, kind) > 0, first)
     known = files_in(out)
     arrive(arriving[1:3], growing)
     # As soon as it has written some of its files, and then any time.
@@ -121,9 +122,9 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     assert there in [rows_of(sorted(arriving[:count])) for count in (1, 2, 3)]
     arrive(arriving[3:-1], growing)
     second = start(kind, growing, out)
-    wait_for(lambda: len(behind(out)) and arriving[3].stem <= max(behind(out)), second)
+    wait_for(lambda: len(applied(out)) and arriving[3].stem <= max(applied(out)), second)
     arrive(arriving[-1:], growing)
-    wait_for(lambda: behind(out) == [paths[-1].stem] and behind(out, kind) > rows[-1]["position"], second)
+    wait_for(lambda: applied(out) == [paths[-1].stem] and applied(out, kind) >= rows[-1]["position"], second)
     second.send_signal(signal.SIGINT)
     _, errors = second.communicate(timeout=within(PATIENCE))
     assert second.returncode == 0, errors
@@ -195,13 +196,15 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     with open(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         progress = SparkProgress(0)
-        with progress.shown(spark):
+        with progress.shown(), progress.counting(spark):
             Lake(spark, str(tmp_path / "out"), tell=progress.tell).update([str(tmp_path / "capture")])
             time.sleep(1)
+            say("1 new segment")
     looking.join()
     os.close(master)
     text = b"".join(shown).decode()
-    assert "collecting tables" in text
+    assert all(words in text for words in ("starting Spark", "decoding 1 segment ", "collecting tables"))
+    assert "\x1b[2Kpgtail: 1 new segment" in text, "a message stands where the bar was"
     assert "\x1b[2K" in text[-40:], "the line is gone at the end"
 
 

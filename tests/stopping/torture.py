@@ -121,7 +121,9 @@ def _trial(
     moment = chance.uniform(0, 0.3 if after else target.span * slow)
     arguments = target.arguments(where, chance)
     begun = target.begun if after else None
-    return run_trial(arguments, sent, moment, terminal=terminal, begun=begun, limit=limit * (5 if target.spark else 1))
+    typed = b"q" if target.pager and sent is signal.SIGINT else b""
+    limit *= 5 if target.spark else 1
+    return run_trial(arguments, sent, moment, terminal=terminal, begun=begun, typed=typed, limit=limit)
 
 
 def _status(target: Target, sent: signal.Signals, trial: Trial) -> list[str]:

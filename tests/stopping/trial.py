@@ -70,9 +70,12 @@ def run_trial(
     *,
     terminal: bool,
     begun: bytes | None = None,
+    typed: bytes = b"",
     limit: float,
 ) -> Trial:
     """Send the signal this many seconds after the start, or (`begun`) after these bytes came out.
+
+    After it, `typed` is typed on the terminal again and again until the command ends.
 
     On a terminal the whole process group gets it, as with Ctrl-C; otherwise only the process.
     """
@@ -85,7 +88,7 @@ def run_trial(
             since = time.monotonic()
             if not ended_before:
                 (os.killpg if terminal else os.kill)(running.process.pid, sent)
-            complaints = running.end(limit * 10)
+            complaints = running.end(limit * 10, typed if terminal else b"")
             took = 0.0 if ended_before else time.monotonic() - since
             complaints += _processes(token, limit)
         status = running.process.returncode
@@ -132,12 +135,10 @@ class _Running:
             return False
         return True
 
-    def end(self, seconds: float) -> list[str]:
+    def end(self, seconds: float, typed: bytes) -> list[str]:
         """Wait for the end, and check the terminal; returns what is wrong."""
         complaints = []
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        if not self._ends(seconds, typed):
             complaints.append("it does not end")
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -150,6 +151,18 @@ class _Running:
         if self._master is not None:
             os.close(self._master)
         return complaints
+
+    def _ends(self, seconds: float, typed: bytes) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                self.process.wait(min(0.2, seconds))
+            except subprocess.TimeoutExpired:
+                if typed and self._master is not None:
+                    os.write(self._master, typed)
+                continue
+            return True
+        return False
 
 
 @contextlib.contextmanager
@@ -212,6 +225,6 @@ def _screen(shown: bytes) -> list[str]:
     if shown.rfind(b"\x1b[?25l") > shown.rfind(b"\x1b[?25h"):
         complaints.append("no cursor")
     styles = _STYLED.findall(shown)
-    if styles and styles[-1] not in (b"", b"0"):
+    if styles and styles[-1] not in (b"", b"0", b"27"):  # 27 ends the reverse video of less
         complaints.append(f"a style: {styles[-1]!r}")
     return complaints

@@ -270,8 +270,8 @@ def end_options(function: F) -> F:
                 type=end,
                 shell_complete=complete.points,
                 metavar="TIME|LSN|now",
-                help="Stop after what was committed up to this time (as --since) or log position; now is the server's"
-                " position when pgtail starts.",
+                help="Stop after what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or"
+                " log position; now is the server's position when pgtail starts.",
             ),
             click.option(
                 "--for", "seconds", type=duration, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."

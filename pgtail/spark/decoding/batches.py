@@ -66,7 +66,7 @@ class RareColumns(NamedTuple):
 
 
 class Maps:
-    """A column of maps: names and values of all rows, and where each row's start (None: no map)."""
+    """A column of maps: names and values of all rows, and the offset of each row's first one (None: no map)."""
 
     def __init__(self) -> None:
         self.offsets: list[int | None] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pgtail.spark.decoding.batches import TransactionColumns
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
@@ -32,8 +33,8 @@ def changes(
 ) -> DataFrame:
     """One row for each change in the closed segments of these captures (directories, files, or patterns of them).
 
-    A change that several of them hold comes once. `tables` are globs, as --table takes them. Raises InputError where
-    there is nothing to read; where a segment is damaged, Spark's job fails and names it.
+    A change that several of them have comes once. `tables` are globs, as --table takes them. Raises InputError if
+    there is nothing to read; if a segment is damaged, Spark's job fails and names it.
     """
     options = StorageOptions.of(storage)
     sizes = segments(_several(captures), options)
@@ -66,26 +67,13 @@ def transactions(found: DataFrame) -> DataFrame:
     truncates = F.collect_set(F.when(F.col("op") == "truncate", F.struct("ordinal", "bytes")))
     sizes = F.aggregate(truncates, F.lit(0).cast("bigint"), lambda sum_, one: sum_ + one["bytes"])
     counted = of_one.groupBy("position").agg(
-        *[F.first(name).alias(name) for name in _OF_TRANSACTION],
+        *[F.first(name).alias(name) for name in TransactionColumns._fields if name != "position"],
         F.count("seq").alias("changes"),
         F.count(F.when(F.col("op") == "message", 1)).alias("messages"),
         (F.coalesce(F.sum(alone), F.lit(0)) + sizes).alias("bytes"),
         F.array_sort(F.collect_set(F.concat("schema", F.lit("."), "table"))).alias("tables"),
     )
     return counted.select(TRANSACTIONS.names)
-
-
-_OF_TRANSACTION = (
-    "xid",
-    "commit_lsn",
-    "commit_ts",
-    "prepare_lsn",
-    "prepare_ts",
-    "origin",
-    "gid",
-    "state",
-    "commit_date",
-)
 
 
 def relations(spark: SparkSession, captures: str | Sequence[str], *, storage: Options = None) -> DataFrame:

@@ -1,6 +1,6 @@
 """One segment's bytes -> Arrow record batches of `changes`: the same decoder and assembler as everywhere.
 
-Knows no Spark. A row is made from its decoded message; what holds for a table or a transaction is made once.
+Knows no Spark. A row is made from its decoded message; what rows of a table or a transaction share is made once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COUNTED: Final = messages(Role.ROW, Role.TRUNCATE)
 _BEGINS: Final = messages(Role.BEGIN)
 _DAY: Final = 86_400_000_000
 _FEW: Final = 4096
-"""Rows from which on a batch is worth handing on."""
+"""A batch of fewer rows is joined with the next ones."""
 _END_OF_BIGINT: Final = 1 << 63
 _NO_TABLE: Final = Tables.NONE
 
@@ -47,13 +47,13 @@ def changes_of(
     tables: Sequence[str] = (),
     surveyor: Surveyor | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of a closed segment, in order, in bounded memory; `name` stands in errors.
+    """The changes of a closed segment, in order, in bounded memory; `name` is for errors.
 
     `parts` says which of them by their places, `tables` by globs as --table takes them: logical messages are then
-    left out as well, outcomes of prepared transactions are not. A `surveyor` is shown what it wants to see; it must be
-    told of the rows.
+    left out as well, outcomes of prepared transactions are not. A `surveyor` gets the messages that it
+    needs; the caller must give it the rows.
 
-    Raises InputError where the segment is not closed, is damaged, or holds what a capture never has (segments of
+    Raises InputError if the segment is not closed, is damaged, or has what a capture never has (segments of
     streamed transactions).
     """
     return _not_tiny(_Columns(SegmentFrames(file, name), parts, tables, surveyor).batches())
@@ -69,7 +69,7 @@ class _Columns:
         self._surveyor = surveyor
         self._batch = Batch()
         self._own = False
-        """Whether what is repeated at the beginning lies behind."""
+        """Whether what is repeated at the beginning was read."""
         self._ordinal = 0
         self._of: Transaction | None = None
         self._common = TransactionColumns()
@@ -82,14 +82,14 @@ class _Columns:
             decoder = Decoder(encoding=encoding)
             assembler = Assembler(Types(encoding=encoding))
             self._tables = Tables(utf8=encoding == "utf-8")
-            short = None if self._parts is not EVERYWHERE else runs(assembler, self._tables, encoding, self._shows)
+            fast = None if self._parts is not EVERYWHERE else runs(assembler, self._tables, encoding, self._shows)
             for start, stop in frames:
                 if start == MARK:
                     self._go_on(assembler)
                     continue
-                if short is not None and self._own:
+                if fast is not None and self._own:
                     frames.next = start - HEAD.size
-                    yield from self._runs(short, assembler)
+                    yield from self._runs(fast, assembler)
                     if frames.next > start:
                         continue
                     frames.next = stop
@@ -97,12 +97,12 @@ class _Columns:
                     self._surveyor.look(frames.buf, start, stop)
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
                 self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
-                if short is not None and short.rows and batch.own:
-                    yield short.batch()
+                if fast is not None and fast.rows and batch.own:
+                    yield fast.batch()
                 if batch.full:
                     yield batch.take()
-            if short is not None and short.rows:
-                yield short.batch()
+            if fast is not None and fast.rows:
+                yield fast.batch()
         except InputError as error:
             raise frames.located(error) from None
         if batch.own:
@@ -115,26 +115,26 @@ class _Columns:
             self._surveyor.begin(head)
         return head.encoding
 
-    def _runs(self, short: Runs, assembler: Assembler) -> Iterator[pa.RecordBatch]:
-        """Take the rows that follow the short way, as far as they go; rows wait in one of the two batches only."""
+    def _runs(self, fast: Runs, assembler: Assembler) -> Iterator[pa.RecordBatch]:
+        """Take the rows that follow by the fast path, as far as it goes; only one of the two batches has rows."""
         frames, batch = self._frames, self._batch
         while frames.next < len(frames.buf) and (assembler.whole is not None or assembler.outside):
             common = None
             if assembler.whole is not None:
                 self._enter(assembler.whole)
                 common = self._common
-            if not short.takes(common):
-                yield short.batch()
-                short.takes(common)
-            frames.next = short.run(assembler, frames.buf, frames.next, self._ordinal)
-            self._ordinal = short.ordinal
+            if not fast.takes(common):
+                yield fast.batch()
+                fast.takes(common)
+            frames.next = fast.run(assembler, frames.buf, frames.next, self._ordinal)
+            self._ordinal = fast.ordinal
             if self._surveyor is not None:
                 self._surveyor.skip(None if assembler.whole is None else assembler.whole.lsn, self._ordinal)
-            if short.rows and batch.own:
+            if fast.rows and batch.own:
                 yield batch.take()
-            if not short.full:
+            if not fast.full:
                 return
-            yield short.batch()
+            yield fast.batch()
 
     def _shows(self, relation: Relation) -> bool:
         return self._filter is None or self._filter.table_passes(relation)
@@ -160,7 +160,7 @@ class _Columns:
         elif kind is Origin:
             self._of = None
         elif kind is StreamStart:
-            raise InputError("it holds streamed transactions, as no capture does: pgtail record --from makes one of it")
+            raise InputError("it has streamed transactions, as no capture has: pgtail record --from makes one of it")
         for event in assembler.feed(message, lsn):
             if isinstance(event, RowChange):
                 self._row(event, size)
@@ -268,7 +268,7 @@ class _Columns:
 
 
 def _not_tiny(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join batches that follow each other and are small: rows may have changed from one way to the other often."""
+    """Join batches that follow each other and are small: rows may have alternated between the two paths."""
     small: list[pa.RecordBatch] = []
     for batch in batches:
         small.append(batch)
@@ -302,7 +302,7 @@ def _common(transaction: Transaction) -> TransactionColumns:
 
 
 def _bigint(lsn: int | None, field: str) -> int | None:
-    """A log position, which must be one that Spark's bigint holds: no server has written so much."""
+    """A log position, which must be one that Spark's bigint can represent: no server has written so much."""
     if lsn is not None and lsn >= _END_OF_BIGINT:
         raise Malformed(f"a log position of {lsn_text(lsn)}", offset=0, field=field)
     return lsn

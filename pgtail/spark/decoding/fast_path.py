@@ -1,6 +1,6 @@
 """The fast path of `changes`: runs of ordinary rows from bytes to Arrow buffers, by the scanner.
 
-What the scanner declines is added by columns.py, row by row, with the same columns.
+What the scanner declines is added by decode.py, row by row, with the same columns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ColumnScanner(Scanner, Protocol):
 
 
 class Runs:
-    """Takes runs for one segment and keeps the assembler in step; `rows` are waiting to be taken."""
+    """Takes runs for one segment and keeps the assembler in step; `rows` of them are in the buffers."""
 
     def __init__(self, scanner: ColumnScanner, tables: Tables) -> None:
         self._scanner = scanner
@@ -60,7 +60,7 @@ class Runs:
 
     @property
     def rows(self) -> int:
-        """How many rows wait."""
+        """How many rows are in the buffers."""
         return self._scanner.held
 
     @property
@@ -74,7 +74,7 @@ class Runs:
         return relation, len(self._found) - 1, shown
 
     def takes(self, common: TransactionColumns | None) -> bool:
-        """Whether rows of this transaction may join those that wait: what it has besides is kept once for all."""
+        """Whether rows of this transaction may join those in the buffers: its other columns are kept once for all."""
         special = common if common is not None and (common.origin or common.gid or common.state) else None
         if self._scanner.held and special is not self._special:
             return False
@@ -82,7 +82,7 @@ class Runs:
         return True
 
     def run(self, assembler: Assembler, buf: bytes, pos: int, ordinal: int) -> int:
-        """Take messages from `pos` on; returns where the first one starts that is to be decoded."""
+        """Take messages from `pos` on; returns the offset of the first one that is to be decoded."""
         scanner, transaction = self._scanner, assembler.whole
         if assembler.relations.changes != self._version:
             self._version = assembler.relations.changes
@@ -102,7 +102,7 @@ class Runs:
         return pos
 
     def batch(self) -> pa.RecordBatch:
-        """The rows that wait, as a record batch."""
+        """The rows in the buffers, as a record batch."""
         rows, found = self._scanner.held, {name: pa.py_buffer(data) for name, data in self._scanner.take().items()}
         columns = self._of_tables(_numbers(found, "table", pa.int32(), rows))
         columns |= self._of_transactions(found, rows)
@@ -118,7 +118,7 @@ class Runs:
         return pa.RecordBatch.from_arrays([columns[name] for name in CHANGES.names], schema=CHANGES)
 
     def _of_tables(self, numbers: pa.Array) -> dict[str, pa.Array]:
-        """Each table stands there twice: for its updates and deletes, and without identity for its inserts."""
+        """Each table is in it twice: for its updates and deletes, and without identity for its inserts."""
         pairs = [columns for table in self._found for columns in (table.columns, table.without_identity)]
         return {
             name: pa.array([getattr(columns, name) for columns in pairs], CHANGES.field(name).type).take(numbers)

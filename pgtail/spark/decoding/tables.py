@@ -15,7 +15,7 @@ FINGERPRINT_LENGTH: Final = 16
 
 
 def fingerprint(relation: Relation) -> str:
-    """16 hexadecimal digits that tell versions of tables apart, the same wherever they are computed."""
+    """16 hexadecimal digits that identify a version of a table, the same wherever they are computed."""
     columns = [[c.name, c.type_oid, c.typmod, c.type_name, c.key] for c in relation.columns]
     described = orjson.dumps([relation.schema, relation.name, relation.identity, columns])
     return hashlib.sha256(described).hexdigest()[:FINGERPRINT_LENGTH]
@@ -53,7 +53,7 @@ class Table:
             self.columns = self.without_identity = TableColumns(relid=relation.oid)
 
     def plain(self, cells: TupleData) -> list[str | None] | None:
-        """The texts of a row that has a value in UTF-8 or NULL for each column; None where it takes the careful way."""
+        """The texts of a row that has a value in UTF-8 or NULL for each column; None if careful() has to do it."""
         if not self._utf8 or len(cells) != len(self.names):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Changes -> a row for each transaction, batch by batch, where they are decoded; knows Arrow alone.
+"""Changes -> a row for each transaction, batch by batch, in the tasks that decode them; knows Arrow alone.
 
 What dataframes.transactions() counts of a DataFrame, for those who have the record batches at hand.
 """
@@ -72,7 +72,7 @@ def _as_before(*columns: pa.ChunkedArray) -> pa.Array:
 
 
 def _summed(rows: pa.Table, positions: pa.ChunkedArray, tables: pa.Array) -> pa.Table:
-    """One row for each position, with the tables that stand beside it, sorted."""
+    """One row for each position, with its tables, sorted."""
     rows = rows.append_column("row", pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows), start=-1))
     grouped = rows.select(["position", "row", *_SUMS]).group_by("position")
     found = grouped.aggregate([("row", "min"), *[(name, "sum") for name in _SUMS]]).sort_by("position")

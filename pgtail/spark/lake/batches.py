@@ -19,13 +19,13 @@ import pyarrow as pa
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.lake.delta import Commit, Table
 from pgtail.spark.lake.parquet import rows_in, write_file
-from pgtail.spark.segments.applied import Capture, Range
+from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.state.notes import Notes
 from pgtail.storage import Location
 
 _NAME: Final = "_batches"
 _SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _KEPT: Final = 86_400.0
 _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
 
@@ -53,8 +53,7 @@ class Plan:
     def of(cls, found: dict[str, Any]) -> Plan:
         """From the table."""
         captures = {
-            place: Capture(one["stream"], [Range.of(range_) for range_ in one["ranges"]])
-            for place, one in found.pop("captures").items()
+            place: Capture([SegmentRun.of(run) for run in one["runs"]]) for place, one in found.pop("captures").items()
         }
         notes = {kind: Notes.of(one) for kind, one in found.pop("notes").items()}
         return cls(**found, captures=captures, notes=notes)

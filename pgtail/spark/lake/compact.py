@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from pgtail.humanize import counted
 from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.jobs import Result, collected
 from pgtail.spark.lake.catalog import entries
@@ -75,7 +76,7 @@ def compact(lake: Lake) -> int:
     count = sum(len(merging.paths) for merging in plans)
     if not plans:
         return 0
-    lake.tell(f"merging {count} files")
+    lake.tell(f"merging {counted(count, 'file')}")
     with translate_spark_errors():
         done = [(name, pickle.loads(data)) for name, data in collected(lake.spark, _Merging.done, plans)]
     commits = []

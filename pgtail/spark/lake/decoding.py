@@ -23,7 +23,7 @@ from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, FileWriter, opened
 from pgtail.spark.lake.sorting import CHANGES_LAYOUT, TRANSACTIONS_LAYOUT, Sorting
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
-from pgtail.spark.segments.ranges import EVERYWHERE, Part, Parts, Place
+from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.survey import Surveyor
 from pgtail.spark.typed.columns import META, columns_of, own_columns, schema_of
 from pgtail.spark.typed.rows import typed_rows
@@ -104,7 +104,7 @@ class _Files:
                 for found in changes_of(file, path, parts=parts, tables=how.tables, surveyor=surveyor):
                     _describe(described, surveyor)
                     if parts is EVERYWHERE:
-                        surveyor.rows(*_span(found))
+                        surveyor.rows(found)
                     whole, shared = _split(counted(found), parts)
                     yield "counted", packed(shared)
                     for batch in whole.to_batches():
@@ -174,13 +174,6 @@ def _describe(described: dict[str, Version], surveyor: Surveyor) -> None:
     for row in surveyor.relations:
         if row["relation"] not in described:
             described[row["relation"]] = Version.of(row)
-
-
-def _span(found: pa.RecordBatch) -> Part:
-    """The places of the first and the last row."""
-    rows = found.select(["position", "ordinal"])
-    first, last = (Place(*(column[row].as_py() for column in rows.columns)) for row in (0, found.num_rows - 1))
-    return Part(first, last)
 
 
 def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:

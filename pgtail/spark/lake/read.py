@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import Schema
 
 from pgtail.errors import InputError
 from pgtail.spark.jobs import frame
 from pgtail.spark.lake.catalog import folder_in
 from pgtail.spark.lake.delta import Table
 from pgtail.spark.lake.parquet import opened
+from pgtail.spark.schemas import spark_schema
 from pgtail.storage import Location, StorageOptions, locate_target
 
 if TYPE_CHECKING:
@@ -38,15 +37,13 @@ def read(
     the table's schema.table; `storage` are options as --storage takes them. Raises InputError where there is no such
     table.
     """
-    from pyspark.sql.types import StructType
-
     out = locate_target(uri, StorageOptions.of(storage))
     kind, _, name = table.partition("/")
     place = out / (folder_in(out, kind, name) if kind in _NAMED and name else table)
     found = Table(place, version)
     if found.schema is None:
         raise InputError(f"there is no table {table}", source=str(out))
-    schema = StructType.fromJson(json.loads(Schema.from_arrow(found.schema).to_json()))
+    schema = spark_schema(found.schema)
     places = [place / file.path for file in found.files()]
     if place.path is None or not places:
         # Spark opens object stores only with Hadoop's jars.

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pgtail.capture.format import CLOSED, is_gap
 from pgtail.errors import InputError, OptionError
+from pgtail.humanize import counted
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.jobs import Result, collected, groups
@@ -24,18 +25,16 @@ from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, covered, new_ones
 from pgtail.spark.segments.listing import (
-    Surveyed,
+    Covered,
     check_one_server,
     collapse_whole_segments,
     directories,
-    folder_of,
     parts_of,
     segments,
-    surveyed,
     surveys,
 )
-from pgtail.spark.segments.ranges import EVERYWHERE, Part, Parts
-from pgtail.spark.segments.survey import Survey
+from pgtail.spark.segments.ranges import EVERYWHERE, Parts
+from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate_target
 
@@ -123,31 +122,30 @@ class Lake:
         results: list[Result] | None = None
         if not plan.tables and len(directories([*paths, *(f"{place}/" for place in plan.captures)])) == 1:
             # Segments of one capture do not overlap: all of each will be wanted.
-            self.tell(f"decoding {len(paths)} segments")
+            self.tell(f"decoding {counted(len(paths), 'segment')}")
             results = self._decode(dict.fromkeys(paths), paths, known)
             found = [pickle.loads(data) for kind, data in results if kind == "survey"]
         else:
-            self.tell(f"looking through {len(paths)} segments")
+            self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self._storage)
-        seen = surveyed(found)
-        self._check(plan, seen)
-        done.notes += _missing(plan.captures, seen)
-        before = covered(plan.captures.values())
-        parts = parts_of(seen, before)
-        wanted = collapse_whole_segments(parts, seen)
-        if results is None or not _whole(wanted, seen):
-            self.tell(f"decoding {len(parts)} segments")
+        self._check(plan, found)
+        done.notes += _missing(plan.captures, found)
+        before = covered(plan.captures)
+        parts = parts_of(found, before)
+        wanted = collapse_whole_segments(parts, found)
+        if results is None or not _whole(wanted, found):
+            self.tell(f"decoding {counted(len(parts), 'segment')}")
             results = self._decode(wanted, paths, known)
-        for segment in seen:
+        for segment in found:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
-        plan.server = plan.server or next((one.server for one in seen if one.server), "")
+        plan.server = plan.server or next((one.server for one in found if one.server), "")
         for relid in sorted({pickle.loads(data) for kind, data in results if kind == "undescribed"}):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
         self.commit(plan, self._commits(results, found, known, split_at(parts, before)))
         done.segments += len(paths)
         done.batches += 1
 
-    def _check(self, plan: Plan, found: Sequence[Surveyed]) -> None:
+    def _check(self, plan: Plan, found: Sequence[Survey]) -> None:
         check_one_server(found)
         for segment in found:
             if segment.server and plan.server and segment.server != plan.server:
@@ -268,19 +266,19 @@ def _any_within(file: File, positions: Sequence[int]) -> bool:
     return any(bounds.least <= position <= bounds.most for position in positions)
 
 
-def split_at(parts: Mapping[str, Parts], covered: Sequence[tuple[Part, str]]) -> list[int]:
+def split_at(parts: Mapping[str, Parts], covered: Sequence[Covered]) -> list[int]:
     """The positions of transactions of which a part is new, and a part was there before."""
     new = {place.position for some in parts.values() for part in some or () for place in part}
-    old = {place.position for part, _ in covered for place in part}
+    old = {place.position for one in covered for place in one.places}
     return sorted(new & old)
 
 
-def _whole(wanted: Mapping[str, Parts], found: Sequence[Surveyed]) -> bool:
+def _whole(wanted: Mapping[str, Parts], found: Sequence[Survey]) -> bool:
     """Whether all of each segment is wanted."""
-    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.whole is not None)
+    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.places is not None or one.late)
 
 
-def _missing(captures: Mapping[str, Capture], found: Sequence[Surveyed]) -> list[str]:
+def _missing(captures: Mapping[str, Capture], found: Sequence[Survey]) -> list[str]:
     """A note for each segment that should stand before one of these and is not there, and for each gap."""
     there = {segment.name for segment in found}
     return [

@@ -1,80 +1,96 @@
-"""What was applied of captures, as ranges: a run of segments that follow each other is one, however many they are."""
+"""Which segments were applied, as runs: segments that follow each other are one, however many they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pgtail.spark.segments.listing import Surveyed, folder_of, name_of
-from pgtail.spark.segments.ranges import Part, Place
+from pgtail.spark.segments.listing import Covered, covered_by
+from pgtail.spark.segments.ranges import Place, Range, joined
+from pgtail.spark.segments.survey import Survey, folder_of, name_of
 
 
-class Range(NamedTuple):
-    """Segments that follow each other, from `first` up to before `behind`; both are None where they hold no change.
+class SegmentRun(NamedTuple):
+    """Segments of one stream that follow each other; `places` is None if they have no change, `late` as in Extent.
 
     `start` and `end` are the names of the first and the last one, `predecessor` that of the one before them, ''
-    where there is none. `open`: the stream goes on inside a transaction.
+    if there is none. `open`: the last one ends inside a transaction.
     """
 
     start: str
     end: str
     predecessor: str
-    open: bool
-    first: Place | None = None
-    behind: Place | None = None
+    stream: str
+    open: bool = False
+    places: Range | None = None
+    late: tuple[Range, ...] = ()
 
     @classmethod
-    def of(cls, found: Sequence[Any]) -> Range:
+    def of(cls, found: Sequence[Any]) -> SegmentRun:
         """From JSON."""
-        return cls(*found[:4], *(None if one is None else Place(*one) for one in found[4:]))
+        start, end, predecessor, stream, open_, places, late = found
+        known = None if places is None else _range(places)
+        return cls(start, end, predecessor, stream, open_, known, tuple(map(_range, late)))
+
+    def followed_by(self, other: SegmentRun) -> SegmentRun:
+        """Both as one run. What seemed to be sent late was not, if it is after what this run has."""
+        places, late = self.places, list(self.late)
+        for part in other.late:
+            if places is None or part.first < places.end:
+                late.append(part)
+            else:
+                places = Range(places.first, part.end)
+        if other.places is not None:
+            places = Range((places or other.places).first, other.places.end)
+        inside = places != self.places or (self.open and not other.late)
+        return SegmentRun(
+            self.start, other.end, self.predecessor, self.stream, other.open and inside, places, tuple(joined(late))
+        )
+
+
+def _range(found: Sequence[Sequence[int]]) -> Range:
+    first, end = found
+    return Range(Place(*first), Place(*end))
 
 
 @dataclass(slots=True)
 class Capture:
-    """One directory of segments: where its stream comes from, in words, and what of it was applied, by name."""
+    """What was applied of one directory of segments."""
 
-    stream: str = ""
-    ranges: list[Range] = field(default_factory=list)
+    runs: list[SegmentRun] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
         """Whether this segment was applied."""
-        return any(one.start <= name <= one.end for one in self.ranges)
+        return any(one.start <= name <= one.end for one in self.runs)
 
-    def add(self, segment: Surveyed) -> None:
+    def add(self, segment: Survey) -> None:
         """A segment was applied."""
-        whole = segment.whole
-        new = Range(segment.name, segment.name, segment.predecessor, segment.open)
-        if whole is not None:
-            new = new._replace(first=whole.first, behind=Place(whole.last.position, whole.last.ordinal + 1))
+        name, known = segment.name, segment
+        new = SegmentRun(name, name, known.predecessor, known.stream, known.open, known.places, known.late)
         kept = []
-        for one in self.ranges:
-            if one.end == new.predecessor:
-                new = _joined(one, new)
+        for one in self.runs:
+            if one.stream != new.stream:
+                kept.append(one)
+            elif one.end == new.predecessor:
+                new = one.followed_by(new)
             elif one.predecessor == new.end:
-                new = _joined(new, one)
+                new = new.followed_by(one)
             else:
                 kept.append(one)
-        self.ranges = sorted([*kept, new])
-        self.stream = self.stream or segment.stream
+        self.runs = sorted([*kept, new], key=lambda run: run.start)
 
 
-def _joined(one: Range, two: Range) -> Range:
-    """Two runs of which the second continues the first: nothing lies between them."""
-    behind = two.behind if two.behind is not None else one.behind
-    return Range(one.start, two.end, one.predecessor, two.open, one.first or two.first, behind)
-
-
-def covered(captures: Iterable[Capture]) -> list[tuple[Part, str]]:
-    """The parts of the stream that were applied, with their streams."""
+def covered(captures: Mapping[str, Capture]) -> list[Covered]:
+    """The parts of streams that were applied."""
     return [
-        (Part(one.first, Place(one.behind.position, one.behind.ordinal - 1)), capture.stream)
-        for capture in captures
-        for one in capture.ranges
-        if one.first is not None and one.behind is not None
+        one
+        for directory, capture in captures.items()
+        for run in capture.runs
+        for one in covered_by(directory, run.stream, run.places, run.late)
     ]
 
 
-def new_ones(paths: Iterable[str], captures: dict[str, Capture]) -> list[str]:
+def new_ones(paths: Iterable[str], captures: Mapping[str, Capture]) -> list[str]:
     """The segments among these that were not applied."""
     return [path for path in paths if (known := captures.get(folder_of(path))) is None or not known.has(name_of(path))]

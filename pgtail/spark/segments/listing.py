@@ -5,42 +5,35 @@ from __future__ import annotations
 import glob
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.jobs import collected, groups
-from pgtail.spark.segments.ranges import EVERYWHERE, NOWHERE, Part, Parts, Place, left_of
-from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
+from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of, survey
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_ONE_PHASE: Final = f"{TWO_PHASE} off"
 
-class Surveyed(NamedTuple):
-    """What a survey told of one segment; `whole` is None where it holds no change."""
 
-    path: str
-    whole: Part | None
+class Covered(NamedTuple):
+    """A part of a stream that was read from a directory; `late` if it is a transaction that was sent late."""
+
+    places: Range
     stream: str
-    server: str
-    predecessor: str
-    """The name of the segment that should stand before it, or ''."""
-    open: bool = False
-    """Whether it ends inside a transaction."""
-
-    @property
-    def name(self) -> str:
-        """What its successor calls it."""
-        return name_of(self.path)
+    directory: str
+    late: bool = False
 
 
 def segments(captures: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> dict[str, int]:
     """The closed segments in these directories (or files, or patterns of local ones) and their bytes, in the order of
-    their names. Raises InputError where there is no such place; none may be there yet.
+    their names. Raises InputError if there is no such place; it may have no segment yet.
     """
     sizes = {path: size for capture in captures for path, size in _closed(capture, storage)}
     return {path: sizes[path] for path in in_order(sizes)}
@@ -68,16 +61,6 @@ def in_order(paths: Iterable[str]) -> list[str]:
     )
 
 
-def name_of(path: str) -> str:
-    """The name of the segment that lies there."""
-    return path.rpartition("/")[2].removesuffix(CLOSED)
-
-
-def folder_of(path: str) -> str:
-    """The directory that a segment lies in: each is one capture."""
-    return path.rpartition("/")[0]
-
-
 def directories(paths: Iterable[str]) -> set[str]:
     """The directories that segments lie in."""
     return {folder_of(path) for path in paths}
@@ -86,7 +69,7 @@ def directories(paths: Iterable[str]) -> set[str]:
 def surveys(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptions = NO_OPTIONS) -> list[Survey]:
     """A survey of each segment (with its bytes), which reads all of it.
 
-    Raises InputError where a segment is damaged or not closed.
+    Raises InputError if a segment is damaged or not closed.
     """
     with translate_spark_errors():
         return [pickle.loads(data) for _, data in collected(spark, Surveys(storage), groups(spark, paths.items()))]
@@ -109,74 +92,74 @@ class Surveys:
                 yield survey(file, path)
 
 
-def surveyed(found: Iterable[Survey]) -> list[Surveyed]:
-    """What is to be known of each segment to tell what to read of it."""
-    return [
-        Surveyed(
-            one.name,
-            None if one.first is None or one.last is None else Part(one.first, one.last),
-            one.stream,
-            one.server,
-            one.predecessor,
-            one.open,
-        )
-        for one in found
-    ]
+def parts_of(found: Iterable[Survey], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
+    """What to read of each segment: what no other one has, and is not `covered`.
 
-
-def parts_of(found: Iterable[Surveyed], covered: Sequence[tuple[Part, str]] = ()) -> dict[str, Parts]:
-    """What of each segment is to be read: what no other one has, and is not `covered` (parts and their streams).
-
-    Raises OptionError where segments that overlap do not number their changes alike.
+    Raises OptionError if segments that overlap do not number their changes alike.
     """
     taken = list(covered)
     wanted: dict[str, Parts] = {}
-    for segment in sorted(_joined(found), key=lambda segment: (segment.whole or NOWHERE, segment.path)):
-        if segment.whole is None:
-            continue
-        over = [other for other in taken if _overlap(other[0], segment.whole)]
-        for _, stream in over:
-            if stream != segment.stream:
-                raise OptionError(
-                    f"{segment.path} overlaps another capture, of another stream: which changes are the same cannot be"
-                    f" told. Read them into two places.\nThis one: {segment.stream}\nThe other one: {stream}"
-                )
-        left = left_of(segment.whole, [part for part, _ in over])
+    for segment in sorted(_from_predecessors(found), key=lambda segment: (segment.places or (), segment.path)):
+        left: list[Range] = []
+        for part in _parts(segment):
+            left += part.places.without([other.places for other in taken if _same_changes(part, other)])
         if left:
-            wanted[segment.path] = left
-            taken += [(part, segment.stream) for part in left]
+            wanted[segment.path] = tuple(left)
+            taken += _parts(segment)
     return wanted
 
 
-def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Surveyed]) -> dict[str, Parts]:
-    """The same parts, EVERYWHERE in place of one that holds all of its segment: that is read faster."""
-    whole = {segment.path: segment.whole for segment in found}
-    return {path: EVERYWHERE if _holds(some, whole.get(path)) else some for path, some in parts.items()}
+def covered_by(directory: str, stream: str, places: Range | None, late: Iterable[Range]) -> list[Covered]:
+    """The parts of a stream that a segment, or several, have."""
+    own = [] if places is None else [Covered(places, stream, directory)]
+    return own + [Covered(one, stream, directory, late=True) for one in late]
 
 
-def _holds(parts: Parts, whole: Part | None) -> bool:
-    return whole is not None and any(part.first <= whole.first and whole.last <= part.last for part in parts or ())
+def _parts(segment: Survey) -> list[Covered]:
+    return covered_by(folder_of(segment.path), segment.stream, segment.places, segment.late)
 
 
-def _joined(found: Iterable[Surveyed]) -> Iterator[Surveyed]:
-    """Segments, each from behind the one before it on: between the two lies nothing."""
+def _same_changes(one: Covered, other: Covered) -> bool:
+    """Whether what is at the same places in both is the same. Raises OptionError if that is unknown."""
+    if not one.places.overlaps(other.places):
+        return False
+    late = one.late or other.late
+    if late and (one.late is not other.late and one.directory == other.directory):
+        return False  # a slot sends a transaction as prepared only once
+    if one.stream == other.stream:
+        return True
+    if late and (_ONE_PHASE in one.stream or _ONE_PHASE in other.stream):
+        return False
+    raise OptionError(
+        f"a segment in {one.directory} overlaps another capture, of another stream: which changes are the same is"
+        f" unknown. Read them into two places.\nThis one: {one.stream}\nThe other one: {other.stream}"
+    )
+
+
+def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey]) -> dict[str, Parts]:
+    """The same parts, with EVERYWHERE for those that have all of their segment: that is read faster."""
+    segments_of = {segment.path: segment for segment in found}
+    return {path: EVERYWHERE if _is_whole(some, segments_of.get(path)) else some for path, some in parts.items()}
+
+
+def _is_whole(parts: Parts, segment: Survey | None) -> bool:
+    return segment is not None and all(any(part.covers(one.places) for part in parts or ()) for one in _parts(segment))
+
+
+def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
+    """Segments, each from the end of the one before it: there is nothing between the two."""
     segments_of = {(folder_of(segment.path), segment.name): segment for segment in found}
     for (directory, _), segment in segments_of.items():
         before = segments_of.get((directory, segment.predecessor))
-        if segment.whole is not None and before is not None and before.whole is not None:
-            position, ordinal = before.whole.last
-            segment = segment._replace(whole=Part(Place(position, ordinal + 1), segment.whole.last))
+        if segment.places is not None and before is not None and before.places is not None:
+            segment = replace(segment, places=Range(before.places.end, segment.places.end))
         yield segment
 
 
-def _overlap(one: Part, other: Part) -> bool:
-    return one.first <= other.last and other.first <= one.last
+def check_one_server(found: Iterable[Survey]) -> None:
+    """Raises InputError if the captures are of different servers or databases.
 
-
-def check_one_server(found: Iterable[Surveyed]) -> None:
-    """Raises InputError where the captures are of different servers or databases.
-
-    Log positions of different servers say nothing to each other, and tables of one name are not the same ones.
+    LSNs of different servers cannot be compared, and tables of one name are not the same ones.
     """
     servers = {segment.server: segment.path for segment in found if segment.server}
     if len(servers) > 1:
@@ -196,6 +179,6 @@ def plan_with(survey_all: Callable[[Iterable[str]], Iterable[Survey]], paths: It
     """
     if len(directories(paths)) < 2:
         return dict.fromkeys(paths)
-    found = surveyed(survey_all(paths))
+    found = list(survey_all(paths))
     check_one_server(found)
     return collapse_whole_segments(parts_of(found), found)

@@ -1,4 +1,4 @@
-"""Places in the stream and the parts of segments that are to be read; knows no bytes."""
+"""Half-open ranges of places in the stream."""
 
 from __future__ import annotations
 
@@ -7,50 +7,67 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class Place(NamedTuple):
-    """The LSN that orders a transaction (or what belongs to none), and the number of a message in it."""
+    """The LSN that orders a transaction (or what belongs to none), and the number of a message in it.
+
+    What belongs to no transaction has the number 0 and the LSN of its end. The commit record of a transaction may start
+    right there: the two have the same LSN, and the transaction comes second.
+    """
 
     position: int
     ordinal: int
 
+    @property
+    def next(self) -> Place:
+        """The place after this one: there is none between the two."""
+        return Place(self.position, self.ordinal + 1)
 
-class Part(NamedTuple):
-    """From one place to another, both inclusive."""
+
+class Range(NamedTuple):
+    """From a place up to another, which is not in it."""
 
     first: Place
-    last: Place
+    end: Place
+
+    def overlaps(self, other: Range) -> bool:
+        """Whether some place is in both."""
+        return self.first < other.end and other.first < self.end
+
+    def covers(self, other: Range) -> bool:
+        """Whether every place of the other is in this one."""
+        return self.first <= other.first and other.end <= self.end
+
+    def without(self, others: Iterable[Range]) -> tuple[Range, ...]:
+        """What is in none of the others."""
+        left = [self]
+        for other in others:
+            before = [Range(one.first, min(one.end, other.first)) for one in left]
+            after = [Range(max(one.first, other.end), one.end) for one in left]
+            left = [one for one in (*before, *after) if one.first < one.end]
+        return tuple(sorted(left))
+
+    @property
+    def transactions(self) -> range:
+        """The positions of the transactions whose first message is in it."""
+        return range(self.first.position + (self.first.ordinal > 1), self.end.position + (self.end.ordinal > 1))
 
 
-Parts: TypeAlias = tuple[Part, ...] | None
-"""Parts that do not overlap, in order; None for everything."""
+Parts: TypeAlias = tuple[Range, ...] | None
+"""Parts of a segment; None for everything."""
 
 EVERYWHERE: Final[Parts] = None
-NOWHERE: Final = Part(Place(0, 0), Place(0, 0))
 
 
 def within(parts: Parts, position: int, ordinal: int) -> bool:
-    """Whether a place lies in one of these parts."""
-    return parts is None or any(first <= (position, ordinal) <= last for first, last in parts)
+    """Whether a place is in one of these parts."""
+    return parts is None or any(first <= (position, ordinal) < end for first, end in parts)
 
 
-def left_of(part: Part, covered: Iterable[Part]) -> tuple[Part, ...]:
-    """What is left of a part where others lie over it, which do not overlap each other."""
-    left = [part]
-    for other in covered:
-        left = [piece for rest in left for piece in _without(rest, other)]
-    return tuple(left)
-
-
-def _without(part: Part, other: Part) -> list[Part]:
-    if other.last < part.first or part.last < other.first:
-        return [part]
-    pieces = []
-    if part.first < other.first:
-        pieces.append(Part(part.first, _step(other.first, -1)))
-    if other.last < part.last:
-        pieces.append(Part(_step(other.last, 1), part.last))
-    return pieces
-
-
-def _step(place: Place, by: int) -> Place:
-    """The next place, or the one before: no place lies between, whether anything stands at it or not."""
-    return Place(place.position, place.ordinal + by)
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same places in as few ranges as possible, in order."""
+    found: list[Range] = []
+    for one in sorted(ranges):
+        if found and one.first <= found[-1].end:
+            found[-1] = Range(found[-1].first, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found

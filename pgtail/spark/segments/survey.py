@@ -1,4 +1,4 @@
-"""One segment's bytes -> what is to be known of it before it is decoded: where it starts and ends, its tables.
+"""One segment's bytes -> what is needed before it is decoded: its first and last place, its tables.
 
 Looks at the first bytes of each message, and decodes those that describe tables and types alone.
 """
@@ -9,7 +9,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pgtail.capture.format import PREDECESSOR, gap_in
+import pyarrow as pa
+
+from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, gap_in, is_gap
 from pgtail.capture.segment import MARK, ByteFile, Head, SegmentFrames
 from pgtail.changes.relations import Relations
 from pgtail.errors import InputError
@@ -17,7 +19,8 @@ from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
 from pgtail.pgoutput.kinds import Role, tags
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.spark.decoding.tables import described, fingerprint
-from pgtail.spark.segments.ranges import Part, Place
+from pgtail.spark.segments.extent import Extent
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.values import Types
 
 _TAG: Final = XLOG_HEADER_SIZE
@@ -28,36 +31,52 @@ _BEGINS: Final = tags(Role.BEGIN)
 _ENDS: Final = tags(Role.END)
 _DESCRIBE: Final = tags(Role.DESCRIPTION)
 _OUTCOMES: Final = tags(Role.OUTCOME)
-_LOGICAL: Final = ord("M")
+_BEGIN_PREPARE, _LOGICAL = b"bM"
 
 _SERVER: Final = ("pgtail.system_identifier", "pgtail.database")
-_SAME: Final = (*_SERVER, "pgtail.timeline", "pgtail.two_phase", "pgtail.publications", "pgtail.options")
+TWO_PHASE: Final = "pgtail.two_phase"
+_SAME: Final = (*_SERVER, "pgtail.timeline", TWO_PHASE, "pgtail.publications", "pgtail.options")
 _OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names", "streaming"])
 """Options that do not change what the changes are."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """What was found in a segment; `first` and `last` are None where it holds no change."""
+    """What was found in a segment; `places` is None if it has no change."""
 
-    name: str = ""
-    """The segment's path."""
-    first: Place | None = None
-    last: Place | None = None
+    path: str = ""
+    places: Range | None = None
     stream: str = ""
     """Where it comes from, in words: two segments with other words do not number their changes alike."""
     server: str = ""
-    """The server's system identifier and the database; '' where the capture does not tell."""
+    """The server's system identifier and the database; '' if the capture does not have them."""
     predecessor: str = ""
-    """The name of the segment before it; where there is a gap between them, which one: nothing is called so."""
+    """The name of the segment before it; the gap as text if there is one between them."""
     open: bool = False
     """Whether it ends inside a transaction."""
+    late: tuple[Range, ...] = ()
+    """Prepared transactions that may have been sent late: see Extent."""
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
 
+    @property
+    def name(self) -> str:
+        """What its successor calls it."""
+        return name_of(self.path)
+
+
+def name_of(path: str) -> str:
+    """The name of the segment at this path."""
+    return path.rpartition("/")[2].removesuffix(CLOSED)
+
+
+def folder_of(path: str) -> str:
+    """The directory of the segment at this path: each is one capture."""
+    return path.rpartition("/")[0]
+
 
 def survey(file: ByteFile, name: str) -> Survey:
-    """Look through a closed segment. Raises InputError where it is not closed or damaged."""
+    """Look through a closed segment. Raises InputError if it is not closed or damaged."""
     frames, surveyor = SegmentFrames(file, name), Surveyor(name)
     try:
         surveyor.begin(frames.read_head())
@@ -69,13 +88,15 @@ def survey(file: ByteFile, name: str) -> Survey:
 
 
 class Surveyor:
-    """Is shown the messages of one segment. Raises InputError where one is cut off or cannot be decoded."""
+    """Is given the messages of one segment. Raises InputError if one is cut off or cannot be decoded."""
 
     def __init__(self, name: str) -> None:
         self._found = Survey(name)
         self._known: set[str] = set()
         self._position = self._ordinal = 0
-        self._told: Part | None = None
+        self._prepared = False
+        """Whether the transaction at hand is prepared."""
+        self._seen, self._decoded = Extent(), Extent()
 
     @property
     def relations(self) -> list[dict[str, Any]]:
@@ -90,36 +111,37 @@ class Surveyor:
         self._transaction = head.transaction
 
     def look(self, buf: bytes, start: int, stop: int) -> None:
-        """The next message lies there, or the MARK."""
+        """The next message, or the MARK."""
         if start == MARK:
             self._go_on()
         elif stop > start + _TAG and buf[start] == XLOG_DATA:
             self._look(buf, start, stop)
 
     def skip(self, position: int | None, ordinal: int) -> None:
-        """Messages were not shown that describe nothing; now it is inside of this transaction, or of none (None)."""
+        """Messages were left out that describe nothing; the next one is in this transaction, or in none (None)."""
         self._found.open = position is not None
         if position is not None:
             self._position, self._ordinal = position, ordinal
 
-    def rows(self, first: Place, last: Place) -> None:
-        """Changes that may not have been shown stand from here to there, behind those that were told of before."""
-        self._told = Part(first if self._told is None else self._told.first, last)
+    def rows(self, rows: pa.RecordBatch) -> None:
+        """Rows were decoded, some of them from messages that were left out: all rows have to be given."""
+        self._decoded.add_rows(rows)
 
     def end(self) -> Survey:
-        """What was found, when all was shown or told of."""
-        if self._told is not None:
-            self._found.first, self._found.last = self._told
+        """What was found."""
+        found = self._decoded if self._decoded.places or self._decoded.late else self._seen
+        self._found.places, self._found.late = found.places, tuple(found.late)
         self._place_repeated()
         return self._found
 
     def _place_repeated(self) -> None:
-        """Tables that are only repeated here were seen in an earlier segment: at the latest where this one starts."""
-        found, first = self._found, self._found.first
+        """Tables that are only repeated here were described in an earlier segment, or at the start of this one."""
+        found = self._found
+        places = found.places or next(iter(found.late), None)
         seen = [row for row in found.relations if row["position"]]
         repeated = [row for row in found.relations if not row["position"]]
-        if first is not None:
-            seen += [row | first._asdict() for row in repeated]
+        if places is not None:
+            seen += [row | places.first._asdict() for row in repeated]
         found.relations = seen
 
     def _head(self, head: Head) -> None:
@@ -128,6 +150,10 @@ class Surveyor:
         found.predecessor = parameters.get(PREDECESSOR, "")
         if found.predecessor:
             found.predecessor = gap_in(parameters) or found.predecessor
+        name = SegmentName.parse(parameters.get(SEGMENT, ""))
+        doubtful = found.predecessor == "" or is_gap(found.predecessor) or head.transaction is not None
+        for extent in (self._seen, self._decoded):
+            extent.start, extent.doubtful = 0 if name is None else name.position, doubtful
         found.stream = "; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME)
 
     def _go_on(self) -> None:
@@ -143,6 +169,7 @@ class Surveyor:
             self._at(self._position, self._ordinal)
         elif tag in _BEGINS:
             self._position, self._ordinal = _lsn(buf, at + 1, stop), 0
+            self._prepared = tag == _BEGIN_PREPARE
             self._found.open = True
         elif tag in _ENDS:
             self._found.open = False
@@ -158,10 +185,10 @@ class Surveyor:
             self._at(_lsn(buf, at + 10, stop), 0)
 
     def _at(self, position: int, ordinal: int) -> None:
-        """A change stands here."""
-        self._found.last = Place(position, ordinal)
-        if self._found.first is None:
-            self._found.first = self._found.last
+        """Here is a change."""
+        place = Place(position, ordinal)
+        if self._seen.add(place, place, prepared=self._prepared and ordinal > 0):
+            self._found.open = False
 
     def _describe(self, buf: bytes, start: int, stop: int) -> None:
         message = self._decoder.frame(buf, start, stop)[0]

@@ -1,8 +1,8 @@
 """Changes of one version of a table applied to its rows: Arrow tables in, Arrow tables out; no Spark.
 
-Which row a change is about is told by numbers: each key has one, each row and change has a place, and a loop over these
-numbers gives for every change the row that it ends. Values are not touched by it. A column that was not sent because it
-had not changed is taken from the row before, and so on back to where it was sent.
+Each key has a number, each row and change a place; a loop over these numbers finds the row that a change ends, without
+looking at values. A column that was not sent because it had not changed is taken from the row before, and so on back
+to the change that sent it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _TEXTS: Final = pa.list_(pa.string())
 _OPS: Final = ("insert", "update", "delete", "truncate")
 _INSERT, _UPDATE, _DELETE, _TRUNCATE = range(4)
 _SAME: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_temporal)
-"""Types whose values are equal where their texts are."""
+"""Types whose values are equal if their texts are."""
 _NOWHERE: Final = -1
 
 
 class Folded(NamedTuple):
-    """The rows that are there in the end, and (for a history) those that were, as ROW's columns describe them.
+    """The rows that are there in the end, and (for a history) former ones, as ROW's columns describe them.
 
     Of a row that was, `_until_position` and `_until_time` say which change ended it.
     """
@@ -145,7 +145,7 @@ def _of(name: str, found: Mapping[int, Mapping[str, str]]) -> dict[int, str]:
 
 
 def _numbered(parts: Iterator[tuple[pa.Array, pa.Array, pa.Array]], sizes: tuple[int, int]) -> list[Numbers]:
-    """A number for each key: of the rows, before and after each event; equal where all parts are."""
+    """A number for each key: of the rows, before and after each event; equal if all parts are."""
     rows, events = sizes
     number = np.zeros(rows + 2 * events, np.int64)
     for part in parts:
@@ -215,14 +215,14 @@ class _Fold:
             if op != _DELETE and half != GONE:
                 before[place] = row
                 if keyed:
-                    # A key is there once: what still stands under it is from before a change that nobody recorded.
+                    # A key is there once: a row that still has it is from before a change that was not recorded.
                     for stale in alive.pop(now, ()):
                         until[stale] = place
                 alive.setdefault(now, []).append(place)
         return before, until
 
     def _gone(self, alive: dict[int, list[int]], key: int, event: int) -> int:
-        """Take out the row that an update or delete is about; -1 where it is from before the capture."""
+        """Take out the row that an update or delete is about; -1 if it is from before the capture."""
         places = alive.get(key)
         if places is None:
             return self._partly_known(alive, event) if self.version.full and self.rows.unknown else _NOWHERE
@@ -254,7 +254,7 @@ class _Fold:
     # -- the rows' values ----------------------------------------------------------------------------------------
 
     def _sources(self, stored: str, before: Numbers) -> Numbers | None:
-        """For each place the one whose value of a column it has, -1 where nobody knows; None where it has its own."""
+        """For each place the one whose value of a column it has, -1 if that is unknown; None if each has its own."""
         unsent = self.events.unsent.get(stored)
         if unsent is None:
             return None

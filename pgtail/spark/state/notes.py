@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pgtail.spark.segments.ranges import Place, Range
+
 
 @dataclass(slots=True)
 class TableNotes:
@@ -22,18 +24,18 @@ class TableNotes:
 
 @dataclass(slots=True)
 class Notes:
-    """`applied` are half-open ranges of positions, in order; what was only prepared in them waits in `pending`."""
+    """`applied` are ranges of the stream, in order; what was only prepared in them waits in `pending`."""
 
-    applied: list[tuple[int, int]] = field(default_factory=list)
+    applied: list[Range] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
     pending: list[tuple[str, int, int]] = field(default_factory=list)
     """Prepared transactions without an outcome: gid, xid and position."""
     tables: dict[int, TableNotes] = field(default_factory=dict)
 
     @property
-    def behind(self) -> int:
-        """The position up to which everything is in it, -1 for none."""
-        return self.applied[-1][1] if self.applied else -1
+    def end(self) -> Place:
+        """The place up to which everything is in it."""
+        return self.applied[-1].end if self.applied else Place(-1, 0)
 
     def to_json(self) -> dict[str, Any]:
         """For the plan of a batch."""
@@ -43,7 +45,7 @@ class Notes:
     def of(cls, found: dict[str, Any]) -> Notes:
         """From the plan."""
         return cls(
-            [(first, behind) for first, behind in found["applied"]],
+            [Range(Place(*first), Place(*end)) for first, end in found["applied"]],
             found["gaps"],
             [(gid, xid, position) for gid, xid, position in found["pending"]],
             {int(relid): TableNotes(**table) for relid, table in found["tables"].items()},

@@ -1,9 +1,9 @@
-"""Prepared transactions: which are committed in a part of the stream, and which wait; and where --until ends."""
+"""Prepared transactions: which are committed, and which are pending; and the end for --until."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,102 +11,115 @@ from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.spark.lake.delta import File, Table
 from pgtail.spark.lake.parquet import rows_in
+from pgtail.spark.segments.ranges import Place, Range, within
+from pgtail.spark.state.increment import Increment
 from pgtail.spark.state.notes import Notes
-from pgtail.spark.state.stretch import Stretch
 
-_COLUMNS: Final = ["op", "gid", "xid", "position", "commit_lsn", "commit_ts", "state"]
+_COLUMNS: Final = ["op", "gid", "xid", "position", "ordinal", "commit_lsn", "commit_ts", "state"]
 _COMMITTED, _ROLLED_BACK = "commit_prepared", "rollback_prepared"
+
+Row = Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """`moved` says where transactions are committed (position and microseconds since 1970), by where they were
-    prepared; `pending` are those that wait: gid, xid and position."""
+    """`committed`: LSN of the PREPARE -> position and time (microseconds since 1970) of the commit. `pending` are those
+    without an outcome so far: gid, xid and position."""
 
-    moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+    committed: dict[int, tuple[int, int]] = field(default_factory=dict)
     pending: list[tuple[str, int, int]] = field(default_factory=list)
 
 
-def outcomes(changes: Table, stretch: Stretch, notes: Notes, until: int | None) -> Outcomes:
-    """What becomes of prepared transactions in a stretch, and of those that waited before it.
+def outcomes(changes: Table, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
+    """What becomes of prepared transactions in a part of the stream, and of those that were pending before it."""
+    return resolve(
+        _rows(changes, increment.ranges, _COLUMNS, having="gid"),
+        notes.pending,
+        until,
+        lambda: _rows(changes, increment.late, _COLUMNS, having="gid"),
+    )
 
-    A prepared transaction's changes take the place of its outcome in the stream. Until then it holds the locks of its
-    rows, so nothing lies between that its order with them would matter to.
+
+def resolve(
+    rows: Iterable[Row],
+    pending: Iterable[tuple[str, int, int]],
+    until: int | None,
+    sent_late: Callable[[], Iterable[Row]],
+) -> Outcomes:
+    """The same, of rows of `changes`; `sent_late` are those of transactions that were sent late.
+
+    A prepared transaction's changes take the place of its outcome in the stream. Until then it has locks on its rows,
+    so that no change in between can be to one of them.
     """
-    rows = list(_prepared(changes, stretch.ranges))
     found = Outcomes()
-    waiting = {(gid, xid): position for gid, xid, position in notes.pending}
-    for row in sorted(rows, key=lambda row: (row["position"], row["op"] in (_COMMITTED, _ROLLED_BACK))):
-        name = (row["gid"], row["xid"])
+    waiting = {(gid, xid): position for gid, xid, position in pending}
+    ends = []
+    for row in rows:
         if row["state"] == "prepared":
-            waiting[name] = row["position"]
-        elif row["op"] in (_COMMITTED, _ROLLED_BACK) and name in waiting:
-            committed = parse_lsn(row["commit_lsn"]) if row["op"] == _COMMITTED else None
-            if committed is not None and until is not None and committed > until:
-                continue
-            prepared = waiting.pop(name)
-            if committed is not None:
-                found.moved[prepared] = committed, _micros(row["commit_ts"])
+            waiting[row["gid"], row["xid"]] = row["position"]
+        elif row["op"] in (_COMMITTED, _ROLLED_BACK):
+            ends.append(row)
+    if any(row["op"] == _COMMITTED and (row["gid"], row["xid"]) not in waiting for row in ends):
+        late = {(row["gid"], row["xid"]): row["position"] for row in sent_late() if row["state"] == "prepared"}
+    else:
+        late = {}
+    for row in ends:
+        name = row["gid"], row["xid"]
+        committed = parse_lsn(row["commit_lsn"]) if row["op"] == _COMMITTED else None
+        if committed is None or until is None or committed <= until:
+            prepared = waiting.pop(name, None)
+            prepared = late.pop(name, None) if prepared is None else prepared
+            if committed is not None and prepared is not None:
+                found.committed[prepared] = committed, _micros(row["commit_ts"])
     found.pending = sorted((gid, xid, position) for (gid, xid), position in waiting.items())
     return found
 
 
-def last_before(time: datetime.datetime, changes: Table, transactions: Table, stretch: Stretch) -> int | None:
-    """The last position before the first later commit; None where there is none."""
-    places = [
+def last_before(time: datetime.datetime, changes: Table, transactions: Table, increment: Increment) -> int | None:
+    """The last position before the first later commit; None if there is none."""
+    positions = [
         row["position"]
-        for row in _rows(transactions, stretch.ranges, ["position", "commit_ts", "state"])
+        for row in _rows(transactions, increment.ranges, ["position", "commit_ts", "state"])
         if row["state"] is None and row["commit_ts"] is not None and row["commit_ts"] > time
     ]
-    places += [
+    positions += [
         parse_lsn(row["commit_lsn"])
-        for row in _prepared(changes, stretch.ranges)
+        for row in _rows(changes, increment.ranges, _COLUMNS, having="gid")
         if row["op"] == _COMMITTED and row["commit_ts"] > time
     ]
-    return min(places) - 1 if places else None
+    return min(positions) - 1 if positions else None
 
 
-def cut(stretch: Stretch, until: int, notes: Notes) -> None:
-    """Leave out what lies behind a position. Raises InputError where the state goes beyond it."""
-    if notes.behind > until + 1:
+def cut(increment: Increment, until: int, notes: Notes) -> None:
+    """Leave out what is after a position. Raises InputError if the state goes beyond it."""
+    end = Place(until + 1, 0)
+    if notes.end > end:
         raise InputError(f"the state goes beyond {lsn_text(until)} already: make one as of then in another directory")
-    stretch.ranges = [(first, min(behind, until + 1)) for first, behind in stretch.ranges if first <= until]
+    increment.ranges = [Range(one.first, min(one.end, end)) for one in increment.ranges if one.first < end]
 
 
-def _prepared(changes: Table, ranges: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, Any]]:
-    """The rows of changes that concern prepared transactions, each transaction's once."""
-    seen = set()
-    for row in _rows(changes, ranges, _COLUMNS, having="gid"):
-        name = (row["gid"], row["xid"], row["position"], row["op"] in (_COMMITTED, _ROLLED_BACK))
-        if row["gid"] is not None and name not in seen:
-            seen.add(name)
-            yield row
-
-
-def _rows(
-    table: Table, ranges: Sequence[tuple[int, int]], columns: Sequence[str], having: str | None = None
-) -> Iterator[Mapping[str, Any]]:
-    """Rows in ranges of positions, of files that may hold some; `having` is a column that must not be NULL."""
-    for file in files_within(table.files(), ranges, "position"):
+def _rows(table: Table, ranges: Sequence[Range], columns: Sequence[str], having: str | None = None) -> Iterator[Row]:
+    """Rows in these ranges; `having` is a column that must not be NULL. A row of `transactions` has no ordinal."""
+    for file in files_within(table.files(), [one.transactions for one in ranges], "position"):
         if having is not None and file.bounds(having).nulls == file.rows:
             continue
         rows = rows_in(table.place / file.path, columns)
         if having is not None:
             rows = rows.filter(rows[having].is_valid())
         for row in rows.to_pylist():
-            if any(first <= row["position"] < behind for first, behind in ranges):
+            if within(tuple(ranges), row["position"], row.get("ordinal", 1)):
                 yield row
 
 
 def files_within(
-    files: Iterable[File], ranges: Sequence[tuple[int, int]], column: str, places: Iterable[int] = ()
+    files: Iterable[File], ranges: Iterable[range], column: str, positions: Iterable[int] = ()
 ) -> list[File]:
-    """The files that may have rows in ranges of a column, or at places."""
-    wanted = [*ranges, *((place, place + 1) for place in places)]
+    """The files that may have rows in ranges of a column, or at these positions."""
+    wanted = [*ranges, *(range(position, position + 1) for position in positions)]
     found = []
     for file in files:
         bounds = file.bounds(column)
-        if any(bounds.least < behind and first <= bounds.most for first, behind in wanted):
+        if any(bounds.least <= one.stop and one.start <= bounds.most for one in wanted):
             found.append(file)
     return found
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pgtail.spark.jobs import cores, frame, groups
 from pgtail.spark.lake.delta import File
 from pgtail.spark.lake.parquet import rows_in
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.tasks import (
     CLOSED,
     PART,
     ChangesFile,
     Folding,
-    Place,
     RowsFile,
     TablePass,
     Wanted,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _RESULT: Final = "kind string, data binary"
 _TURNS: Final = 4
-"""Tasks for each core: of a task with several buckets one after another is in memory."""
+"""Tasks for each core: a task has one of its buckets in memory at a time."""
 
 
 Sized = tuple[ChangesFile | RowsFile, int]
@@ -41,11 +41,10 @@ Sized = tuple[ChangesFile | RowsFile, int]
 
 
 class Run(NamedTuple):
-    """Changes of one version of a table that no other version's lie between: from and to which place."""
+    """Changes of one version of a table without one of another version between them; their positions and seqs."""
 
     relation: str
-    first: Place
-    last: Place
+    places: Range
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class Pass:
     """What the rows are of before the batch."""
     wanted: Wanted
     stored: Sequence[TableColumn]
-    """The columns of the state's table, behind the batch and before it."""
+    """The columns of the state's table, after the batch and before it."""
     old_stored: Sequence[TableColumn]
     buckets: int
     old_buckets: int
@@ -75,7 +74,7 @@ class Pass:
     """The buckets whose files are replaced; None for all."""
 
     def replaced(self) -> list[File]:
-        """The files that those written stand in the place of."""
+        """The files that those written replace."""
         return [
             file
             for file in self.there
@@ -106,15 +105,15 @@ class Pass:
         if again:
             self.touched = None
             found += [(RowsFile(table, self.place / path, columns, before), size) for path, size, columns in rows]
-        run = None if len(self.runs) == 1 else (self.runs[number].first, self.runs[number].last)
-        wanted = Wanted(self.wanted.ranges, self.wanted.moved, run)
+        run = None if len(self.runs) == 1 else self.runs[number].places
+        wanted = Wanted(self.wanted.ranges, self.wanted.committed, run)
         for place, file, columns in self.files:
             if file.bounds("_relation").least == version.relation:
                 found.append((ChangesFile(table, place, columns, wanted), file.size))
         return table, found
 
     def take(self, written: Sequence[Written], buckets: Iterable[int]) -> None:
-        """What a pass wrote, and which buckets it did anew."""
+        """What a pass wrote, and which buckets it rewrote."""
         done = set(buckets)
         if self.touched is not None:
             self.touched |= done
@@ -136,7 +135,8 @@ def runs_of(files: Sequence[tuple[Location, File, Sequence[TableColumn]]], wante
     """The runs of a table's versions among the wanted rows of its files, in order."""
     relations = {file.bounds("_relation").least for _, file, _ in files}
     if len(relations) == 1 and all(_wholly(file, wanted) for _, file, _ in files):
-        return [Run(relations.pop(), (min(file.bounds("_position").least for _, file, _ in files), 0), (1 << 63, 0))]
+        first = min(file.bounds("_position").least for _, file, _ in files)
+        return [Run(relations.pop(), Range(Place(first, 0), Place(1 << 63, 0)))]
     places: list[tuple[int, int, str]] = []
     for path, file, _ in files:
         rows = rows_in(path, ["_position", "_seq", "_state", "_commit_ts"])
@@ -145,14 +145,14 @@ def runs_of(files: Sequence[tuple[Location, File, Sequence[TableColumn]]], wante
     found = []
     for relation, some in itertools.groupby(sorted(places), key=lambda place: place[2]):
         own = list(some)
-        found.append(Run(relation, own[0][:2], own[-1][:2]))
+        found.append(Run(relation, Range(Place(*own[0][:2]), Place(*own[-1][:2]).next)))
     return found
 
 
 def _wholly(file: File, wanted: Wanted) -> bool:
-    """Whether all rows of a file are wanted, as far as its statistics tell."""
+    """Whether all rows of a file are wanted, as far as its statistics show."""
     position = file.bounds("_position")
-    inside = any(first <= position.least and position.most < behind for first, behind in wanted.ranges)
+    inside = any(one.start <= position.least and position.most < one.stop for one in wanted.ranges)
     return inside and file.bounds("_gid").nulls == file.rows
 
 
@@ -202,8 +202,8 @@ def _pass(
         spread = parts.where("kind IN ('rows', 'changes')").join(F.broadcast(named), ["relid", "bucket"])
         spread = spread.repartition(min(len(members), _TURNS * cores(spark)), "group").sortWithinPartitions("group")
         folding = Folding(tables, members)
-        told = spread.select("group", "relid", "kind", "data").mapInArrow(folding, _RESULT).toArrow()
-        return count, [pickle.loads(data) for data in told["data"].to_pylist()], buckets
+        results = spread.select("group", "relid", "kind", "data").mapInArrow(folding, _RESULT).toArrow()
+        return count, [pickle.loads(data) for data in results["data"].to_pylist()], buckets
     finally:
         parts.unpersist()
 

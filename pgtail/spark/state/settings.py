@@ -22,7 +22,7 @@ BUCKET_SIZE: Final = 32 << 20
 class Settings:
     """How to apply. `until` is an LSN or a time: what was committed later is left out, as in a recovery target.
 
-    `wait`: where a segment is missing, apply what comes before it, and say so, in place of raising MissingSegment.
+    `wait`: if a segment is missing, apply what comes before it, and return MissingSegment in place of raising it.
     """
 
     history: bool = False

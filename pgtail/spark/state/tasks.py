@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pgtail.spark.lake.decoding import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
@@ -32,8 +33,6 @@ _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 Buckets = npt.NDArray[np.int64]
-Place = tuple[int, int]
-"""Position and seq."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,57 +49,57 @@ class TablePass:
     history: bool
     codec: str
     files: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """The files of each bucket, where they are not split again."""
+    """The files of each bucket, if they are not split again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows of a file are wanted, by position: half-open ranges, and prepared transactions.
+    """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
 
-    `moved` says where those are committed that were only prepared, and when (microseconds since 1970). `run` is from
-    and to which place (both inclusive) the table had the version.
+    `committed` is as in Outcomes. `run` are the places (position and seq) between which the table had the version.
     """
 
-    ranges: Sequence[tuple[int, int]]
-    moved: Mapping[int, tuple[int, int]]
-    run: tuple[Place, Place] | None = None
+    ranges: Sequence[range]
+    committed: Mapping[int, tuple[int, int]]
+    run: Range | None = None
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows that are wanted, committed ones at their places."""
         position = rows["_position"].combine_chunks()
         inside = np.zeros(len(rows), bool)
-        for first, behind in self.ranges:
-            inside |= pc.and_(pc.greater_equal(position, first), pc.less(position, behind)).to_numpy(
+        for one in self.ranges:
+            inside |= pc.and_(pc.greater_equal(position, one.start), pc.less(position, one.stop)).to_numpy(
                 zero_copy_only=False
             )
         prepared = pc.is_valid(rows["_state"].combine_chunks()).to_numpy(zero_copy_only=False)
         there = inside & ~prepared
-        if self.moved:
-            there |= prepared & pc.is_in(position, pa.array(self.moved, pa.int64())).to_numpy(zero_copy_only=False)
+        if self.committed:
+            there |= prepared & pc.is_in(position, pa.array(self.committed, pa.int64())).to_numpy(zero_copy_only=False)
         if not there.all():
             rows = rows.filter(pa.array(there))
-        if self.moved and prepared.any():
-            rows = self._moved(rows)
-        return rows if self.run is None else rows.filter(_within(rows, *self.run))
+        if self.committed and prepared.any():
+            rows = self._at_commit(rows)
+        return rows if self.run is None else rows.filter(_within(rows, self.run))
 
-    def _moved(self, rows: pa.Table) -> pa.Table:
-        old = pa.array(self.moved, pa.int64())
+    def _at_commit(self, rows: pa.Table) -> pa.Table:
+        old = pa.array(self.committed, pa.int64())
         index = pc.index_in(rows["_position"].combine_chunks(), old)
         for place, name in enumerate(("_position", "_commit_ts")):
             kind = rows.schema.field(name).type
-            values = pa.array([pair[place] for pair in self.moved.values()], pa.int64()).cast(kind)
+            values = pa.array([pair[place] for pair in self.committed.values()], pa.int64()).cast(kind)
             number = rows.column_names.index(name)
             rows = rows.set_column(number, name, pc.coalesce(values.take(index), rows[name].combine_chunks()))
         return rows
 
 
-def _within(rows: pa.Table, first: Place, last: Place) -> pa.Array:
+def _within(rows: pa.Table, run: Range) -> pa.Array:
+    return pc.and_(_at_least(rows, run.first), pc.invert(_at_least(rows, run.end)))
+
+
+def _at_least(rows: pa.Table, place: Place) -> pa.Array:
     position, seq = rows["_position"], rows["_seq"]
-    after = pc.or_(
-        pc.greater(position, first[0]), pc.and_(pc.equal(position, first[0]), pc.greater_equal(seq, first[1]))
-    )
-    before = pc.or_(pc.less(position, last[0]), pc.and_(pc.equal(position, last[0]), pc.less_equal(seq, last[1])))
-    return pc.and_(after, before)
+    same = pc.and_(pc.equal(position, place.position), pc.greater_equal(seq, place.ordinal))
+    return pc.or_(pc.greater(position, place.position), same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ class ChangesFile:
 
 @dataclass(frozen=True, slots=True)
 class RowsFile:
-    """A file of a state whose rows have to be spread again: of another version, or over fewer buckets."""
+    """A file of a state whose rows have to be spread again: of another version, or for another number of buckets."""
 
     table: TablePass
     path: Location

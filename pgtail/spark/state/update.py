@@ -15,11 +15,12 @@ from pgtail.spark.lake.delta import Commit, File, Table, holds
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments.ranges import Place, joined
+from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
 from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
 from pgtail.spark.state.passes import Pass, Run, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.stretch import MissingSegment, Stretch, joined, stretch
 from pgtail.spark.state.tasks import Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
@@ -31,9 +32,9 @@ _MOST_BUCKETS: Final = 1024
 
 @dataclass(slots=True)
 class Applied:
-    """What applying came to. `behind` is the position up to which the state now goes."""
+    """What was applied. `end` is the place up to which the state now goes."""
 
-    behind: int
+    end: Place
     changes: int = 0
     rewritten: int = 0
     """Bytes of files that were written in the place of others."""
@@ -49,12 +50,11 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     lake.tell(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
-    now = stretch(
-        (one for capture in plan.captures.values() for one in capture.ranges), notes, allow_gap=settings.allow_gap
-    )
+    runs = [run for capture in plan.captures.values() for run in capture.runs]
+    now = next_increment(runs, notes, allow_gap=settings.allow_gap)
     if now.missing is not None and not settings.wait:
         raise now.missing
-    result = Applied(notes.behind, waiting=now.missing, gaps=now.gaps)
+    result = Applied(notes.end, waiting=now.missing, gaps=now.gaps)
     changes = lake.batches.table("changes")
     until = settings.until
     if isinstance(until, datetime.datetime):
@@ -69,7 +69,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     notes.applied = joined([*notes.applied, *now.ranges])
     notes.pending = found.pending
     notes.gaps += now.gaps
-    result.behind = notes.behind
+    result.end = notes.end
     result.rewritten = sum(file.size for commit in commits for file in commit.adds)
     lake.commit(plan, commits)
     return result
@@ -78,11 +78,11 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
 class _Batch:
     """One batch: from the files of `tables/*` to commits."""
 
-    def __init__(self, lake: Lake, settings: Settings, notes: Notes, now: Stretch, found: Outcomes) -> None:
+    def __init__(self, lake: Lake, settings: Settings, notes: Notes, now: Increment, found: Outcomes) -> None:
         self._lake = lake
         self._settings = settings
         self._notes = notes
-        self._wanted = Wanted(tuple(now.ranges), found.moved)
+        self._wanted = Wanted([one.transactions for one in now.ranges], found.committed)
         self._all_versions = lake.versions()
         self._by_relation = {one.relation: one for versions in self._all_versions.values() for one in versions}
 
@@ -113,7 +113,7 @@ class _Batch:
         table = self._lake.batches.table(entry.folder)
         columns = columns_of(self._all_versions[entry.schema, entry.table])
         found: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
-        for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.moved):
+        for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.committed):
             relid = file.bounds("_relid").least
             found.setdefault(relid, []).append((table.place / file.path, file, columns))
         return found
@@ -176,11 +176,11 @@ class _Batch:
                 if folder in folders:
                     folder = f"{folder}~~{relid}"
                 folders.add(folder)
-                notes = self._notes.tables[relid] = TableNotes(folder, [], run.first[0])
+                notes = self._notes.tables[relid] = TableNotes(folder, [], run.places.first.position)
             elif notes.versions:
                 last = self._by_relation[notes.versions[-1]]
                 if (last.schema, last.table) != (version.schema, version.table):
-                    notes.since = run.first[0]
+                    notes.since = run.places.first.position
             notes.versions = [*(one for one in notes.versions if one != run.relation), run.relation]
         assert notes is not None
         return notes

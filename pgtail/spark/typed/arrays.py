@@ -15,8 +15,8 @@ def replaced(array: pa.Array, values: Mapping[int, pa.Array]) -> pa.Array:
         return array
     pool = pa.concat_arrays([array, *values.values()])
     places = list(range(len(array)))
-    for behind, number in enumerate(values):
-        places[number] = len(array) + behind
+    for index, number in enumerate(values):
+        places[number] = len(array) + index
     return pool.take(pa.array(places))
 
 

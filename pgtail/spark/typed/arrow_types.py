@@ -35,7 +35,6 @@ _SIMPLE: Final = {
     "timestamptz": pa.timestamp("us", tz="UTC"),
     "bytea": pa.binary(),
 }
-_JSON: Final = frozenset({"json", "jsonb"})
 _DIGITS: Final = {pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _FLOATS: Final = (pa.float32(), pa.float64())
 
@@ -49,7 +48,7 @@ class Declared(NamedTuple):
 
 
 def arrow_type(declared: Declared) -> pa.DataType:
-    """The type of a column. A domain has its base type's, which its name tells."""
+    """The type of a column. A domain has that of its base type, which is in its name."""
     oid = declared.oid if declared.oid in BUILTIN else builtin_oids().get(declared.name)
     if oid is None:
         return pa.list_(STRING) if declared.name.endswith("[]") else STRING
@@ -60,15 +59,9 @@ def arrow_type(declared: Declared) -> pa.DataType:
 
 
 def delimiter(declared: Declared) -> str:
-    """What stands between the elements of an array: `;` for box[] alone."""
+    """What separates the elements of an array: `;` for box[] alone."""
     builtin = BUILTIN.get(declared.oid)
     return BUILTIN[builtin.element].delimiter if builtin is not None and builtin.element else ","
-
-
-def is_json(declared: Declared) -> bool:
-    """Whether the column holds json or jsonb."""
-    oid = declared.oid if declared.oid in BUILTIN else builtin_oids().get(declared.name)
-    return oid is not None and BUILTIN[oid].name in _JSON
 
 
 def widest(types: Iterable[pa.DataType]) -> pa.DataType:

@@ -1,7 +1,7 @@
 """PostgreSQL's text -> typed Arrow columns, without loss; pure functions, no pyspark.
 
 What a type has no value for (NaN in a decimal, infinity in a date, the years BC, an array of two dimensions) becomes
-NULL and stands with its text in the map `_rescued`. Nothing is rounded, cut or guessed.
+NULL, and its text is in the map `_rescued`. Nothing is rounded, cut or guessed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pgtail.spark.typed.arrow_types import STRING
 from pgtail.values import Types, Undecoded
 
 RESCUED: Final = pa.map_(STRING, STRING)
-"""Column -> PostgreSQL's text of a value that has no place in its type; NULL for a row without such values."""
+"""Column -> PostgreSQL's text of a value that its type does not have; NULL for a row without such values."""
 
 _BACKSLASH_X: Final = "\\x"
 # Arrow reads more than PostgreSQL writes: 0x10 is an integer to it, inf and +1 are floats, 1e999 is infinite.
@@ -32,7 +32,7 @@ _LISTS: Final = {",": Types().codec(_TEXT_ARRAY), ";": Types().codec(_BOX_ARRAY)
 
 
 class TableColumn(NamedTuple):
-    """A column of a typed table; `delimiter` stands between the elements in an array's text."""
+    """A column of a typed table; `delimiter` separates the elements in an array's text."""
 
     name: str
     """PostgreSQL's name."""
@@ -69,7 +69,7 @@ def sparse(values: Mapping[int, Any], rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
-    """An array of PostgreSQL's texts as `kind`; NULL where a text is no value of it."""
+    """An array of PostgreSQL's texts as `kind`; NULL for a text that is no value of it."""
     if kind == STRING:
         return texts
     if pa.types.is_boolean(kind):
@@ -82,7 +82,7 @@ def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
 
 
 def _numbers_and_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The strict cast of all of them; where it fails, of each half, down to the values that have no place."""
+    """The strict cast of all of them; if it fails, of each half, down to the values that the type does not have."""
     try:
         return _finite(texts, pc.cast(texts, kind))
     except pa.ArrowInvalid:
@@ -108,7 +108,7 @@ def _plausible(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _finite(texts: pa.Array, numbers: pa.Array) -> pa.Array:
-    """NULL where a float overflowed, or became zero, by being read."""
+    """NULL for a float whose text overflowed or became zero."""
     if not pa.types.is_floating(numbers.type):
         return numbers
     suspect = pc.or_(pc.is_inf(numbers), pc.equal(numbers, 0))
@@ -129,7 +129,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
-    """Arrays of one dimension. One whose elements have not all a place is NULL as a whole."""
+    """Arrays of one dimension. NULL if the type of the elements does not have all of them."""
     read = _LISTS[delimiter].json_text
     elements: list[str | None] = []
     offsets = [0]
@@ -160,7 +160,7 @@ def _elements(read: Callable[[bytes], bytes], text: str) -> list[str | None] | N
 
 
 def _lists_of(elements: list[int], offsets: list[int]) -> Iterable[int]:
-    """The indices of the lists that hold these elements, both in order."""
+    """The indices of the lists that have these elements, both in order."""
     index = 0
     for element in elements:
         while offsets[index + 1] <= element:

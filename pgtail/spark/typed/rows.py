@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.spark.typed.arrays import one_chunk
 from pgtail.spark.typed.arrow_types import STRING
 from pgtail.spark.typed.casts import TableColumn, typed
 from pgtail.spark.typed.columns import META, schema_of
@@ -17,30 +18,30 @@ def typed_rows(rows: pa.Table, columns: Sequence[TableColumn]) -> pa.Table:
     """Inserts, updates, deletes and truncates as rows of a table with these columns.
 
     The columns have the new row, of a delete what was sent of the old one; `_old` what was sent of the old row. A
-    column that was not sent is NULL. `_rescued` and `_old_rescued` have the text of values without a place in their
-    type, by the columns' names in PostgreSQL.
+    column that was not sent is NULL. `_rescued` and `_old_rescued` have the text of values that their type does
+    not have, by the columns' names in PostgreSQL.
     """
     rows = rows.combine_chunks()
     names = [column.name for column in columns]
-    before = texts_by_name(_column(rows, "old"), names)
-    after = texts_by_name(_column(rows, "new"), names)
-    undecoded = _column(rows, "undecoded")
-    deleted = pc.equal(_column(rows, "op"), "delete")
+    before = texts_by_name(one_chunk(rows["old"]), names)
+    after = texts_by_name(one_chunk(rows["new"]), names)
+    undecoded = one_chunk(rows["undecoded"])
+    deleted = pc.equal(one_chunk(rows["op"]), "delete")
     if pc.any(deleted).as_py():
         after = [pc.if_else(deleted, old, new) for old, new in zip(before, after, strict=True)]
     arrays, rescued = typed(after, columns, undecoded)
     if not columns:
         rescued = pa.nulls(len(rows), rescued.type)
-    found = [*arrays, *[_column(rows, field.name[1:]) for field in META[:-1]], rescued]
+    found = [*arrays, *[one_chunk(rows[field.name[1:]]) for field in META[:-1]], rescued]
     if columns:
         sent, lost = typed(before, columns, undecoded)
         fields = [pa.field(c.stored, c.kind) for c in columns]
-        found += [pa.StructArray.from_arrays(sent, fields=fields, mask=_column(rows, "old").is_null()), lost]
+        found += [pa.StructArray.from_arrays(sent, fields=fields, mask=one_chunk(rows["old"]).is_null()), lost]
     return pa.Table.from_arrays(found, names=schema_of(columns, META, old=True).names)
 
 
 def texts_by_name(maps: pa.MapArray, names: Sequence[str]) -> list[pa.Array]:
-    """For each name the text that stands under it in each row's map."""
+    """For each name its text in each row's map."""
     rows, width = len(maps), len(names)
     offsets = maps.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
@@ -68,8 +69,3 @@ def _repeated(keys: pa.Array, names: Sequence[str]) -> bool:
         return False
     text = np.frombuffer(keys.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, len(once))
     return bool((text == np.frombuffer(once, np.uint8)).all())
-
-
-def _column(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,6 +1,6 @@
 """The versions of a table and what a row becomes from one to the next; knows no Spark and no Arrow array.
 
-pgoutput tells a table's columns, not what ALTER TABLE did with its rows. What that leaves open is unknown, not guessed.
+pgoutput sends a table's columns, not what ALTER TABLE did with its rows. What that leaves open is unknown, not guessed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A table as a Relation message described it. `key` is empty under identity full, and where there is none."""
+    """A table as a Relation message described it. `key` is empty for identity full, and if there is none."""
 
     relation: str
     relid: int
@@ -47,33 +47,13 @@ class Version:
         key = flagged if row["identity"] in ("default", "index") else ()
         return cls(row["relation"], row["relid"], row["schema"], row["table"], row["identity"], key, columns)
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as a row of `relations`."""
-        return {
-            "relation": self.relation,
-            "relid": self.relid,
-            "schema": self.schema,
-            "table": self.table,
-            "identity": self.identity,
-            "columns": [
-                {
-                    "name": column.name,
-                    "type": column.declared.name,
-                    "type_oid": column.declared.oid,
-                    "typmod": column.declared.typmod,
-                    "key": column.name in self.key,
-                }
-                for column in self.columns
-            ],
-        }
-
 
 def kept(before: Version, now: Version) -> dict[str, str]:
     """The columns whose values stay known from one version to the next: name before -> name now.
 
     A column at the same place with another name and the same type counts as renamed, as long as the number of columns
-    is the same: the wire has no column numbers. It does not tell a USING expression of ALTER TABLE either. Where rows
-    are found by a column's text, that has to stay the same to the letter.
+    is the same: the protocol has no column numbers. Nor does it send a USING expression of ALTER TABLE. If rows are
+    found by a column's text, the text must stay exactly the same.
     """
     old, new = dict(before.columns), dict(now.columns)
     found = {}
