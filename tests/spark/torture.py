@@ -8,6 +8,7 @@ of kills is an argument.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -54,7 +55,7 @@ def main(kills: int) -> None:
             known, batch = files_in(out), Batches(str(out)).plan.batch
             process = start(growing, out)
             if chance.random() < 0.75 and waiting:
-                read_until(out, PATIENCE, lambda: files_in(out) - known)
+                read_until(out, PATIENCE, functools.partial(grown, out, known))
                 read_until(out, chance.uniform(0, 5))
             else:
                 read_until(out, chance.uniform(2, 25))
@@ -64,7 +65,7 @@ def main(kills: int) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            written += bool(files_in(out) - known)
+            written += grown(out, known)
             batches = Batches(str(out)).plan.batch
             print(f"{kill + 1} of {kills}: batches {batch} to {batches}", flush=True)
         print(f"{written} of {kills} processes had written files; {len(waiting)} segments are left", flush=True)
@@ -85,6 +86,10 @@ def read_until(out: Path, seconds: float, done: Callable[[], object] = lambda: F
 
 def files_in(out: Path) -> set[Path]:
     return set(out.rglob("*.parquet"))
+
+
+def grown(out: Path, known: set[Path]) -> bool:
+    return bool(files_in(out) - known)
 
 
 def command(growing: Path, out: Path, *more: str) -> list[str]:
