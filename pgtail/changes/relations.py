@@ -72,7 +72,8 @@ class Relations:
         """The current tables outside stream segments."""
         self._open: dict[int, dict[int, tuple[int, Relation]]] = {}
         self._described: dict[int, int] = {}
-        self._count = 0
+        self.messages = 0
+        """How many Relation messages were seen."""
         self.changes = 0
         """How often `current` changed."""
         self.versions: list[Relation] = []
@@ -89,11 +90,11 @@ class Relations:
             now = before
         else:
             self.versions.append(now)
-        self._count += 1
+        self.messages += 1
         if stream is None:
-            self._set_current(self._count, now)
+            self._set_current(self.messages, now)
         else:
-            self._open.setdefault(stream, {})[message.oid] = (self._count, now)
+            self._open.setdefault(stream, {})[message.oid] = (self.messages, now)
         return before, now
 
     def get(self, oid: int, stream: int | None = None) -> Relation:

@@ -133,6 +133,7 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
             if error.option_name != "-h":
+                error.ctx = ctx  # click leaves it out here
                 raise
             raise click.UsageError("-h is the host, as in psql, and needs a value", ctx) from None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgtail.cli import Commands
-from pgtail.cli.options.shared import in_order, verbose_option
+from pgtail.cli.options.shared import in_order, storage_option, verbose_option
 from pgtail.cli.options.spark import (
     changes_options,
     compact_option,
@@ -21,6 +21,7 @@ from pgtail.commands.stderr import exit_statuses
 
 if TYPE_CHECKING:
     from pgtail.commands.spark import Dataset
+    from pgtail.storage import StorageOptions
 
 Options = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -49,7 +50,9 @@ def _add(
                 spark.run(spark.SparkOptions(*spark.captures_and_out(places), **values), makes)
 
         argument = click.argument("places", nargs=-1, required=True, metavar="CAPTURE... OUT")
-        decorate: Options = in_order([argument, changes_options, *options, watch_options, spark_options])
+        decorate: Options = in_order(
+            [argument, changes_options, *options, watch_options, storage_option, spark_options]
+        )
         return command.command(name, help=described.__doc__)(decorate(run))
 
     return add
@@ -119,8 +122,9 @@ def _all() -> None:
 @command.command("vacuum")
 @click.argument("out", metavar="OUT")
 @click.option("--delete", is_flag=True, help="Remove the files; without this they are only listed.")
+@storage_option
 @verbose_option
-def _vacuum(out: str, *, delete: bool, verbose: int) -> None:
+def _vacuum(out: str, *, delete: bool, storage: StorageOptions, verbose: int) -> None:
     """List the files of OUT that no reader needs any more; with --delete remove them.
 
     These are files that were replaced, and what a killed run left behind. Files that are younger than the --retain of
@@ -133,4 +137,4 @@ def _vacuum(out: str, *, delete: bool, verbose: int) -> None:
     from pgtail.commands import spark
 
     with exit_statuses():
-        spark.vacuum(spark.SparkOptions(captures=(), out=out, verbose=verbose), delete=delete)
+        spark.vacuum(spark.SparkOptions(captures=(), out=out, storage=storage, verbose=verbose), delete=delete)

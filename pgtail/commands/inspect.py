@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +34,7 @@ from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
 from pgtail.hexview.views import MessageLocation, View, locate_damage
 from pgtail.humanize import counted
-from pgtail.inputs import Input, open_input
+from pgtail.inputs import Chunk, Input, open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
@@ -73,6 +74,7 @@ class Inspect:
             about_changes=bool(options.filter.ops or options.filter.where),
         )
         self._offsets = [_byte(text) for text in options.offsets]
+        self._shows_all = not self._offsets and self._pick.wants_all
         dump = options.dump
         types = build_types(encoding=dump.encoding, enums=dump.types)
         self._scope = Scope(types, self._redaction)
@@ -148,7 +150,11 @@ class Inspect:
 
     def _messages(self, input_: Input) -> bool:
         """Show the remaining messages; returns False once everything that was asked for has been shown."""
-        for message, lsn, offset, _ in input_.messages():
+        for item in input_.items():
+            if isinstance(item, Chunk):
+                self._scan(input_, item)
+                continue
+            message, lsn, offset, _ = item
             self._show_waiting(offset)
             if self._done():
                 return False
@@ -161,6 +167,18 @@ class Inspect:
                 self._show_waiting(None)
         self._show_waiting(input_.position)
         return not self._done()
+
+    def _scan(self, input_: Input, chunk: Chunk) -> None:
+        """Show messages like those before undecoded, if every message is to be shown."""
+        base, limit = input_.offset_of(chunk.buf, 0), self._options.limit
+        if not self._shown or not self._shows_all or base is None or chunk.in_stream is None:
+            return
+        most = sys.maxsize if limit is None else limit - self._shown
+        chunk.pos, count = self._rows.scan(
+            chunk.buf, chunk.pos, chunk.end, chunk.framing, chunk.in_stream, base, self._number, most
+        )
+        self._number += count
+        self._shown += count
 
     def _done(self) -> bool:
         limit = self._options.limit
@@ -194,9 +212,12 @@ class Inspect:
         self._scope.leave(message)
 
     def _at_offset(self, offset: int | None, following: int | None) -> bool:
+        """Whether the message from `offset` (None: it is not in the file) to `following` is selected by --offset."""
         if not self._offsets:
             return True
-        return any((offset or 0) <= at and (following is None or at < following) for at in self._offsets)
+        return offset is not None and any(
+            offset <= at and (following is None or at < following) for at in self._offsets
+        )
 
     # -- damage ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -20,9 +20,9 @@ from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.spark.files import place_of
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings, until_of
+from pgtail.storage import NO_OPTIONS, StorageOptions, locate_target
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
@@ -48,6 +48,7 @@ class SparkOptions:
     retain: float = 3600
     watch: bool = False
     every: float = 60
+    storage: StorageOptions = NO_OPTIONS
     master: str = "local[*]"
     conf: Sequence[str] = ()
     verbose: int = 0
@@ -68,19 +69,19 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
     with _stoppable():
-        place_of(options.out)
+        locate_target(options.out, options.storage)
         progress = SparkProgress(options.verbose)
         with progress.shown(), spark_session(options) as spark, progress.counting(spark):
-            _update(spark, options, kept, progress.tell, typed=bool(datasets))
+            _update(spark, options, kept, progress, typed=bool(datasets))
 
 
 def _update(
-    spark: Any, options: SparkOptions, kept: Sequence[Settings], tell: Callable[[str], None], *, typed: bool
+    spark: Any, options: SparkOptions, kept: Sequence[Settings], progress: SparkProgress, *, typed: bool
 ) -> None:
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
-    lake = Lake(spark, options.out, tables=options.tables, tell=tell)
+    lake = Lake(spark, options.out, tables=options.tables, storage=options.storage, tell=progress.tell)
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
@@ -93,6 +94,7 @@ def _update(
             say(f"{counted(merged, 'small file')} merged into larger ones")
         if not options.watch:
             return
+        progress.wait()
         time.sleep(max(options.every - (time.monotonic() - began), 0))
 
 
@@ -120,7 +122,7 @@ def vacuum(options: SparkOptions, *, delete: bool) -> None:
     check_installed()
     from pgtail.spark.lake.vacuum import vacuum as expired
 
-    found = expired(place_of(options.out), delete=delete)
+    found = expired(locate_target(options.out, options.storage), delete=delete)
     for path in found if options.verbose or not delete else ():
         say(escape(path))
     done = "removed" if delete else "would be removed with --delete"
@@ -190,6 +192,10 @@ class SparkProgress:
         self._text = escape(text)
         if self.verbose:
             say(self._text)
+
+    def wait(self) -> None:
+        """Show that nothing is under way."""
+        self._text = "waiting for new segments"
 
     @contextlib.contextmanager
     def counting(self, spark: Any) -> Iterator[None]:

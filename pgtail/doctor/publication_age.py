@@ -38,7 +38,8 @@ def publication_age(context: Context) -> Iterator[Finding]:
     ]
     younger: dict[tuple[str, ...], list[str]] = {}
     deadline = time.monotonic() + _SECONDS_IN_ALL
-    for slot in catalog.slots(context.connection):
+    # Those that lag least come first: their first change is found soonest, and the time for all is limited.
+    for slot in sorted(catalog.slots(context.connection), key=lambda slot: -(slot.confirmed_flush_lsn or 0)):
         if not _concerns(slot, context):
             continue
         older = publications.older(context.connection, slot)
@@ -52,7 +53,7 @@ def publication_age(context: Context) -> Iterator[Finding]:
             younger.setdefault(tuple(missing), []).append(slot.name)
     for missing_, slots in younger.items():
         others = [name for name in names if name not in missing_]
-        yield _found(context, list(missing_), others, slots)
+        yield _found(context, list(missing_), others, sorted(slots))
 
 
 def _concerns(slot: Slot, context: Context) -> bool:

@@ -14,8 +14,8 @@ from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.cursor import Buffer, Span, cell_spans
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.terminal.layout import Item, breakable
-from pgtail.terminal.values import BARE, ValueStyle, name
+from pgtail.terminal.layout import Item, breakable, sized
+from pgtail.terminal.values import BARE, Show, ValueStyle, name
 from pgtail.values import UNKNOWN
 
 _PART = re.compile(r"(old|new|column|relation)\[(\d+)\](?: (.+))?")
@@ -58,7 +58,7 @@ class Field(NamedTuple):
 
 
 Reader: TypeAlias = Callable[[bytes], Item]
-"""Shows the value of a cell."""
+"""Shows the value of a field of fixed size."""
 
 
 class CellFields(NamedTuple):
@@ -66,7 +66,7 @@ class CellFields(NamedTuple):
 
     kind: bytes
     fields: list[Field]
-    read: Reader
+    show: Show
 
 
 _SAMPLES: Final[tuple[tuple[Cell, bytes], ...]] = (
@@ -197,19 +197,17 @@ class Fields:
         if part == "length":
             return self._field(span, data, f"{label} length", depth=1)
         words = () if column is None else (name(column.type_name),)
-        value = self._reader(index)(Binary(data) if span.type == "binary" else data)
+        value = self._show(index)(Binary(data) if span.type == "binary" else data)[1]
         return Field(span, label, f"Byten ({span.type})", value, words, 1, masked=self._is_masked(index))
 
-    def _reader(self, index: int) -> Reader:
+    def _show(self, index: int) -> Show:
         """The function that shows the values of a column of the current tuple."""
         column = self._relation.columns[index] if self._relation and index < len(self._relation.columns) else None
         codec = UNKNOWN if column is None else column.codec
         values, redaction = self._values, self._redaction
         if redaction is not None and self._is_masked(index):
-            return lambda cell: values.cell(UNKNOWN, redaction.cell(codec, cell), "note", bare=True)
-        bare = column is not None and column.type_oid in BARE
-        show = values.of_column(codec, (), bare=bare)
-        return lambda cell: show(cell)[1]
+            return lambda cell: sized(values.cell(UNKNOWN, redaction.cell(codec, cell), "note", bare=True))
+        return values.of_column(codec, (), bare=column is not None and column.type_oid in BARE)
 
     def reader(self, field: Field) -> Reader:
         """The function that shows other values of a number or time."""
@@ -227,7 +225,7 @@ class Fields:
                         self._cell(span, data[span.start : span.end], index, span.field.partition(" ")[2] or None)
                         for span in cell_spans(f"{tuple_}[{index}]", cell, 0)
                     ],
-                    self._reader(index),
+                    self._show(index),
                 )
                 for cell, data in _SAMPLES
             }

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
 
 from pgtail._orjson import orjson
 from pgtail.files.sink import Sink
 from pgtail.hexview.fields import Field
 from pgtail.hexview.views import Damage, MessageLocation
+from pgtail.native import compiled
 from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.layout import Item
+from pgtail.terminal.values import Show
 
 _HEX_PIECE: Final = 64 * 1024
 
@@ -37,21 +41,19 @@ class JsonView:
         self._write(b"}\n")
 
     def begin(self, place: MessageLocation) -> str:
-        head = {
-            "message": place.number,
-            "kind": place.kind,
-            "offset": place.offset,
-            "size": place.end - place.start,
-            "lsn": None if place.lsn is None else lsn_text(place.lsn),
-            "relation": None if place.relation is None else place.relation.qualified,
-        }
-        if place.sent is not None:
-            time = None if place.sent.time is None else time_text(place.sent.time)
-            head |= {"client": place.sent.client, "server": place.sent.server, "packet_ts": time}
-        return _object(head)[:-1].decode() + ',"fields":['
+        numbers: dict[str, object] = {"number": place.number, "offset": place.offset, "size": place.end - place.start}
+        if place.lsn is not None:
+            numbers["lsn"] = lsn_text(place.lsn)
+        return self.head(place)[0] % numbers
+
+    def head(self, place: MessageLocation) -> tuple[str, None]:
+        table = None if place.relation is None else place.relation.qualified
+        return _head(place.kind, table, place.offset is not None, place.lsn is not None, place.sent), None
 
     # -- templates ---------------------------------------------------------------------------------------------
 
+    scanned = True
+    spaced = False
     separator = ","
     end = "]}\n"
 
@@ -69,6 +71,10 @@ class JsonView:
 
     def content(self, template: str, at: int, cell: bytes, value: Item) -> str:
         return template % (at, cell.hex(), self.shown(value))
+
+    def scanned_content(self, template: str, show: Show, python: Callable[[int, bytes], str]) -> Any:
+        fast = compiled()
+        return None if fast is None else fast.JsonContent(template, show, python)
 
     def digits(self, data: bytes) -> str:
         return data.hex()
@@ -89,6 +95,23 @@ class JsonView:
         for text, _ in field.value:
             self._write(orjson.dumps(text)[1:-1])
         self._write(means)
+
+
+@lru_cache(maxsize=256)
+def _head(kind: str, table: str | None, has_offset: bool, has_lsn: bool, sent: FromClient | None) -> str:
+    """What precedes the fields of a message."""
+    about: dict[str, object] = {"relation": table}
+    if sent is not None:
+        time = None if sent.time is None else time_text(sent.time)
+        about |= {"client": sent.client, "server": sent.server, "packet_ts": time}
+    pairs = ['"message":%(number)d', _pairs({"kind": kind}), '"offset":%(offset)d' * has_offset, '"size":%(size)d']
+    pairs += ['"lsn":"%(lsn)s"' * has_lsn, _pairs(about), '"fields":[']
+    return "{" + ",".join(filter(None, pairs))
+
+
+def _pairs(pairs: Mapping[str, object]) -> str:
+    """The pairs whose value is not None as the inside of a JSON object, in a %-format."""
+    return _object(pairs)[1:-1].decode().replace("%", "%%")
 
 
 def _around(field: Field) -> tuple[bytes, bytes]:

@@ -12,7 +12,7 @@ from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
-from pgtail.pgoutput.transaction import Begin, Commit, Message
+from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
 from pgtail.values import Types
 
@@ -32,6 +32,11 @@ class Scope:
     def relation(self, oid: int) -> Relation:
         """The current version of a table; one with `seen` False if no Relation described it."""
         return self._relations.get(oid, self._stream)
+
+    @property
+    def tables(self) -> object:
+        """Another value whenever relation() may return another version of a table."""
+        return self._stream, self._relations.messages, self._relations.changes
 
     def enter(self, message: AnyFrame) -> None:
         if isinstance(message, Begin | BeginPrepare):
@@ -55,10 +60,6 @@ class Scope:
             self._relations.drop(message.xid)
         if self._ends or isinstance(message, Commit | Prepare | StreamStop):
             self.lost()
-
-    def belongs(self, message: AnyFrame) -> int | None:
-        """The top-level transaction of a message; a non-transactional logical message has none."""
-        return None if isinstance(message, Message) and not message.transactional else self.xid
 
     def lost(self) -> None:
         """No transaction is open: one ended, or messages were skipped."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pgtail.files.sink import Sink
 from pgtail.hexview.fields import Field
 from pgtail.hexview.views import Damage, MessageLocation, NoRoom
+from pgtail.native import compiled
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, breakable, item_width, padding, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, palette
-from pgtail.terminal.values import name
+from pgtail.terminal.values import MORE, Show, name
 
 _MARGIN: Final = 2
 _HEX_LINE: Final = 8
@@ -46,6 +47,8 @@ class TextView:
         self._bytes = _HEX_LINE if self._width >= _NARROW else _HEX_LINE // 2
         painter = Painter(palette(color=color, colors=colors))
         self._paint, self._codes = painter.line, painter.codes
+        self.scanned = not any((*self._codes["value"], *self._codes["plain"]))
+        self.spaced = self._wide
         self._any = False
         self._layouts: dict[tuple[int, int, int], _Columns] = {}
 
@@ -66,11 +69,23 @@ class TextView:
             self._field(columns, place, buf, span, label, "", reason, style="bad", masked=damage.masked)
 
     def begin(self, place: MessageLocation, damage: Damage | None = None) -> str:
-        lines = [self._paint(line) for line in wrap(self._head(place, damage), self._width)]
+        size = place.end - place.start
+        lsn = "" if place.lsn is None else lsn_text(place.lsn)
+        items = self._head(place, damage, str(place.number), lsn, str(place.offset), str(size))
+        lines = [self._paint(line) for line in wrap(items, self._width)]
         if self._any:
             lines.insert(0, "")
         self._any = True
         return "\n".join([*lines, ""])
+
+    def head(self, place: MessageLocation) -> tuple[str, int | None]:
+        without_numbers = self._head(place, None, "", "", "", "")
+        room = self._width - GAP * (len(without_numbers) - 1) - sum(map(item_width, without_numbers))
+        if place.relation is not None and "%" in place.relation.qualified:
+            room = 0
+        items = self._head(place, None, "%(number)d", "%(lsn)s", "%(offset)d", "%(size)d")
+        line = [fragment for item in items for fragment in (padding(GAP), *item)]
+        return f"\n{self._paint(line[1:])}\n", max(room, 0)
 
     def layout(self, place: MessageLocation, fields: Sequence[Field]) -> _Columns:
         names = max([2 * field.depth + width_of(field.name) for field in fields], default=0)
@@ -83,22 +98,22 @@ class TextView:
             columns = self._layouts[key] = _Columns(self._width, offsets, digits, *key[1:])
         return columns
 
-    def _head(self, place: MessageLocation, damage: Damage | None) -> list[Item]:
+    def _head(
+        self, place: MessageLocation, damage: Damage | None, number: str, lsn: str, offset: str, size: str
+    ) -> list[Item]:
         style = _OP_STYLES.get(place.kind, "xid")
-        items: list[Item] = [
-            (("● ", "dot" if damage is None else "bad"), (f"{place.number}  ", "dim"), (place.kind, style))
-        ]
+        items: list[Item] = [(("● ", "dot" if damage is None else "bad"), (f"{number}  ", "dim"), (place.kind, style))]
         if place.relation is not None:
             items.append(((name(place.relation.qualified), "table"),))
         if place.lsn is not None:
-            items.append(((lsn_text(place.lsn), "lsn"),))
+            items.append(((lsn, "lsn"),))
         if place.offset is not None:
-            items.append(((f"byte {place.offset}", "dim"),))
+            items.append(((f"byte {offset}", "dim"),))
         if place.sent is not None:
             items.append(((f"{place.sent.client} to {place.sent.server}", "origin"),))
             if place.sent.time is not None:
                 items.append(((time_text(place.sent.time).replace("T", " "), "plain"),))
-        items.append(((f"{place.end - place.start} bytes", "dim"),))
+        items.append(((f"{size} bytes", "dim"),))
         return items
 
     def _label(self, field: Field) -> Item:
@@ -191,6 +206,33 @@ class TextView:
             lines.append(self._paint(more) + (rights.pop(0) if rights else "\n"))
         lines += [template.margin + right for right in rights]
         return "".join(lines)
+
+    def scanned_content(self, template: _Content, show: Show, python: Callable[[int, bytes], str]) -> Any:
+        fast, columns, words = compiled(), template.columns, template.words
+        if fast is None:
+            return None
+        width = sum(map(item_width, words))
+        ordinary = not template.masked and len(words) <= 1 and width <= columns.values
+        before = columns.offset + GAP
+        more = " more bytes"
+        return fast.TextContent(
+            show if ordinary else None,
+            python,
+            left=template.bare[:-1],
+            more=self._paint([padding(before), (f"%d{more}", "dim")]),
+            more_width=before + len(more),
+            left_width=columns.left,
+            indent=columns.right,
+            room=columns.values,
+            step=self._bytes,
+            most=self._most,
+            spaced=self._wide,
+            middle=template.middle,
+            gap_and_word=template.word,
+            word=self._paint([fragment for word in words for fragment in word]),
+            word_width=width,
+            ellipsis=self._paint([MORE]),
+        )
 
     def _rights(self, template: _Content, value: Item) -> list[str]:
         """The lines of the right half: name, type and the value with its explanations."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -12,6 +12,7 @@ from pgtail.hexview.fields import Field
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.terminal.layout import Item
+from pgtail.terminal.values import Show
 
 _BAD_BYTES: Final = 16
 """Bytes shown of a bad field of unknown length."""
@@ -64,6 +65,10 @@ class View(Protocol):
     A layout says what templates depend on besides their fields.
     """
 
+    scanned: bool
+    """Whether the compiled scanner can show its fields: values have no colour."""
+    spaced: bool
+    """Whether digits() has blanks between the bytes."""
     separator: str
     """What is between two fields."""
     end: str
@@ -77,6 +82,12 @@ class View(Protocol):
     def begin(self, place: MessageLocation) -> str:
         """What precedes the fields of a message."""
 
+    def head(self, place: MessageLocation) -> tuple[str, int | None]:
+        """A %-format of begin() for messages after the first one, and the width that its arguments may take together.
+
+        The arguments are number, offset, size and, if the message has one, lsn. The width is None for no limit.
+        """
+
     def layout(self, place: MessageLocation, fields: Sequence[Field]) -> Any:
         """The layout of a message with these fields."""
 
@@ -88,6 +99,12 @@ class View(Protocol):
 
     def content(self, template: Any, at: int, cell: bytes, value: Item) -> str:
         """The content of a cell, at this offset."""
+
+    def scanned_content(self, template: Any, show: Show, python: Callable[[int, bytes], str]) -> Any:
+        """What shows contents of cells in the scanner, as content() does; `show` shows their values.
+
+        `python`(offset, cell) calls content().
+        """
 
     def digits(self, data: bytes) -> str:
         """Bytes in hexadecimal digits."""

@@ -23,27 +23,31 @@ cdef class ShownColumn:
         self.around, self.room = width + 2 * quoted, room - 2 * quoted
         self.null = show(None)
 
+    cdef Py_ssize_t shown(self, const uint8_t *p, Py_ssize_t size) noexcept:
+        """How many characters of a text are shown, before `more` if not all; DECLINED if Python must show it."""
+        cdef Py_ssize_t i
+        if not 0 < size <= MOST_SHOWN or (size > self.room and not self.more):
+            return DECLINED
+        for i in range(size):
+            if not 0x20 <= p[i] < 0x7F or (self.quoted and p[i] == c"'"):
+                return DECLINED
+        return size if size <= self.room else self.room - 1
+
     def __call__(self, cell):
         cdef const uint8_t *p
-        cdef Py_ssize_t size, i
+        cdef Py_ssize_t shown
         cdef str text
-        cdef bint cut
         if cell is None:
             return self.null
         if type(cell) is not bytes:
             return self.show(cell)
-        p, size = <const uint8_t *>PyBytes_AS_STRING(cell), PyBytes_GET_SIZE(cell)
-        cut = size > self.room
-        if not 0 < size <= MOST_SHOWN or (cut and not self.more):
+        p = <const uint8_t *>PyBytes_AS_STRING(cell)
+        shown = self.shown(p, PyBytes_GET_SIZE(cell))
+        if shown < 0:
             return self.show(cell)
-        for i in range(size):
-            if not 0x20 <= p[i] < 0x7F or (self.quoted and p[i] == c"'"):
-                return self.show(cell)
-        if cut:
-            size = self.room - 1
-        text = PyUnicode_DecodeASCII(<const char *>p, size, NULL)
+        text = PyUnicode_DecodeASCII(<const char *>p, shown, NULL)
         if self.quoted:
             text = f"'{text}'"
-        if cut:
+        if shown < PyBytes_GET_SIZE(cell):
             return self.around + self.room, self.label + ((text, "value"),) + self.more
-        return self.around + size, self.label + ((text, "value"),)
+        return self.around + shown, self.label + ((text, "value"),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -58,7 +59,8 @@ class Groups:
 
     def text(self, number: int, run: Run) -> bytes:
         """The text of a group for the transaction of a run."""
-        return b"".join([read(run) for read in self._readers[number]])
+        readers = self._readers[number]
+        return readers[0](run) if len(readers) == 1 else b"".join([read(run) for read in readers])
 
 
 class Run(dict[int, bytes]):
@@ -107,7 +109,7 @@ class Run(dict[int, bytes]):
 class Slot(NamedTuple):
     """What differs from row to row: the item of a Row at `place`, converted to text. `value` describes a cell.
 
-    A `nested` line gets the whole row; its text is changed by `fit`.
+    A `nested` line gets the whole row; its text is changed by `fit`. `convert_all` converts many items at once.
     """
 
     place: int | slice
@@ -115,16 +117,18 @@ class Slot(NamedTuple):
     value: tuple[Side, int, Encoding] | None = None
     nested: Line | None = None
     fit: Callable[[bytes], bytes] = bytes
+    convert_all: Callable[[Sequence[Any]], Iterable[bytes]] | None = None
 
 
 class Line:
     """How rows are written whose cells are of the same kinds."""
 
-    __slots__ = ("_converts", "_counts", "_format", "_items", "_pieces")
+    __slots__ = ("_columns", "_converts", "_format", "_items", "_pieces", "counts")
 
     def __init__(self, pieces: Sequence[bytes | Slot | Odd | Undecodable], counts: Sequence[str]) -> None:
         self._pieces = pieces
-        self._counts = counts
+        self.counts = counts
+        """The keys of each Count."""
         self._format = b"".join(
             [
                 piece.replace(b"%", b"%%") if isinstance(piece, bytes) else b"%b" if isinstance(piece, Slot) else b""
@@ -136,21 +140,33 @@ class Line:
             slots.append(Slot(0, _raise_undecoded))
         self._converts = [slot.convert for slot in slots]
         self._items = _items([slot.place for slot in slots])
+        self._columns = [(slot.place, slot.convert_all or partial(map, slot.convert)) for slot in slots]
 
     def text(self, row: Row) -> bytes:
         """The text of a row without long values. Raises Undecoded, and NoPlan as converters do."""
         text = self._format % tuple(
             [convert(item) for convert, item in zip(self._converts, self._items(row), strict=True)]
         )
-        if self._counts:
-            row[0].counts.update(self._counts)
+        if self.counts:
+            row[0].counts.update(self.counts)
         return text
+
+    def texts(self, rows: Sequence[Row]) -> Iterable[bytes]:
+        """The texts of rows without long values, converted by column; counts nothing.
+
+        Raises Undecoded or NoPlan if text() would for one of the rows.
+        """
+        if not self._columns:
+            return [self._format % ()] * len(rows)
+        columns = list(zip(*rows, strict=True))
+        found = [convert(columns[place] if isinstance(place, int) else rows) for place, convert in self._columns]
+        return map(self._format.__mod__, zip(*found, strict=True))
 
     def parts(self, row: Row) -> list[Part]:
         """The text of any row."""
         odd: list[Odd] = []
         parts = self._parts(row, odd)
-        row[0].counts.update(self._counts)
+        row[0].counts.update(self.counts)
         return parts
 
     def _parts(self, row: Row, odd: list[Odd]) -> list[Part]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import eq, itemgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pgtail.native.plan import (
     TRANSACTION_FIELDS,
@@ -32,8 +32,9 @@ from pgtail.native.plan import (
     Value,
     Was,
 )
+from pgtail.outputs.columns import convert_all
 from pgtail.outputs.executor import CELLS, Groups, Line, Row, Slot, dollar_quoted, reader
-from pgtail.outputs.fields import lsn_bytes
+from pgtail.outputs.fields import lsn_bytes, lsns_bytes
 from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.cells import Cell as SentCell
 
@@ -43,25 +44,27 @@ _MANY_LINES: Final = 50
 """Lines of a plan beyond which NULL does not make another line if it has a text: sparse tables have many patterns."""
 _NULL_AS_VALUE: Final = {type(None): bytes}
 
-_DIRECT: Final[dict[Field, tuple[int, Callable[[Any], bytes]]]] = {
-    Field.SEQ: (1, b"%d".__mod__),
-    Field.LSN: (2, lsn_bytes),
-    Field.LSN_NUMBER: (2, b"%d".__mod__),
-    Field.ABORTED: (3, lambda _: b"true"),
+_DIRECT: Final[dict[Field, Slot]] = {
+    Field.SEQ: Slot(1, b"%d".__mod__),
+    Field.LSN: Slot(2, lsn_bytes, convert_all=lsns_bytes),
+    Field.LSN_NUMBER: Slot(2, b"%d".__mod__),
+    Field.POSITION_NUMBER: Slot(2, b"%d".__mod__),
+    Field.ABORTED: Slot(3, lambda _: b"true"),
 }
-"""The fields that are items of a Row: their places, and how to convert them."""
+"""The fields that are items of a Row, if these are known."""
 
 
 class Lines:
     """A plan for rows whose tuples have these widths (0 for none), and its lines."""
 
-    __slots__ = ("_compares", "_groups", "_lines", "_new", "_nulls", "_plan")
+    __slots__ = ("_groups", "_lines", "_new", "_nulls", "_plan", "compares")
 
     def __init__(self, plan: Plan, old_width: int, groups: Groups) -> None:
         self._plan = plan
         self._groups = groups
         self._new = CELLS + old_width
-        self._compares = _compares(plan)
+        self.compares = _compares(plan)
+        """Whether the lines depend on which cells are equal in both tuples."""
         self._nulls = False
         """Whether NULLs do not make another line."""
         self._lines: dict[tuple[object, ...], Line | NoPlan] = {}
@@ -69,7 +72,7 @@ class Lines:
     def line(self, row: Row) -> Line:
         """How to write this row. Raises NoPlan."""
         kinds: tuple[object, ...] = tuple(map(type, row))
-        if self._compares:
+        if self.compares:
             kinds += tuple(map(eq, row[CELLS : self._new], row[self._new :]))
         if self._nulls:
             kinds = (*kinds[:CELLS], *[_NULL_AS_VALUE.get(kind, kind) for kind in kinds[CELLS:]])  # type: ignore[call-overload]
@@ -168,9 +171,11 @@ class _Maker:
 
     def _direct(self, piece: Value) -> Iterator[Any]:
         """A field that is an item of the row."""
-        place, convert = _DIRECT[piece.field]
-        if self._row[place] is not None:
-            yield from (piece.before, Slot(place, convert), piece.after)
+        slot = _DIRECT[piece.field]
+        if self._row[cast(int, slot.place)] is not None:
+            yield from (piece.before, slot, piece.after)
+        elif piece.field is Field.POSITION_NUMBER:
+            yield piece
         else:
             yield piece.missing if isinstance(piece.missing, bytes) else Value(piece.missing)
 
@@ -247,9 +252,10 @@ class _Maker:
         """The slot of a value that is in the tuple `source` and shown in `side`."""
         place = CELLS + plan.index + (len(self._old) if source == "new" else 0)
         convert = encoding.binary if cell.__class__ is Binary else encoding.text
+        of_column = None if cell.__class__ is Binary else convert_all(encoding)
         if self._nulls and plan.null is not None:
-            convert = _or_null(convert, plan.null)
-        return Slot(place, convert, (side, plan.index, encoding))
+            convert, of_column = _or_null(convert, plan.null), None
+        return Slot(place, convert, (side, plan.index, encoding), convert_all=of_column)
 
     def _names(self, piece: Names) -> bytes:
         found: list[int] = []

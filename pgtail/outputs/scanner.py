@@ -9,14 +9,15 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
 
 from pgtail.changes.bound_condition import Bound
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.native.plan import LARGE, NoPlan, Plan
+from pgtail.outputs.batch import Batch, LikeRows
 from pgtail.outputs.executor import CELLS, Clock, Row
 from pgtail.outputs.lines import Lines
 from pgtail.outputs.rows import Rows, Shape, Write
@@ -39,8 +40,10 @@ _BEGIN_TAG, _COMMIT_TAG, _NEW, _NEWLINE = b"BCN\n"
 _XID_SIZE: Final = 4
 _OPS: Final = {b"I": ("insert", b"N"), b"U": ("update", b"KON"), b"D": ("delete", b"KO")}
 """By tag: the operation, and the kinds that its first tuple may have."""
-_FULL: Final = 1 << 20
-"""Bytes of text that are written at once."""
+_LEAST, _MOST = 512, 32 * 1024
+"""Bytes of messages in a batch, which grows with success. Larger ones do not stay in the processor's caches."""
+_MOST_KNOWN: Final = 1000
+"""Remembered lines of a kind of rows."""
 
 ShapeOf: TypeAlias = Callable[[Relation, str, str], Shape]
 """(table, operation, kind of the old tuple) -> the shape of ordinary rows."""
@@ -74,8 +77,11 @@ class _Kind:
     old_kind: str
     shown: bool
     condition: Bound | None
-    write: Write
     lines: Lines | None = None
+    texts: list[bytes] = field(default_factory=list)
+    """The texts to be written where the rows are written to."""
+    known: dict[tuple[int, ...], LikeRows] = field(default_factory=dict)
+    """Rows by which cells are no text (read_cells): for plans that do not compare values."""
 
 
 class TextScanner:
@@ -91,12 +97,10 @@ class TextScanner:
         self._find, self._filter, self._shape_of, self._output = find, filter_, shape_of, output
         self._rows = Rows(output.row, output.clock)
         self._kinds: dict[bytes, _Kind | None] = {}
-        self._texts: list[bytes] = []
-        self._size = 0
-        """Bytes in `_texts`."""
-        self._full = 0 if output.one_by_one else _FULL
+        self._batch = Batch(one_by_one=output.one_by_one)
+        self._boundaries = self._batch.texts_to(output.write)
+        self._batch_size = _MOST
         self._framed = False
-        self._write = output.write
         self._transaction = Transaction(None)
         self._run = self._rows.run(self._transaction)
         self._selected = True
@@ -123,10 +127,12 @@ class TextScanner:
 
     def forget(self) -> None:
         self._kinds.clear()
+        self._batch = Batch(one_by_one=self._output.one_by_one)
+        self._boundaries = self._batch.texts_to(self._output.write)
 
     def forget_plans(self) -> None:
         """Ask for new plans: those of the output have changed."""
-        self._kinds.clear()
+        self.forget()
         self._rows.forget_plans()
 
     def enter(self, transaction: Transaction, started: bool) -> None:
@@ -147,17 +153,31 @@ class TextScanner:
     def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
         self.rows = self.messages = self.shown = self.not_sent = self.resume_at = 0
         self.began = False
-        self._run = self._rows.run(self._transaction)
-        try:
-            return self._scan(buf, pos, end, framing, _XID_SIZE if in_stream else 0)
-        finally:
-            self._flush()
+        xid_size, done = _XID_SIZE if in_stream else 0, False
+        while not done:
+            before = self._state()
+            try:
+                after, done = self._read_batch(buf, pos, end, framing, xid_size)
+                self._batch.convert()
+            except (Undecoded, NoPlan):
+                self._restore(before)
+                done = self._batch_size == 0
+                self._batch_size = 0  # message by message, up to the one that must be decoded
+            except BaseException:
+                self._restore(before)
+                raise
+            else:
+                self._batch.flush()
+                self._batch_size, pos = min(max(2 * self._batch_size, _LEAST), _MOST), after
+        return pos
 
-    def _scan(self, buf: Buffer, pos: int, end: int, framing: int, xid_size: int) -> int:
+    def _read_batch(self, buf: Buffer, pos: int, end: int, framing: int, xid_size: int) -> tuple[int, bool]:
+        """Process messages up to the end of a batch; returns where it ends, and whether the run ends there."""
         read_head, copy_data, more = _HEADS.get(framing, (None, b"", 0))
         header = framing + XLOG_HEADER_SIZE if framing else 0
+        self._run = self._rows.run(self._transaction)
         self._framed = framed = framing > 0
-        begin, lsn, stop, row = -1, 0, end, self._row
+        begin, lsn, stop, row, full, messages = -1, 0, end, self._row, pos + self._batch_size, 0
         try:
             while pos < end:
                 at = pos + header
@@ -182,15 +202,19 @@ class TextScanner:
                     break
                 begin = pos if tag == _BEGIN_TAG else -1
                 pos = after if framed else after + 1
-                self.messages += 1
+                messages += 1
+                if pos > full and begin < 0:
+                    self.messages += messages
+                    return pos, False
         except (IndexError, struct.error):
             pass  # the rest of the buffer is shorter than a message
+        self.messages += messages
         if begin < 0:
-            return pos
+            return pos, True
         # Only Begin of this transaction was read: undo it, as an Origin may follow, which the decoder handles.
         self.messages -= 1
         self.inside = self.began = False
-        return begin
+        return begin, True
 
     def _ends(self, buf: Buffer, after: int, stop: int) -> bool:
         """Whether a message of known size ends where its frame does, or with a newline."""
@@ -243,31 +267,29 @@ class TextScanner:
         kind = self._kinds[head] if head in self._kinds else self._describe(head)
         if kind is None:
             return -1
-        row, width = self._run.row(self.seq + 1, lsn or None), CELLS + kind.columns
-        pos = read_cells(buf, pos, stop, row)
+        special: list[int] = []
+        row, width = [self._run, self.seq + 1, lsn or None, None], CELLS + kind.columns
+        pos = read_cells(buf, pos, stop, row, special)
         if kind.old_kind and kind.op == "update" and pos > 0:
             if len(row) != width or buf[pos] != _NEW:
                 return -1
             width += kind.columns
-            pos = read_cells(buf, pos + 1, stop, row)
+            pos = read_cells(buf, pos + 1, stop, row, special)
         if pos < 0 or len(row) != width or not self._ends(buf, pos, stop) or pos - at > LARGE:
             return -1
         if kind.shown and self._selected and (kind.condition is None or self._passes(kind, row)):
             try:
-                text = (kind.lines or self._lines(kind)).line(row).text(row)
-            except (Undecoded, NoPlan):
+                like = kind.known.get(tuple(special)) or self._like(kind, row, tuple(special))
+            except NoPlan:
                 return -1
-            if kind.write is not self._write:
-                self._flush()
-                self._write = kind.write
-            self._start()
-            if self.elements:
-                text = self._output.separator + text
+            if not self.started:
+                self._start()
+            if self.elements and self._output.separator:
+                kind.texts.append(self._output.separator)
             self.elements += 1
-            self._texts.append(text)
-            self._size += len(text)
-            if self._size > self._full:
-                self._flush()
+            if like.line.counts:
+                self._rows.counts.update(like.line.counts)
+            self._batch.add(like, row)
         self.seq += 1
         self.rows += 1
         return pos
@@ -293,14 +315,20 @@ class TextScanner:
             filter_, columns = self._filter, len(relation.columns)
             shown = filter_ is None or filter_.row_passes(relation, op)
             condition = filter_.bound(relation, op) if filter_ is not None and shown else None
-            self._kinds[head] = _Kind(relation, columns, op, old_kind, shown, condition, self._write)
+            self._kinds[head] = _Kind(relation, columns, op, old_kind, shown, condition)
         return self._kinds[head]
 
-    def _lines(self, kind: _Kind) -> Lines:
-        """How to write rows of this kind. Raises NoPlan."""
-        lines, kind.write = self._rows.lines(self._shape_of(kind.relation, kind.op, kind.old_kind))
-        kind.lines = lines
-        return lines
+    def _like(self, kind: _Kind, row: Row, special: tuple[int, ...]) -> LikeRows:
+        """The rows of the batch that are written as this one. Raises NoPlan."""
+        if kind.lines is None:
+            kind.lines, write = self._rows.lines(self._shape_of(kind.relation, kind.op, kind.old_kind))
+            kind.texts = self._batch.texts_to(write)
+        line = kind.lines.line(row)
+        if kind.lines.compares:
+            return self._batch.like(line, kind.texts)
+        if len(kind.known) >= _MOST_KNOWN:
+            kind.known.clear()
+        return kind.known.setdefault(special, LikeRows(line, kind.texts))
 
     def _start(self) -> None:
         """Write the start of the transaction, if it was not written."""
@@ -311,15 +339,20 @@ class TextScanner:
     def _boundary(self, plan: Plan) -> None:
         """Write the start or the end of the transaction."""
         if plan:
-            self._add(self._rows.boundary(plan, self._transaction, lsn=self._transaction.commit_lsn))
+            text = self._rows.boundary(plan, self._transaction, lsn=self._transaction.commit_lsn)
+            self._boundaries.append(text)
 
-    def _add(self, text: bytes) -> None:
-        self._texts.append(text)
-        self._size += len(text)
-        if self._size > self._full:
-            self._flush()
+    def _state(self) -> dict[str, Any]:
+        """What a batch changes."""
+        counts = (self._counts.copy(), self._rows.counts.copy(), self._rows.last_end, self._transaction.end_lsn)
+        return {**vars(self), "counts": counts}
 
-    def _flush(self) -> None:
-        if self._texts:
-            texts, self._texts, self._size = self._texts, [], 0
-            self._write(b"".join(texts))
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Go back to the start of the batch, of which nothing was written."""
+        counts, of_open, self._rows.last_end, end_lsn = state.pop("counts")
+        vars(self).update(state)
+        self._counts = counts
+        self._transaction.end_lsn = end_lsn
+        self._rows.counts.clear()
+        self._rows.counts.update(of_open)
+        self._batch.drop()

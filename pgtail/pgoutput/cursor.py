@@ -35,30 +35,35 @@ _I64 = struct.Struct(">q").unpack_from
 _TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
 
 
-def read_cells(buf: Buffer, pos: int, end: int, cells: list[Any]) -> int:
+def read_cells(buf: Buffer, pos: int, end: int, cells: list[Any], special: list[int] | None = None) -> int:
     """Append the cells of the TupleData at `pos`; returns where it ends, or -1 if it is not valid.
 
+    For each cell that is no text, its place in `cells` and its kind are appended to `special`.
     Raises IndexError or struct.error if `buf` ends inside it. The hot loop: it does not check every byte.
     """
     u32 = _U32
     append = cells.append
-    count = left = _U16(buf, pos)[0]
+    (count,) = _U16(buf, pos)
     pos += 2
-    while left:
-        left -= 1
+    for _ in range(count):
         kind = buf[pos]
         if kind == _TEXT:
             start = pos + 5
-            pos = start + u32(buf, pos + 1)[0]
+            (size,) = u32(buf, pos + 1)
+            pos = start + size
             if pos > end:
                 return -1
             append(buf[start:pos])
-        elif kind == _NULL:
+            continue
+        if special is not None:
+            special += (len(cells), kind)
+        if kind == _NULL:
             append(None)
             pos += 1
         elif kind == _BINARY:
             start = pos + 5
-            pos = start + u32(buf, pos + 1)[0]
+            (size,) = u32(buf, pos + 1)
+            pos = start + size
             if pos > end:
                 return -1
             append(Binary(buf[start:pos]))

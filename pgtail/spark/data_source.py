@@ -23,12 +23,14 @@ from pyspark.sql.types import StructType
 from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import changes_of
-from pgtail.spark.files import opened
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import directories, plan_with, segments
+from pgtail.spark.segments.listing import Surveys, directories, plan_with, segments
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
-from pgtail.spark.segments.survey import Survey, name_of, survey
+from pgtail.spark.segments.survey import name_of
+from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
+_STORAGE: Final = "storage."
+"""What options begin with that are meant for the storage."""
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The program in which Spark offers filters; a reader may accept them nowhere else."""
 
@@ -44,6 +46,7 @@ class Selection:
     tables: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    storage: StorageOptions = NO_OPTIONS
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Selection:
@@ -51,7 +54,9 @@ class Selection:
         paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if "path" in options else []
         if not paths:
             raise OptionError('name a capture: spark.read.format("pgtail").load("captures/shop")')
-        found = cls(tuple(paths), *[_list(options.get(name, "")) for name in ("tables", "ops", "columns")])
+        storage = {name.removeprefix(_STORAGE): options[name] for name in options if name.startswith(_STORAGE)}
+        tables, ops, columns = (_list(options.get(name, "")) for name in ("tables", "ops", "columns"))
+        found = cls(tuple(paths), tables, ops, columns, StorageOptions.of(storage))
         _check("ops", found.ops, OPS)
         _check("columns", found.columns, CHANGES.names)
         return found
@@ -61,9 +66,13 @@ class Selection:
         """The columns that are read, in the order in which they were named."""
         return pa.schema([CHANGES.field(name) for name in self.columns or CHANGES.names])
 
+    def segments(self) -> dict[str, int]:
+        """The segments that there are, with their bytes. Raises InputError."""
+        return segments(self.captures, self.storage)
+
     def batches(self, path: str, parts: Parts) -> Iterator[pa.RecordBatch]:
         """The rows in these parts of a segment. Raises InputError."""
-        with opened(path) as file:
+        with locate(path, self.storage).open() as file:
             for batch in changes_of(file, path, parts=parts, tables=self.tables):
                 rows = batch.filter(pc.is_in(batch["op"], pa.array(self.ops))) if self.ops else batch
                 yield rows.select(self.schema.names)
@@ -121,7 +130,8 @@ class Segment(InputPartition):
 class DataSource(datasource.DataSource):
     """Captures as one row for each change, with the columns of `changes` (man page pgtail-spark(1)).
 
-    Options: `tables`, `ops` and `columns`, each a list with commas; for streams also `maxSegmentsPerTrigger`.
+    Options: `tables`, `ops` and `columns`, each a list with commas; `storage.NAME` for an option of the storage; for
+    streams also `maxSegmentsPerTrigger`.
     """
 
     @classmethod
@@ -154,8 +164,8 @@ class Reader(SegmentReader, datasource.DataSourceReader):
     """All closed segments that there are; a change that several of them have comes once."""
 
     def partitions(self) -> list[Segment]:
-        sizes = segments(self.selection.captures)
-        return [Segment(path, parts) for path, parts in plan_with(_surveys, sizes).items()]
+        surveys = Surveys(self.selection.storage).of
+        return [Segment(path, parts) for path, parts in plan_with(surveys, self.selection.segments()).items()]
 
 
 class FilteringReader(Reader):
@@ -195,13 +205,7 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
 
     def _names(self) -> dict[str, str]:
         """The names of the segments and their paths, in order. Raises InputError."""
-        paths = segments(self.selection.captures)
+        paths = self.selection.segments()
         if len(directories(paths)) > 1:
             raise InputError("a stream reads one capture: several may have the same changes")
         return {name_of(path): path for path in paths}
-
-
-def _surveys(paths: Iterable[str]) -> Iterator[Survey]:
-    for path in paths:
-        with opened(path) as file:
-            yield survey(file, path)

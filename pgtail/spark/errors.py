@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from pgtail.errors import InputError, OptionError, OutputError
 
-_OURS = re.compile(r"^pgtail\.errors\.(\w+): (.+)$", re.MULTILINE)
-_KINDS = {"OptionError": OptionError, "OutputError": OutputError}
+_OURS = re.compile(r"^pgtail(?:\.storage)?\.errors\.(\w+): (.+)$", re.MULTILINE)
+_KINDS = {"OptionError": OptionError, "OutputError": OutputError, "UnavailableOutput": OutputError}
 _MISSING = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (\S.*?)\. ")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module, metadata
 from types import FrameType
@@ -246,7 +247,8 @@ def _stop(started: SparkSession | None) -> None:
 
     gateway = SparkContext._gateway
     if started is not None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that the JVM is gone is known, after a request to stop
             started.stop()
     else:
         end_jvm()

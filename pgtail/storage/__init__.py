@@ -5,9 +5,9 @@ locate(text, options) returns a Location. It can be pickled, so that another pro
 
 from __future__ import annotations
 
-from pgtail.storage.base import Entry, Location, Reader
-from pgtail.storage.errors import UNAVAILABLE, Conflict
-from pgtail.storage.locate import is_uri, locate
+from pgtail.storage.base import Entry, Location, Reader, Writer
+from pgtail.storage.errors import UNAVAILABLE, Conflict, reading_failed, writing_failed
+from pgtail.storage.locate import is_uri, locate, locate_target
 from pgtail.storage.options import NO_OPTIONS, StorageOptions, parse_options
 
 __all__ = [
@@ -18,7 +18,11 @@ __all__ = [
     "Location",
     "Reader",
     "StorageOptions",
+    "Writer",
     "is_uri",
     "locate",
+    "locate_target",
     "parse_options",
+    "reading_failed",
+    "writing_failed",
 ]

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import ClassVar, NamedTuple, Self
 
 from pgtail.errors import OutputError
+from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 
 class Entry(NamedTuple):
@@ -54,6 +55,34 @@ class Reader(ABC):
         self.close()
 
 
+class Writer(ABC):
+    """A new file, which takes any number of bytes in bounded memory. It counts when finish() has returned.
+
+    It has what pyarrow asks of a file object. Methods raise OutputError.
+    """
+
+    closed = False
+
+    @abstractmethod
+    def write(self, data: bytes) -> int:
+        """Add these bytes; returns how many."""
+
+    @abstractmethod
+    def tell(self) -> int:
+        """How many bytes there are."""
+
+    def flush(self) -> None:  # noqa: B027 -- finish() does it
+        """Does nothing."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Complete the file."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+
+
 class Location(ABC):
     """A file or a folder, whether it exists or not. str() is its path or URI.
 
@@ -67,6 +96,15 @@ class Location(ABC):
     def path(self) -> Path | None:
         """The path of a local one."""
         return None
+
+    @property
+    def storage(self) -> StorageOptions:
+        """The options that it was located with, for a library that opens its URI."""
+        return NO_OPTIONS
+
+    def absolute(self) -> Location:
+        """The same for a process with another working directory."""
+        return self
 
     @property
     def name(self) -> str:
@@ -107,6 +145,10 @@ class Location(ABC):
     @abstractmethod
     def create(self, data: bytes) -> str:
         """Write this file, atomically, and return its version. Raises Conflict if it exists already."""
+
+    @abstractmethod
+    def writer(self) -> Writer:
+        """Write this file, which does not exist, piece by piece; makes its folder."""
 
     def replace(self, data: bytes, version: str) -> str:
         """Replace this file, atomically, and return the new version. Raises Conflict if it has another `version`."""

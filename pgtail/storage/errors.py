@@ -26,8 +26,10 @@ UNAVAILABLE: Final = (UnavailableInput, UnavailableOutput)
 
 _XML: Final = re.compile(r"<Code>([^<]{1,80})</Code>(?:\s*<Message>([^<\n]{1,300}))?")
 _OAUTH: Final = re.compile(r'"error(?:_description)?":\s*"([^"\n]{1,200})"')
-_STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]{0,60})")
+_STATUS: Final = re.compile(r"status code:?\s+(\d{3}[^:\n]{0,60})")
 _SYSTEM: Final = re.compile(r'message: "([^"\n]{1,120})"')
+_ARROW: Final = re.compile("\x1b\\[31m↳\x1b\\[0m ?")
+"""Before each line but the first one of deltalake's errors: the last line names the cause."""
 _QUERY: Final = re.compile(r"(https?://[^\s?]*)\?\S*")
 _USER: Final = re.compile(r"//[^/\s@]*@")
 _NO_CREDENTIALS: Final = re.compile(r"169\.254\.\d|metadata\.google\.internal|MetadataServer|Metadata token")
@@ -46,7 +48,7 @@ _CLASSES: Final = {
 
 def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]:
     """Why a library of a storage failed, in one line without credentials, and whether that may pass."""
-    text = str(error)
+    text, arrows = _ARROW.subn("", str(error))
     status = _STATUS.search(text)
     code = None if status is None else status[1][:3]
     kind = _CLASSES.get(type(error).__name__)
@@ -69,7 +71,8 @@ def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]
         said = "the server does not answer"
     else:
         system = _SYSTEM.search(text)
-        said = system[1] if system is not None else text.partition("\n")[0]
+        lines = [line.strip() for line in text.strip().splitlines()] or [""]
+        said = system[1] if system is not None else lines[-1 if arrows else 0]
     return _clean(f"{kind} ({said})" if kind and said else kind or said, options), passes
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileSystem
 
 from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.storage.base import Entry, Location, Reader, after_name
+from pgtail.storage.base import Entry, Location, Reader, Writer, after_name
 
 
 @functools.cache
@@ -83,6 +83,9 @@ class HdfsLocation(Location):
 
     def create(self, data: bytes) -> str:
         raise OutputError(f"cannot write {self}: HDFS has no conditional put; use a local directory or an object store")
+
+    def writer(self) -> Writer:
+        raise OutputError(f"cannot write {self}: pgtail only reads from HDFS")
 
     def delete(self) -> None:
         raise OutputError(f"cannot remove {self}: pgtail only reads from HDFS")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import sync_directory, write_synced
-from pgtail.storage.base import Entry, Location, Reader, after_name
+from pgtail.storage.base import Entry, Location, Reader, Writer, after_name
 from pgtail.storage.errors import Conflict
 
 
@@ -38,6 +38,32 @@ class LocalReader(Reader):
         os.close(self._fd)
 
 
+class LocalWriter(Writer):
+    """A new local file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("xb")
+
+    def write(self, data: bytes) -> int:
+        with _writing(self._path):
+            return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def finish(self) -> None:
+        with _writing(self._path):
+            self._file.close()
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):  # of a full disk
+            self._file.close()
+        LocalLocation(self._path).delete()
+
+
 @dataclass(frozen=True, slots=True)
 class LocalLocation(Location):
     """A local path."""
@@ -47,6 +73,9 @@ class LocalLocation(Location):
     @property
     def path(self) -> Path | None:
         return self.local
+
+    def absolute(self) -> LocalLocation:
+        return LocalLocation(Path(os.path.abspath(self.local)))
 
     def __str__(self) -> str:
         return str(self.local)
@@ -94,11 +123,23 @@ class LocalLocation(Location):
             raise OutputError(f"cannot write {self}: {error.strerror}") from error
         return ""
 
+    def writer(self) -> Writer:
+        return LocalWriter(self.local)
+
     def delete(self) -> None:
         try:
             self.local.unlink(missing_ok=True)
         except OSError as error:
             raise OutputError(f"cannot remove {self}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raises OutputError for OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager

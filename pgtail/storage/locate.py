@@ -22,6 +22,13 @@ def is_uri(text: str) -> bool:
     return _URI.match(text) is not None
 
 
+def locate_target(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
+    """A folder to write files to, by its absolute path. Raises OptionError, for HDFS too."""
+    if text.lower().startswith("hdfs://"):
+        raise OptionError(f"{text}: pgtail only reads from HDFS; write to a local directory or an object store")
+    return locate(text, options).absolute()
+
+
 def locate(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
     """The location that a path or URI names; opens nothing. Raises OptionError for an unknown scheme."""
     match = _URI.match(text)

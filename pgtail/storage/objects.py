@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +16,8 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError, UnknownCon
 from obstore.store import from_url
 
 from pgtail.errors import InputError, OptionError
-from pgtail.storage.base import Entry, Location, Reader, after_name
+from pgtail.files.spool import SpoolFile
+from pgtail.storage.base import Entry, Location, Reader, Writer, after_name
 from pgtail.storage.errors import Conflict, reading_failed, reason_of, writing_failed
 from pgtail.storage.options import StorageOptions
 
@@ -51,6 +52,8 @@ _RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _FIRST_BLOCK: Final = 64 * 1024
 _LARGEST_BLOCK: Final = 4 << 20
 """Bytes of one request: each is twice as large as the one before it while a file is read from start to end."""
+_PART: Final = 8 << 20
+"""Bytes that are uploaded at a time; a file of no more is uploaded by one request."""
 
 
 def _in_background(function: Callable[..., T], *arguments: Any, **named: Any) -> Future[T]:
@@ -114,6 +117,8 @@ class ObjectReader(Reader):
 
     def pread(self, size: int, offset: int) -> bytes:
         size = max(min(size, self.size - offset), 0)
+        if size > _FIRST_BLOCK and not self._has(offset):
+            return self._await(self._fetch(offset, size), offset)
         found: list[bytes] = []
         while size > 0:
             piece = self._piece(size, offset)
@@ -124,9 +129,12 @@ class ObjectReader(Reader):
 
     def _piece(self, size: int, offset: int) -> bytes:
         """What the block has of these bytes, at least one; loads the block if it has none."""
-        if not self._start <= offset < self._start + len(self._block):
+        if not self._has(offset):
             self._load(offset)
         return self._block[offset - self._start :][:size]
+
+    def _has(self, offset: int) -> bool:
+        return self._start <= offset < self._start + len(self._block)
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
@@ -139,21 +147,24 @@ class ObjectReader(Reader):
         follows = offset == self._start + len(self._block)
         self._length = min(2 * self._length, _LARGEST_BLOCK) if follows else _FIRST_BLOCK
         ahead, self._next = self._next, None
-        future = ahead[1] if ahead is not None and ahead[0] == offset else self._fetch(offset)
+        future = ahead[1] if ahead is not None and ahead[0] == offset else self._fetch(offset, self._length)
+        self._start, self._block = offset, self._await(future, offset)
+        end = offset + len(self._block)
+        if follows and offset and end < self.size:
+            self._next = end, self._fetch(end, self._length)
+
+    def _fetch(self, offset: int, length: int) -> Future[bytes]:
+        end = min(offset + length, self.size)
+        return _in_background(_range, self._location, (offset, end), self._etag)
+
+    def _await(self, future: Future[bytes], offset: int) -> bytes:
         try:
             block = future.result()
         except Exception as error:  # noqa: BLE001 -- the library raises various ones
             raise self._failed(error, offset) from None
         if not block:
             raise self._changed(offset)
-        self._start, self._block = offset, block
-        end = offset + len(block)
-        if follows and offset and end < self.size:
-            self._next = end, self._fetch(end)
-
-    def _fetch(self, offset: int) -> Future[bytes]:
-        end = min(offset + self._length, self.size)
-        return _in_background(_range, self._location, (offset, end), self._etag)
+        return block
 
     def _failed(self, error: Exception, offset: int) -> InputError:
         if isinstance(error, PreconditionError):
@@ -169,6 +180,38 @@ def _range(location: ObjectLocation, part: tuple[int, int], etag: str | None) ->
     return obstore.get(location.store(), location.key, options={"range": part, "if_match": etag}).bytes().to_bytes()
 
 
+class ObjectWriter(Writer):
+    """A new object: kept on this machine until it is complete, so that no part of one is ever seen."""
+
+    def __init__(self, location: ObjectLocation) -> None:
+        self._location = location
+        self._kept = SpoolFile(f"keep {location} until it is uploaded", memory=_PART)
+
+    def write(self, data: bytes) -> int:
+        self._kept.write(bytes(data))
+        return len(data)
+
+    def tell(self) -> int:
+        return self._kept.size
+
+    def finish(self) -> None:
+        location, multipart = self._location, self._kept.size > _PART
+        data = self._parts() if multipart else self._kept.read(0, self._kept.size)
+        try:
+            _call(obstore.put, location.store(), location.key, data, use_multipart=multipart, chunk_size=_PART)
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise writing_failed(error, str(location), location.options) from None
+        finally:
+            self._kept.close()
+
+    def _parts(self) -> Iterator[bytes]:
+        for offset in range(0, self._kept.size, _PART):
+            yield self._kept.read(offset, _PART)
+
+    def abandon(self) -> None:
+        self._kept.close()
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectLocation(Location):
     """An object, or the prefix of several: `base` is the bucket's URI, `key` a path without a slash at its ends."""
@@ -178,6 +221,10 @@ class ObjectLocation(Location):
     options: StorageOptions
 
     replaces = True
+
+    @property
+    def storage(self) -> StorageOptions:
+        return self.options
 
     def __str__(self) -> str:
         return f"{self.base}/{self.key}"
@@ -240,6 +287,9 @@ class ObjectLocation(Location):
 
     def replace(self, data: bytes, version: str) -> str:
         return self._put(data, {self._version_name: version})
+
+    def writer(self) -> Writer:
+        return ObjectWriter(self)
 
     def delete(self) -> None:
         store = self.store()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pgtail.errors import OptionError
@@ -15,6 +15,11 @@ class StorageOptions(NamedTuple):
 
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(name for name, _ in self.pairs)})"
+
+    @classmethod
+    def of(cls, options: Mapping[str, str] | None) -> StorageOptions:
+        """From a mapping, None for no options."""
+        return cls(tuple((options or {}).items()))
 
     def as_dict(self) -> dict[str, str]:
         """The options as deltalake takes them."""
@@ -32,4 +37,4 @@ def parse_options(texts: Iterable[str]) -> StorageOptions:
         if not (name and equals):
             raise OptionError("expected KEY=VALUE, such as aws_region=eu-central-1")
         found[name] = value
-    return StorageOptions(tuple(found.items()))
+    return StorageOptions.of(found)

@@ -23,7 +23,7 @@ BARE: Final = frozenset([oid for oid, builtin in BUILTIN.items() if builtin.name
 NULL: Final[Fragment] = ("NULL", "null")
 UNCHANGED_MARK: Final[Fragment] = ("(unchanged)", "note")
 UNDECODED: Final[Item] = (SPACE, ("(undecoded)", "note"))
-_MORE: Final[Fragment] = ("…", "dim")
+MORE: Final[Fragment] = ("…", "dim")
 
 _BOOLEANS: Final = {"t": "true", "f": "false"}
 _E_QUOTED: Final = {"'": "''", "\\": "\\\\"}
@@ -95,7 +95,7 @@ class ValueStyle:
         if fast is None or native is None or native.constant is not None or codec.kind is Kind.BOOL:
             return show
         quoted = not bare and codec.kind is Kind.TEXT
-        more = () if limit is None else (_MORE,)
+        more = () if limit is None else (MORE,)
         compiled_show: Show = fast.ShownColumn(label, item_width(label), limit or _CHUNK, quoted, more, show)
         return compiled_show
 
@@ -156,7 +156,7 @@ class ValueStyle:
                 return ((shown, style),)
         begin = text[:limit]
         if begin.isascii() and begin.isprintable() and "'" not in begin:
-            return (f"'{begin[: limit - 3]}'", style), _MORE
+            return (f"'{begin[: limit - 3]}'", style), MORE
         if hides(begin):
             return self._cut("E'", [escape(_E_QUOTED.get(char, char)) for char in begin], "'", style)
         return self._cut("'", ["''" if char == "'" else char for char in begin], "'", style)
@@ -172,7 +172,7 @@ class ValueStyle:
                 return ((shown, style),)
         begin = text[:limit]
         if begin.isascii() and begin.isprintable():
-            return (begin[: limit - 1], style), _MORE
+            return (begin[: limit - 1], style), MORE
         return self._cut("", [escape(char) for char in begin], "", style)
 
     def _whole(self, pieces: list[str], style: str, *, quotes: bool) -> Item:
@@ -193,7 +193,7 @@ class ValueStyle:
             if left < 0:
                 break
             count += 1
-        return (f"{before}{''.join(chars[:count])}{after}", style), _MORE
+        return (f"{before}{''.join(chars[:count])}{after}", style), MORE
 
 
 def _is_text(codec: Codec, cell: bytes) -> bool:

@@ -17,7 +17,7 @@ from pgtail.capture.segment import read_head
 from pgtail.capture.state import FILE, read_state
 from pgtail.capture.upload import Uploader
 from pgtail.errors import OptionError, OutputError
-from pgtail.storage import Entry, Location, Reader
+from pgtail.storage import Entry, Location, Reader, Writer
 from pgtail.storage.errors import UnavailableOutput
 from tests.capture.test_recovery import STREAMS, crash, end_of, transactions
 from tests.support import encode
@@ -77,6 +77,9 @@ class Fused(Location):
 
     def read(self) -> tuple[bytes, str] | None:
         return self._location.read()
+
+    def writer(self) -> Writer:
+        raise NotImplementedError
 
     def create(self, data: bytes) -> str:
         for _ in self._fuse.operation():

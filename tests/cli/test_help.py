@@ -93,6 +93,7 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("help slot nosuch", "no such command 'nosuch'.", "pgtail slot"),
         ("help stream nosuch", "'nosuch' after stream: expected all, connection, slot", "pgtail help"),
         ("help slot create x", "'x' after create: expected nothing", "pgtail help"),
+        ("decode --since", "option '--since' requires an argument.", "pgtail decode"),
         ("stream -h", "-h is the host, as in psql, and needs a value", "pgtail stream"),
         ("slot list -h", "-h is the host, as in psql, and needs a value", "pgtail slot list"),
         ("decode", "missing argument 'FILE...'.", "pgtail decode"),

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from pgtail.cli import main
 from pgtail.commands import spark
 from pgtail.commands.spark import Dataset, SparkOptions
+from pgtail.storage import StorageOptions
 
 CHANGES = [
     "-t",
@@ -23,6 +24,8 @@ CHANGES = [
     "yarn",
     "--conf",
     "a=b",
+    "--storage",
+    "aws_region=x",
     "-v",
 ]
 STATE = ["--until", "0/10", "--allow-gap", "--retain", "30s"]
@@ -56,6 +59,7 @@ def test_every_option_of_a_command_is_passed_on(
         retain=30 if with_state else 3600,
         watch=True,
         every=120,
+        storage=StorageOptions((("aws_region", "x"),)),
         master="yarn",
         conf=("a=b",),
         verbose=1,
@@ -71,7 +75,7 @@ def test_every_option_of_a_command_is_passed_on(
         (["state", "--watch", "--until", "0/1", "capture", "out"], "--watch does not end"),
         (["all", "--until", "someday", "capture", "out"], "--until: 'someday' is neither an LSN"),
         (["tables", "--every", "soon", "capture", "out"], "'soon' is not a time such as 30s"),
-        (["tables", "capture", "s3a://bucket/out"], "s3a is not supported"),
+        (["tables", "capture", "ftp://host/out"], "ftp:// is no storage"),
     ],
 )
 def test_contradictions_are_refused_before_spark_starts(arguments: list[str], message: str) -> None:

@@ -6,6 +6,9 @@ import pytest
 
 from pgtail.doctor import publication_age, slots
 from pgtail.doctor.base import Severity
+from pgtail.postgres import slot_copy
+from pgtail.postgres.catalog import Slot
+from pgtail.postgres.connection import Connection
 from tests.conftest import StartServer
 from tests.doctor.test_doctor import examine, of, of_severity, one, publish, role, wrong
 from tests.support.servers import Database, fresh_database, installations
@@ -128,6 +131,24 @@ def test_an_age_that_could_not_be_found_out(
         finding = one(examine(conninfo), "publication_age")
     assert finding.severity is Severity.WARNING
     assert f"not checked, because {reason}" in finding.text
+
+
+def test_slots_that_lag_least_are_tried_first(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new slot has a verdict even where those before it use up the time."""
+    tried: list[str] = []
+    missing_from = slot_copy.missing_from
+
+    def noted(connection: Connection, slot: Slot, names: list[str], seconds: float) -> list[str]:
+        tried.append(slot.name)
+        return missing_from(connection, slot, names, seconds)
+
+    monkeypatch.setattr(slot_copy, "missing_from", noted)
+    newest_database.query("SELECT pg_create_logical_replication_slot('a_old', 'pgoutput')")
+    publish(newest_database)
+    newest_database.execute("INSERT INTO t VALUES (1)")
+    newest_database.query("SELECT pg_create_logical_replication_slot('new', 'pgoutput')")
+    assert of_severity(newest_database, "publication_age") == []
+    assert tried == ["new", "a_old"]
 
 
 def test_abandoned_transactions(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

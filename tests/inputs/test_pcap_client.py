@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import struct
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from pgtail.inputs import Source, open_input
+from pgtail.pgoutput.decoder import Decoder, FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import StartReplication
 from tests.inputs.test_pcap_recorded import recording, shop, through
 from tests.support.corpus import capture
 from tests.support.forms import copydata, server_message
 from tests.support.pcaps import CLIENT, SERVER, Packet, pcap, pcapng, segments
-from tests.support.run import command, decode
+from tests.support.run import command, decode, here
 from tests.support.servers import Database
 from tests.support.tail import tailing, wait_for
 
@@ -242,3 +246,33 @@ def test_a_real_consumer(shop: Database) -> None:
     assert [lsn for lsn in flushed if lsn != "0/0"][-1] == confirmed(shop)
     inserts = [number for number, op in enumerate(ops) if op == "insert"]
     assert any(ops[number] == "standby_status" for number in range(inserts[0], inserts[-1] + 1))
+
+
+def test_offsets_select_what_the_server_sent(tmp_path: Path) -> None:
+    """Of a message before a client's one too, which is never selected: it has no offset."""
+    path = tmp_path / "session.pcap"
+    path.write_bytes(pcap(conversation({place: status(place) for place in range(2, 30, 3)}, 200)))
+    found = [orjson.loads(line) for line in here("inspect", "-o", "json", path).stdout.splitlines()]
+    assert sum("client" in one for one in found) > 5
+    ends = {place for place, one in enumerate(found[1:]) if "client" in one and "offset" in found[place]}
+    assert len(ends) > 3
+    for one in [found[place] for place in ends]:
+        last = one["offset"] + one["size"] - 1
+        for at in (one["offset"], last):
+            (line,) = here("inspect", "-o", "json", "--offset", str(at), path).stdout.splitlines()
+            assert orjson.loads(line) == one
+    assert not here("inspect", "-o", "json", "--offset", "0", path).stdout
+
+
+def test_client_messages_come_between_the_offsets_around_them(tmp_path: Path) -> None:
+    path = tmp_path / "session.pcap"
+    path.write_bytes(pcap(conversation({place: status(place) for place in range(2, 30, 3)}, 200)))
+    with Source(str(path)) as source, contextlib.closing(open_input(source, Decoder())) as opened:
+        offsets = [(isinstance(message, FromClient), offset) for message, _, offset, _ in opened.messages()]
+    assert offsets == sorted(offsets, key=lambda one: one[1])
+    between = [
+        before < at < after
+        for (_, before), (client, at), (_, after) in zip(offsets, offsets[1:], offsets[2:], strict=False)
+        if client
+    ]
+    assert between.count(True) > 3

@@ -16,6 +16,7 @@ from pgtail.spark import changes, read, relations, transactions
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.delta import Table
 from pgtail.spark.lake.update import Lake
+from pgtail.storage import locate
 from tests.support.corpus import capture
 from tests.support.spark.captures import plain, record, rows_of, segments
 
@@ -104,9 +105,9 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
         assert counts(spark, grown, kind) == counts(spark, at_once, kind)
     assert [len(one.runs) for one in lake.plan.captures.values()] == [1, 1]
     assert lake.update([str(recorded / "one")]).batches == 0
-    many, version = len(Table(f"{grown}/changes").files()), Table(f"{grown}/changes").version
+    many, version = len(Table(locate(f"{grown}/changes")).files()), Table(locate(f"{grown}/changes")).version
     assert compact(lake) > many
-    assert len(Table(f"{grown}/changes").files()) == 1
+    assert len(Table(locate(f"{grown}/changes")).files()) == 1
     assert in_order(read(spark, str(grown), "changes")) == rows
     assert in_order(read(spark, str(grown), "changes", version)) == rows
     assert compact(lake) == 0

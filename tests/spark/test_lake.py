@@ -26,6 +26,7 @@ from pgtail.spark.lake.update import Lake
 from pgtail.spark.lake.vacuum import vacuum
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import update_state
+from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.spark.test_tasks import MANY
 from tests.support.servers import Database
@@ -101,7 +102,7 @@ def test_a_state_that_was_broken_off_is_finished_first(
 
 
 def test_a_commit_that_is_given_again_changes_nothing(tmp_path: Path) -> None:
-    schema, place = pa.schema([("a", pa.int32())]), str(tmp_path / "t")
+    schema, place = pa.schema([("a", pa.int32())]), locate(str(tmp_path / "t"))
     one = Commit("t", schema, [write_file(place, pa.table({"a": [1]}, schema), "snappy")])
     for _ in range(3):
         Table(place).commit(one, 7)
@@ -114,7 +115,7 @@ def test_a_commit_that_is_given_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_columns_are_added_and_widened_by_commits(tmp_path: Path) -> None:
-    place = str(tmp_path / "t")
+    place = locate(str(tmp_path / "t"))
     schemas = [
         pa.schema([("a", pa.int32()), ("_old", pa.struct([("a", pa.int32())]))]),
         pa.schema(
@@ -128,12 +129,12 @@ def test_columns_are_added_and_widened_by_commits(tmp_path: Path) -> None:
         wider = known is not None and not holds(schema, known)
         Table(place).commit(Commit("t", schema, [file], overwrite=wider), number)
         assert holds(schema, Table(place).schema or schema)
-        rows = pl.scan_delta(place).collect()
+        rows = pl.scan_delta(str(place)).collect()
         assert sorted(rows["a"].to_list()) == ([3] if number == 3 else list(range(1, number + 1)))
 
 
 def test_a_table_of_many_commits_opens_from_a_checkpoint(tmp_path: Path) -> None:
-    schema, place = pa.schema([("a", pa.decimal128(20, 4)), ("_position", pa.int64())]), str(tmp_path / "t")
+    schema, place = pa.schema([("a", pa.decimal128(20, 4)), ("_position", pa.int64())]), locate(str(tmp_path / "t"))
     value = Decimal("1234567890123456.7891")
     for number in range(1, 51):
         rows = pa.table({"a": pa.array([value + number], schema.field("a").type), "_position": [number]}, schema)
@@ -141,19 +142,19 @@ def test_a_table_of_many_commits_opens_from_a_checkpoint(tmp_path: Path) -> None
     assert len(list((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))) >= 2
     assert Table(place).batch == 50
     assert sorted(file.bounds("_position").least for file in Table(place).files()) == list(range(1, 51))
-    found = pl.scan_delta(place).filter(pl.col("a") == value + 7).collect()
+    found = pl.scan_delta(str(place)).filter(pl.col("a") == value + 7).collect()
     assert found["_position"].to_list() == [7]
 
 
 def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, schema = tmp_path / "out", pa.schema([("a", pa.int32())])
-    place = str(out / "changes")
+    place = locate(str(out / "changes"))
 
     def file() -> Any:
         return write_file(place, pa.table({"a": [1]}, schema), "snappy")
 
     first, orphan = file(), file()
-    batches = Batches(str(out))
+    batches = Batches(locate(str(out)))
     plan = batches.plan
     plan.batch = 1
     batches.commit(plan, [Commit("changes", schema, [first], retain=0.0)])
@@ -161,13 +162,13 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(delta, "WEEK", 0.0)  # as if it were not yet time to clean up
     batches.commit(plan, [Commit("changes", schema, [file()], [(first.path, first.size)], retain=0.0)])
     assert (out / "changes" / first.path).exists()
-    found = vacuum(str(out), delete=False)
+    found = vacuum(locate(str(out)), delete=False)
     assert {f"changes/{first.path}", f"changes/{orphan.path}"} <= set(found)
     assert (out / "changes" / orphan.path).exists()
-    assert vacuum(str(out), delete=True) == found
+    assert vacuum(locate(str(out)), delete=True) == found
     assert {path.name for path in (out / "changes").glob("*.parquet")} == {f.path for f in Table(place).files()}
     with pytest.raises(InputError, match="holds nothing"):
-        vacuum(str(tmp_path / "nothing"), delete=False)
+        vacuum(locate(str(tmp_path / "nothing")), delete=False)
 
 
 def test_replaced_files_are_kept_for_a_time_and_removed_by_the_next_batch(
@@ -183,12 +184,13 @@ def test_replaced_files_are_kept_for_a_time_and_removed_by_the_next_batch(
 
     bring(3600, 3)
     place = out / "state" / "public.t0"
-    older = Table(str(place))
+    older = Table(locate(str(place)))
     before = older.delta.to_pyarrow_table()
     bring(3600, 3)
     assert older.delta.to_pyarrow_table().equals(before), "who opened it earlier still has its files"
     assert DeltaTable(str(place), version=older.version).to_pyarrow_table().equals(before)
-    assert "3600 seconds" in Table(str(place)).delta.metadata().configuration["delta.deletedFileRetentionDuration"]
+    settings = Table(locate(str(place))).delta.metadata().configuration
+    assert "3600 seconds" in settings["delta.deletedFileRetentionDuration"]
     bring(0, 3)
     bring(0, len(world.segments))
     assert len(list(place.glob("*.parquet"))) <= 2
@@ -244,7 +246,7 @@ def test_a_filter_on_each_type_finds_its_row_in_each_reader(
     spark: Any, warehouse: Path, table: str, column: str
 ) -> None:
     place, value = f"{warehouse}/{table}/public.v", VALUES[column]
-    assert len(Table(f"{warehouse}/tables/public.v").files()) == 3
+    assert len(Table(locate(f"{warehouse}/tables/public.v")).files()) == 3
     assert pl.scan_delta(place).filter(pl.col(column) == value).collect()["i"].to_list() == [7]
     dataset = DeltaTable(place).to_pyarrow_dataset()
     kind = dataset.schema.field(column).type
@@ -271,5 +273,5 @@ def test_earlier_versions_are_read_in_each_reader(spark: Any, warehouse: Path) -
 def test_what_is_not_there_is_named_with_what_is(spark: Any, warehouse: Path) -> None:
     with pytest.raises(InputError, match=r"no table public.w in state; there are public.v"):
         read(spark, str(warehouse), "state/public.w")
-    with pytest.raises(OptionError, match="s3a is not supported"):
-        read(spark, "s3a://bucket/out", "changes")
+    with pytest.raises(OptionError, match="ftp:// is no storage"):
+        read(spark, "ftp://host/out", "changes")

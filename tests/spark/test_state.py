@@ -28,6 +28,7 @@ from pgtail.spark.segments.survey import Survey, survey
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of
+from pgtail.storage import locate
 from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
 from tests.support.captures import record as record_frames
@@ -48,7 +49,7 @@ def test_all_tables_in_one_go(world: World, whole: Path) -> None:
 
 
 def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
-    for entry in entries(str(whole)):
+    for entry in entries(locate(str(whole))):
         if entry.kind != "tables":
             rows = pl.scan_delta(f"{whole}/{entry.folder}").collect()
             expected = stored(whole, entry.kind)[entry.table]
@@ -70,7 +71,8 @@ def test_many_small_batches_give_the_same(spark: Any, world: World, tmp_path: Pa
         again = source.sample(segments[:at], min(3, at))
         apply(spark, out, [*again, *reversed(new)], bucket_size=bucket_size)
         apply(spark, out, [], history=True, bucket_size=bucket_size)
-    spread = {table.buckets for notes in Batches(str(out)).plan.notes.values() for table in notes.tables.values()}
+    plan = Batches(locate(str(out))).plan
+    spread = {table.buckets for notes in plan.notes.values() for table in notes.tables.values()}
     assert (max(spread) > 1) == (bucket_size == 12_000)
     for merged in (False, True):
         if merged:
@@ -92,12 +94,12 @@ def test_batches_cut_at_every_segment_of_captures_that_overlap(spark: Any, world
     for number, path in enumerate(world.segments[:14]):
         captures = [path, *([str(copy)] if number == 5 else [])]
         apply(spark, out, captures, tables, history=True)
-        waited |= bool(Batches(str(out)).plan.notes["history"].pending)
+        waited |= bool(Batches(locate(str(out))).plan.notes["history"].pending)
     assert waited, "no transaction was prepared in one batch and committed in another"
     apply(spark, out, world.segments, tables, history=True)
-    version = Batches(str(out)).plan.batch
+    version = Batches(locate(str(out))).plan.batch
     assert apply(spark, out, world.segments, tables, history=True).changes == 0
-    assert Batches(str(out)).plan.batch == version
+    assert Batches(locate(str(out))).plan.batch == version
     same_lives(some(world.folds(history=True)), stored(out, "history"))
 
 

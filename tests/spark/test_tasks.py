@@ -17,6 +17,7 @@ from pgtail.spark.jobs import collected
 from pgtail.spark.lake import update
 from pgtail.spark.lake.delta import Table
 from pgtail.spark.lake.update import Lake
+from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.spark.test_parquet import dated
 from tests.support.corpus import capture
@@ -33,7 +34,8 @@ def counts(found: Any) -> Counter[str]:
 
 def unnamed(out: Path) -> set[Path]:
     """Parquet files that no table names."""
-    named = {out / name / file.path for name in ("changes", "transactions") for file in Table(f"{out}/{name}").files()}
+    tables = ("changes", "transactions")
+    named = {out / name / file.path for name in tables for file in Table(locate(f"{out}/{name}")).files()}
     return {path for name in ("changes", "transactions") for path in (out / name).glob("*.parquet")} - named
 
 
@@ -44,7 +46,7 @@ def test_dates_far_and_near_are_those_that_were_decoded(spark: Any, tmp_path: Pa
     Lake(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
     found = read(spark, str(tmp_path / "out"), "changes").orderBy("position", "ordinal", "seq").toArrow()
     assert found.equals(wanted)
-    table = Table(f"{tmp_path}/out/changes").delta.to_pyarrow_table(columns=["position", "commit_date"])
+    table = Table(locate(f"{tmp_path}/out/changes")).delta.to_pyarrow_table(columns=["position", "commit_date"])
     assert table.sort_by("position")["commit_date"].equals(wanted.sort_by("position")["commit_date"])
 
 
@@ -79,7 +81,7 @@ def test_what_one_task_wrote_before_another_failed_is_in_no_batch(spark: Any, tm
     lake = Lake(spark, str(out))
     with pytest.raises(InputError, match=bad.name):
         lake.update([str(tmp_path / "capture")])
-    assert Table(str(out / "changes")).schema is None
+    assert Table(locate(str(out / "changes"))).schema is None
     assert lake.update([str(path) for path in (good, *others)]).batches == 1
     bad.write_bytes(whole)
     lake.update([str(tmp_path / "capture")])
@@ -108,7 +110,7 @@ def test_a_task_that_fails_removes_what_it_wrote(tmp_path: Path) -> None:
 
     good, bad, *_ = record(MANY, tmp_path / "capture", size=20_000)
     bad.write_bytes(bad.read_bytes()[:-9])
-    how = Decoding(str(tmp_path / "out"), "snappy", known={})
+    how = Decoding(locate(str(tmp_path / "out")), "snappy", known={})
     with pytest.raises(InputError, match=bad.name):
         list(how.segments([(str(good), None), (str(bad), None)]))
     assert list(tmp_path.glob("out/**/*.parquet")) == []

@@ -28,6 +28,7 @@ from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import update_state
+from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.limits import within
@@ -79,7 +80,7 @@ def wait_for(what: Any, process: subprocess.Popen[str]) -> None:
 
 def applied(out: Path, kind: str = "") -> Any:
     """How far `changes` (or a state, a history) is: the names of the last segments, or a position."""
-    plan = Batches(str(out)).plan
+    plan = Batches(locate(str(out))).plan
     if kind:
         return plan.notes[kind].end.position if kind in plan.notes else -1
     return [one.end for capture_ in plan.captures.values() for one in capture_.runs]
@@ -242,7 +243,7 @@ def test_the_queries_of_the_manual_run_on_what_the_command_writes(
         (["capture"], "expected CAPTURE... OUT"),
         (["--conf=x", "capture", "out"], "--conf x: expected NAME=VALUE"),
         (["--watch", "--compact", "capture", "out"], "--watch merges small files by itself"),
-        (["capture", "s3a://bucket/out"], "s3a is not supported"),
+        (["capture", "hdfs://host/out"], "pgtail only reads from HDFS"),
         (["--every=soon", "capture", "out"], "'soon' is not a time such as 30s"),
     ],
 )

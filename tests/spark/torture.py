@@ -25,6 +25,7 @@ import polars as pl
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Table
+from pgtail.storage import locate
 from tests.support.corpus import capture
 from tests.support.spark import model
 from tests.support.spark.captures import record, rows_of
@@ -52,7 +53,7 @@ def main(kills: int) -> None:
             for _ in range(chance.randint(1, max(2 * len(paths) // kills, 1))):
                 if waiting:
                     shutil.copy(waiting.pop(0), growing)
-            known, batch = files_in(out), Batches(str(out)).plan.batch
+            known, batch = files_in(out), Batches(locate(str(out))).plan.batch
             process = start(growing, out)
             if chance.random() < 0.75 and waiting:
                 read_until(out, PATIENCE, functools.partial(grown, out, known))
@@ -66,7 +67,7 @@ def main(kills: int) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             written += grown(out, known)
-            batches = Batches(str(out)).plan.batch
+            batches = Batches(locate(str(out))).plan.batch
             print(f"{kill + 1} of {kills}: batches {batch} to {batches}", flush=True)
         print(f"{written} of {kills} processes had written files; {len(waiting)} segments are left", flush=True)
         assert written > kills // 3, "the processes were killed before they did anything"
@@ -112,22 +113,23 @@ def below(pid: int) -> list[int]:
 
 def look(out: Path) -> None:
     """A reader opens changes first, then what they need; it sees whole commits."""
-    if Table(f"{out}/changes").schema is None:
+    if Table(locate(f"{out}/changes")).schema is None:
         return
     changes = pl.scan_delta(f"{out}/changes").select("relation", "position", "xid", "op").collect()
     known = set(pl.scan_delta(f"{out}/relations").collect()["relation"])
     assert set(changes["relation"].drop_nulls()) <= known
     own = changes.filter(pl.col("xid").is_not_null() & ~pl.col("op").str.ends_with("_prepared"))
     assert set(own["position"]) <= set(pl.scan_delta(f"{out}/transactions").collect()["position"])
-    for entry in entries(str(out)):
-        if Table(f"{out}/{entry.folder}").schema is not None:
+    for entry in entries(locate(str(out))):
+        if Table(locate(f"{out}/{entry.folder}")).schema is not None:
             pl.scan_delta(f"{out}/{entry.folder}").select(pl.len()).collect()
 
 
 def same(whole: Path, paths: list[Path], out: Path) -> None:
     """Everything is that of an undisturbed run."""
-    found = Table(f"{out}/changes").delta.to_pyarrow_table(columns=["position", "ordinal", "op", "lsn"]).to_pylist()
-    expected = [{name: row[name] for name in ("position", "ordinal", "op", "lsn")} for row in rows_of(paths)]
+    columns = ["position", "ordinal", "op", "lsn"]
+    found = Table(locate(f"{out}/changes")).delta.to_pyarrow_table(columns=columns).to_pylist()
+    expected = [{name: row[name] for name in columns} for row in rows_of(paths)]
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
     rows, versions = model.committed(model.changes(whole)), model.relations(whole)
     same_as_model(model.folds(rows, versions), stored(out, "state"))

@@ -7,11 +7,12 @@ import pickle
 import random
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.storage import UNAVAILABLE, Conflict, StorageOptions, locate
+from pgtail.storage import UNAVAILABLE, Conflict, StorageOptions, locate, locate_target
 from tests.support.object_store import SECRET, ObjectStore, Proxy, object_store
 
 
@@ -168,3 +169,33 @@ def test_secrets_do_not_show() -> None:
     assert SECRET not in repr(options)
     assert SECRET not in repr(locate("s3://bucket/a", options))
     assert options.as_dict()["aws_secret_access_key"] == SECRET
+
+
+@pytest.mark.parametrize("size", [0, 1000, 20 << 20])
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_file_is_written_in_pieces(s3: ObjectStore, prefix: str, tmp_path: Path, size: int, remote: bool) -> None:
+    folder = s3.locate(prefix) if remote else locate(str(tmp_path / "new"))
+    data = random.Random(size).randbytes(size)
+    for name in ("kept", "abandoned"):
+        writer = (folder / name).writer()
+        for start in range(0, size, 1 << 20):
+            assert writer.write(data[start : start + (1 << 20)]) > 0
+        assert writer.tell() == size
+        assert not remote or (folder / name).head() is None, "until it is complete nobody sees it"
+        writer.finish() if name == "kept" else writer.abandon()
+    assert [tuple(entry) for entry in folder.list()] == [("kept", size)]
+    with (folder / "kept").open() as file:
+        assert file.pread(size, 0) == data
+        assert file.pread(500_000, 300) == data[300:500_300]
+
+
+def test_what_cannot_be_written(s3: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OutputError, match="cannot write .*: (Not a directory|File exists)"):
+        (locate(str(tmp_path / "file")) / "a").writer()
+    writer = (ObjectStore(s3.url, "no-such-bucket").locate("a") / "b").writer()
+    writer.write(b"x")
+    with pytest.raises(OutputError, match="cannot write s3://no-such-bucket/a/b: .*NoSuchBucket"):
+        writer.finish()
+    with pytest.raises(OptionError, match="pgtail only reads from HDFS"):
+        locate_target("hdfs://host/out")

@@ -301,6 +301,18 @@ def limit_option(function: F) -> F:
     )(function)
 
 
+def storage_option(function: F) -> F:
+    """`storage`."""
+    return click.option(
+        "--storage",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=storage_options,
+        help="An option of the storage of s3://, gs://, az:// and abfs:// URIs, such as aws_region; by default the"
+        " environment's. Repeatable.",
+    )(function)
+
+
 def dump_options(function: F) -> F:
     """How dumps are read: the fields of commands.options.DumpOptions."""
     return in_order(
@@ -332,14 +344,7 @@ def dump_options(function: F) -> F:
                 metavar="NAME=enum",
                 help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
             ),
-            click.option(
-                "--storage",
-                multiple=True,
-                metavar="KEY=VALUE",
-                callback=storage_options,
-                help="An option of the storage of s3://, gs://, az:// and abfs:// URIs, such as aws_region; by default"
-                " the environment's. Repeatable.",
-            ),
+            storage_option,
         ]
     )(function)
 

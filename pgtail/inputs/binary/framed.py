@@ -63,8 +63,8 @@ class Framed(Input):
     def _passed(self, buf: bytes, pos: int) -> None:
         """Called for a frame with nothing to decode."""
 
-    def _interleaved(self, end: int) -> Iterable[Decoded]:
-        """Messages from elsewhere that came before the frame that ends at this position of the source."""
+    def _interleaved(self, start: int, end: int) -> Iterable[Decoded]:
+        """Messages from elsewhere that came before the frame between these positions of the source."""
         return ()
 
     @classmethod
@@ -93,7 +93,7 @@ class Framed(Input):
                     start, stop, lsn = place(buf, pos, end)
                     if stop > end:
                         break
-                    yield from interleaved(base + stop)
+                    yield from interleaved(base + pos, base + stop)
                     if start >= 0:
                         message, frame_lsn, clock = decode(buf, start, stop)
                         yield message, frame_lsn or lsn, base + start, clock

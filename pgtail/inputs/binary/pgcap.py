@@ -57,7 +57,8 @@ class Segments(CopyDataFrames):
     def items(self) -> Iterator[Decoded | Chunk]:
         for item in super().items():
             if isinstance(item, Chunk):
-                yield item
+                if self._continued is None:
+                    yield item
                 continue
             if self._in_head:
                 if not self._follows:

@@ -124,7 +124,7 @@ class _ReplicationFrames(CopyDataFrames):
 
     def items(self) -> Iterator[Decoded | Chunk]:
         yield from super().items()
-        yield from self._interleaved(None)
+        yield from self._interleaved(self.position, None)
 
     def _offer(self, buf: Buffer, pos: int, end: int) -> Generator[Chunk, None, int]:
         place = self._stream.client.place
@@ -132,10 +132,10 @@ class _ReplicationFrames(CopyDataFrames):
             end = min(end, max(pos, place - self._window.base))
         return (yield from super()._offer(buf, pos, end))
 
-    def _interleaved(self, end: int | None) -> Iterator[Decoded]:
+    def _interleaved(self, start: int, end: int | None) -> Iterator[Decoded]:
         stream = self._stream
         for time, data in stream.client.before(end):
-            yield FromClient(self._decoder.client_message(data), *stream.peers, time), None, self.position, None
+            yield FromClient(self._decoder.client_message(data), *stream.peers, time), None, start, None
 
 
 class Pcap(Input):

@@ -7,6 +7,7 @@ for values out of range. Python's datetime has neither BC nor years after 9999.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from pgtail.pgoutput.scalars import civil_from_days, days_from_civil
@@ -20,6 +21,8 @@ _DAYS_TO_2000: Final = 10_957
 """From 1970-01-01 to 2000-01-01."""
 _MONTH: Final = 2_629_800_000_000
 """Microseconds of 365.25 / 12 days."""
+_UTC: Final = ["+", "00", None, None]
+"""The groups of _ZONE."""
 _DATE: Final = r"([0-9]{4,7})-([0-9]{2})-([0-9]{2})"
 _CLOCK: Final = r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?"
 _ZONE: Final = r"([-+])([0-9]{2})(?::([0-9]{2})(?::([0-9]{2}))?)?"
@@ -67,8 +70,9 @@ def timestamptz_text(text: str, digits: int) -> str:
     found = _is_timestamptz(text)
     if found is None:
         raise ValueError("not a timestamp with time zone")
-    local = _days(found[1], found[2], found[3], found[12]) * _DAY + _clock(*found.group(4, 5, 6, 7))
-    days, micros = divmod(local - _offset(*found.group(8, 9, 10, 11)), _DAY)
+    year, month, day, hours, minutes, seconds, fraction, *zone, before_christ = found.groups()
+    local = _days(year, month, day, before_christ) * _DAY + _clock(hours, minutes, seconds, fraction)
+    days, micros = divmod(local - (0 if zone == _UTC else _offset(*zone)), _DAY)
     return f"{_java_date(days)}T{_java_clock(micros, digits)}Z"
 
 
@@ -100,6 +104,7 @@ def _fits(value: int, bits: int) -> int:
     return value
 
 
+@lru_cache(maxsize=8)
 def _days(year: str, month: str, day: str, before_christ: str | None) -> int:
     years = 1 - int(year) if before_christ else int(year)
     return days_from_civil(years, int(month), int(day))
@@ -115,6 +120,7 @@ def _offset(sign: str, hours: str, minutes: str | None, seconds: str | None) -> 
     return -micros if sign == "-" else micros
 
 
+@lru_cache(maxsize=8)
 def _java_date(days: int) -> str:
     """Java's ISO_LOCAL_DATE: year 0 is 1 BC, years of more than four digits have a sign."""
     year, month, day = civil_from_days(days)

@@ -206,7 +206,7 @@ def _decimal(
 
 def _two_complement(digits: str) -> bytes:
     """An integer as Java's BigInteger.toByteArray() gives it."""
-    value = int(Decimal(digits))  # int() of a string is limited to 4300 digits, numeric is not
+    value = int(digits) if len(digits) < 100 else int(Decimal(digits))  # int() is limited to 4300 digits
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, signed=True)
 
 

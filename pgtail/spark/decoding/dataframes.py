@@ -10,25 +10,36 @@ import pyarrow as pa
 
 from pgtail.spark.decoding.batches import TransactionColumns
 from pgtail.spark.decoding.decode import changes_of
-from pgtail.spark.files import opened
 from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
 from pgtail.spark.segments.listing import plan, segments, surveys
 from pgtail.spark.segments.ranges import Parts
+from pgtail.storage import StorageOptions, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def changes(spark: SparkSession, captures: str | Sequence[str], *, tables: Sequence[str] = ()) -> DataFrame:
+Options = Mapping[str, str] | None
+"""Options of the storage, as --storage takes them."""
+
+
+def changes(
+    spark: SparkSession,
+    captures: str | Sequence[str],
+    *,
+    tables: Sequence[str] = (),
+    storage: Options = None,
+) -> DataFrame:
     """One row for each change in the closed segments of these captures (directories, files, or patterns of them).
 
     A change that several of them have comes once. `tables` are globs, as --table takes them. Raises InputError if
     there is nothing to read; if a segment is damaged, Spark's job fails and names it.
     """
-    sizes = segments([captures] if isinstance(captures, str) else captures)
-    parts = plan(spark, sizes)
-    work = _Decode(parts, tuple(tables))
+    options = StorageOptions.of(storage)
+    sizes = segments(_several(captures), options)
+    parts = plan(spark, sizes, options)
+    work = _Decode(parts, tuple(tables), options)
     return frame(spark, work, groups(spark, [(path, sizes[path]) for path in parts]), spark_schema(CHANGES))
 
 
@@ -38,10 +49,11 @@ class _Decode:
 
     parts: Mapping[str, Parts]
     tables: tuple[str, ...]
+    storage: StorageOptions
 
     def __call__(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for path in paths:
-            with opened(path) as file:
+            with locate(path, self.storage).open() as file:
                 yield from changes_of(file, path, parts=self.parts[path], tables=self.tables)
 
 
@@ -64,11 +76,16 @@ def transactions(found: DataFrame) -> DataFrame:
     return counted.select(TRANSACTIONS.names)
 
 
-def relations(spark: SparkSession, captures: str | Sequence[str]) -> DataFrame:
+def relations(spark: SparkSession, captures: str | Sequence[str], *, storage: Options = None) -> DataFrame:
     """One row for each version of each table in these captures, with the place where it was first seen."""
-    found = surveys(spark, segments([captures] if isinstance(captures, str) else captures))
+    options = StorageOptions.of(storage)
+    found = surveys(spark, segments(_several(captures), options), options)
     rows = sorted((row for one in found for row in one.relations), key=lambda row: (row["position"], row["ordinal"]))
     first = {row["relation"]: row for row in reversed(rows)}
     return spark.createDataFrame(
         [tuple(row[name] for name in RELATIONS.names) for row in first.values()], spark_schema(RELATIONS)
     )
+
+
+def _several(captures: str | Sequence[str]) -> Sequence[str]:
+    return [captures] if isinstance(captures, str) else captures

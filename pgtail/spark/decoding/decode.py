@@ -6,12 +6,12 @@ Knows no Spark. A row is made from its decoded message; what rows of a table or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Final
+from typing import Final
 
 import pyarrow as pa
 
 from pgtail.capture.format import HEAD
-from pgtail.capture.segment import MARK, SegmentFrames
+from pgtail.capture.segment import MARK, ByteFile, SegmentFrames
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction, not_in_identity
 from pgtail.changes.filters import Filter
@@ -40,7 +40,7 @@ _NO_TABLE: Final = Tables.NONE
 
 
 def changes_of(
-    file: BinaryIO,
+    file: ByteFile,
     name: str,
     *,
     parts: Parts = EVERYWHERE,

@@ -15,14 +15,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.files import exists, join, opened
 from pgtail.spark.lake.delta import Commit, Table
-from pgtail.spark.lake.parquet import write_file
+from pgtail.spark.lake.parquet import rows_in, write_file
 from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.state.notes import Notes
+from pgtail.storage import Location
 
 _NAME: Final = "_batches"
 _SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
@@ -63,15 +62,15 @@ class Plan:
 class Batches:
     """The folder OUT as one writer has it. Raises OptionError where it is an older pgtail's, InputError for damage."""
 
-    def __init__(self, out: str) -> None:
+    def __init__(self, out: Location) -> None:
         self.out = out
         for name in _OLD:
-            if exists(join(out, name)):
+            if (out / name).head() is not None:
                 raise OptionError(
                     f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
                     "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
                 )
-        self._table = Table(join(out, _NAME))
+        self._table = Table(out / _NAME)
         self.plan, self._commits = Plan(), list[Commit]()
         files = self._table.files()
         if files:
@@ -83,15 +82,14 @@ class Batches:
         return self.plan.batch > 0
 
     def _read(self, path: str) -> tuple[Plan, list[Commit]]:
-        place = join(self.out, _NAME, path)
+        place = self._table.place / path
         try:
-            with opened(place) as file:
-                found = json.loads(pq.read_table(file)["plan"][0].as_py())
+            found = json.loads(rows_in(place)["plan"][0].as_py())
             if found["format"] != _FORMAT:
-                raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=place)
+                raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=str(place))
             return Plan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
-            raise InputError(f"is damaged: {error}", source=place) from None
+            raise InputError(f"is damaged: {error}", source=str(place)) from None
 
     def finish(self) -> None:
         """Commit what is not yet committed of the last batch. Raises OutputError."""
@@ -100,7 +98,7 @@ class Batches:
 
     def table(self, name: str) -> Table:
         """A table of OUT as it is now."""
-        return Table(join(self.out, name))
+        return Table(self.out / name)
 
     def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
         """Commit a plan, whose number is the next one, then its tables. Raises OutputError where another was faster."""

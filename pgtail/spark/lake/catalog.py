@@ -12,9 +12,9 @@ from typing import Final
 import pyarrow as pa
 
 from pgtail.errors import InputError
-from pgtail.spark.files import join
 from pgtail.spark.lake.delta import Commit, Table
 from pgtail.spark.lake.parquet import write_file
+from pgtail.storage import Location
 
 CATALOG: Final = "catalog"
 _SCHEMA: Final = pa.schema(
@@ -41,27 +41,27 @@ class Entry:
     since: int
 
 
-def entries(out: str) -> list[Entry]:
+def entries(out: Location) -> list[Entry]:
     """Every table of OUT."""
-    table = Table(join(out, CATALOG))
+    table = Table(out / CATALOG)
     if table.schema is None:
         return []
-    return [Entry(**row) for row in table.delta.to_pyarrow_table().to_pylist()]
+    return [Entry(**row) for row in table.rows().to_pylist()]
 
 
-def folder_in(out: str, kind: str, name: str) -> str:
+def folder_in(out: Location, kind: str, name: str) -> str:
     """The folder of the table that has this name (schema.table) now. Raises InputError, which says what there is."""
     own = [entry for entry in entries(out) if entry.kind == kind]
     found = [entry for entry in own if f"{entry.schema}.{entry.table}" == name]
     if not found:
         there = ", ".join(sorted({f"{entry.schema}.{entry.table}" for entry in own}))
-        raise InputError(f"no table {name} in {kind}; there are {there or 'none'}", source=out)
+        raise InputError(f"no table {name} in {kind}; there are {there or 'none'}", source=str(out))
     return max(found, key=lambda entry: entry.since).folder
 
 
-def changed(out: str, new: Iterable[Entry], codec: str) -> list[Commit]:
+def changed(out: Location, new: Iterable[Entry], codec: str) -> list[Commit]:
     """The commit that brings the catalog up to date: an entry takes the place of the one of its folder."""
-    table = Table(join(out, CATALOG))
+    table = Table(out / CATALOG)
     before = entries(out)
     now = {entry.folder: entry for entry in before} | {entry.folder: entry for entry in new}
     if sorted(before) == sorted(now.values()):

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pgtail.humanize import counted
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.files import join, opened
 from pgtail.spark.jobs import Result, collected
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Commit, File
-from pgtail.spark.lake.parquet import FileWriter
+from pgtail.spark.lake.parquet import FileWriter, opened
 from pgtail.spark.lake.sorting import CHANGES_LAYOUT, PIECE, Sorting
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.schemas import CHANGES
 from pgtail.spark.state.tasks import CLOSED
+from pgtail.storage import Location
 
 _TARGET: Final = 128 << 20
 """Bytes that a file should have."""
@@ -33,7 +32,7 @@ class _Merging:
     """Files of a table whose rows have the same columns, to become one."""
 
     name: str
-    place: str
+    place: Location
     paths: Sequence[str]
     codec: str
 
@@ -48,7 +47,7 @@ class _Merging:
 
     def _groups(self) -> Iterator[pa.Table]:
         for path in self.paths:
-            with opened(join(self.place, path)) as content, pq.ParquetFile(content) as parquet:
+            with opened(self.place / path) as parquet:
                 for number in range(parquet.num_row_groups):
                     yield parquet.read_row_group(number)
 

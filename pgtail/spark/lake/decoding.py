@@ -15,14 +15,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.decoding.transactions import counted
-from pgtail.spark.files import join, opened
 from pgtail.spark.jobs import Result
 from pgtail.spark.lake.names import folder_name
-from pgtail.spark.lake.parquet import DataFile, FileWriter
+from pgtail.spark.lake.parquet import DataFile, FileWriter, opened
 from pgtail.spark.lake.sorting import CHANGES_LAYOUT, TRANSACTIONS_LAYOUT, Sorting
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
@@ -30,6 +28,7 @@ from pgtail.spark.segments.survey import Surveyor
 from pgtail.spark.typed.columns import META, columns_of, own_columns, schema_of
 from pgtail.spark.typed.rows import typed_rows
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 
 Names = tuple[str, str]
 """A table's schema and name."""
@@ -49,11 +48,13 @@ class TableFile(NamedTuple):
 class Decoding:
     """How to decode: `tables` are globs, `known` has the versions of tables that there are, in order."""
 
-    out: str
+    out: Location
     codec: str
     tables: tuple[str, ...] = ()
     known: Mapping[Names, Sequence[Version]] | None = None
     """None where no typed rows are wanted."""
+    storage: StorageOptions = NO_OPTIONS
+    """Of the segments."""
 
     def segments(self, items: Sequence[tuple[str, Parts]]) -> Iterator[Result]:
         """Write the rows in these parts of these segments.
@@ -64,13 +65,13 @@ class Decoding:
         with _Files(self) as files:
             yield from files.segments(items)
 
-    def stored(self, paths: Sequence[str]) -> Iterator[Result]:
+    def stored(self, places: Sequence[Location]) -> Iterator[Result]:
         """Write the typed rows of files of `changes`: `tables` a TableFile."""
         assert self.known is not None
         described = {version.relation: version for versions in self.known.values() for version in versions}
         with _Files(self) as files:
-            for path in paths:
-                with opened(path) as file, pq.ParquetFile(file) as parquet:
+            for place in places:
+                with opened(place) as parquet:
                     for group in range(parquet.num_row_groups):
                         files.typed(parquet.read_row_group(group).cast(CHANGES), described)
             yield from files.close()
@@ -99,7 +100,7 @@ class _Files:
         rows, transactions = Sorting(CHANGES_LAYOUT), Sorting(TRANSACTIONS_LAYOUT)
         for path, parts in items:
             surveyor = Surveyor(path)
-            with opened(path) as file:
+            with locate(path, how.storage).open() as file:
                 for found in changes_of(file, path, parts=parts, tables=how.tables, surveyor=surveyor):
                     _describe(described, surveyor)
                     if parts is EVERYWHERE:
@@ -139,7 +140,7 @@ class _Files:
         assert self._how.known is not None
         names = (version.schema, version.table)
         columns = own_columns(version, columns_of([*self._how.known.get(names, ()), version]))
-        key = (join("tables", folder_name(*names)), version.relation, str(relid))
+        key = (f"tables/{folder_name(*names)}", version.relation, str(relid))
         self._versions[key] = names, version
         self._file(key, schema_of(columns, META, old=True)).write(typed_rows(rows, columns))
 
@@ -147,7 +148,7 @@ class _Files:
         if key not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self._end(next(key for key in self._open if len(key) > 1))
-            self._open[key] = FileWriter(join(self._how.out, key[0]), schema, self._how.codec)
+            self._open[key] = FileWriter(self._how.out / key[0], schema, self._how.codec)
         self._open[key] = self._open.pop(key)
         return self._open[key]
 

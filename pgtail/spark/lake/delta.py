@@ -6,7 +6,9 @@ here. No commit is ever tried again: where another process was faster, that is a
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -24,8 +26,8 @@ from deltalake.transaction import (
 )
 
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.files import join, now, removed
-from pgtail.spark.lake.parquet import DataFile, footer_bounds
+from pgtail.spark.lake.parquet import DataFile, footer_bounds, rows_in
+from pgtail.storage import Location, reading_failed, writing_failed
 
 _APPLICATION: Final = "pgtail"
 _CHECKPOINTS: Final = 20
@@ -52,14 +54,14 @@ class File:
     rows: int
     written: int
     """Milliseconds since 1970."""
-    _place: str
+    _place: Location
     _stats: dict[str, Any]
 
     def bounds(self, column: str) -> Bounds:
         """The statistics of a column of numbers or texts; where Delta has none, those in the file itself."""
         least, most, nulls = ((self._stats.get(part) or {}).get(column) for part in ("min", "max", "null_count"))
         if least is None and nulls != self.rows:
-            return Bounds(*footer_bounds(join(self._place, self.path), column))
+            return Bounds(*footer_bounds(self._place / self.path, column))
         return Bounds(least, most, nulls)
 
 
@@ -104,18 +106,27 @@ class Commit:
 
 
 class Table:
-    """A Delta table, as it is when it is opened; `schema` is None where there is none."""
+    """A Delta table, as it is when it is opened; `schema` is None where there is none.
 
-    def __init__(self, place: str, version: int | None = None) -> None:
+    Raises InputError, OptionError.
+    """
+
+    def __init__(self, place: Location, version: int | None = None) -> None:
         self.place = place
         self._table: DeltaTable | None
         try:
-            self._table = DeltaTable(place, version=version)
+            self._table = self._opened(version)
         except TableNotFoundError:
             self._table = None
         except DeltaError as error:
             raise OptionError(f"{place}: {error}") from None
+        except OSError as error:
+            raise reading_failed(error, str(place), place.storage) from None
         self.schema: pa.Schema | None = None if self._table is None else pa.schema(self._table.schema())
+
+    def _opened(self, version: int | None = None) -> DeltaTable:
+        """The table as it is now, or was at a version."""
+        return DeltaTable(str(self.place), version=version, storage_options=self.place.storage.as_dict())
 
     @property
     def delta(self) -> DeltaTable:
@@ -148,32 +159,43 @@ class Table:
             for row in rows
         ]
 
+    def rows(self) -> pa.Table:
+        """All rows of a small table, whose files have one schema."""
+        return pa.concat_tables([rows_in(self.place / file.path) for file in self.files()])
+
     def commit(self, commit: Commit, batch: int) -> None:
         """Commit a batch's part, unless it is in the table. Raises OutputError where another process was faster."""
         if batch <= self.batch:
             return
-        try:
+        with self._writing():
             if self._table is None:
                 self._create(commit, batch)
             else:
                 self._change(self._table, commit, batch)
-        except (CommitFailedError, DeltaError) as error:
-            if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
-                raise OutputError(f"cannot write to {self.place}: {error}") from error
-            raise OutputError(f"another process writes to {self.place}") from None
-        table = DeltaTable(self.place)
-        if table.version() // _CHECKPOINTS > max(self.version, 0) // _CHECKPOINTS:
-            table.create_checkpoint()
-            table.cleanup_metadata()
+            table = self._opened()
+            if table.version() // _CHECKPOINTS > max(self.version, 0) // _CHECKPOINTS:
+                table.create_checkpoint()
+                table.cleanup_metadata()
         if commit.retain < WEEK and (commit.removes or commit.overwrite):
             self.expired(orphans=False, remove=True)
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises OutputError for what deltalake raises."""
+        try:
+            yield
+        except (CommitFailedError, DeltaError, OSError) as error:
+            if isinstance(error, CommitFailedError) or "already exists" in str(error):
+                raise OutputError(f"another process writes to {self.place}") from None
+            raise writing_failed(error, str(self.place), self.place.storage) from error
+
     def _create(self, commit: Commit, batch: int) -> None:
         create_table_with_add_actions(
-            self.place,
+            str(self.place),
             Schema.from_arrow(commit.schema),
             _adds(commit),
             configuration=_configuration(commit),
+            storage_options=self.place.storage.as_dict(),
             commit_properties=_properties(batch),
             post_commithook_properties=_NO_HOOKS,
         )
@@ -182,15 +204,15 @@ class Table:
         schema = Schema.from_arrow(commit.schema)
         if _has_local_time(commit.schema) and "timestampNtz" not in (table.protocol().writer_features or ()):
             table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
-            table = DeltaTable(self.place)
+            table = self._opened()
         if not commit.overwrite and not holds(self.schema, commit.schema):
             table.alter.add_columns(schema.fields, post_commithook_properties=_NO_HOOKS)
-            table = DeltaTable(self.place)
+            table = self._opened()
         configuration = _configuration(commit)
         if {name: table.metadata().configuration.get(name) for name in configuration} != configuration:
             table.alter.set_table_properties(configuration)
-            table = DeltaTable(self.place)
-        moment = round(now() * 1000)
+            table = self._opened()
+        moment = round(time.time() * 1000)
         removes = (
             []
             if commit.overwrite
@@ -207,10 +229,10 @@ class Table:
     def expired(self, *, orphans: bool, remove: bool) -> list[str]:
         """Files that were replaced longer ago than the table's property says; with `orphans` also those that no commit
         names and that are as old. With `remove` they are removed: deltalake would add two commits of its own."""
-        table = DeltaTable(self.place)
-        found: list[str] = table.vacuum(dry_run=True, enforce_retention_duration=False, full=orphans)
+        with self._writing():
+            found: list[str] = self._opened().vacuum(dry_run=True, enforce_retention_duration=False, full=orphans)
         for path in found if remove else ():
-            removed(join(self.place, path))
+            (self.place / path).delete()
         return found
 
 
@@ -233,7 +255,7 @@ def _holds(known: Any, new: Any) -> bool:
 
 
 def _adds(commit: Commit) -> list[AddAction]:
-    moment = round(now() * 1000)
+    moment = round(time.time() * 1000)
     return [AddAction(one.path, one.size, {}, moment, commit.data_change, one.stats) for one in commit.adds]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pgtail.errors import OptionError
-from pgtail.spark.files import created, join, opened, removed, writing
+from pgtail.storage import Location, Reader
 
 _CODECS: Final = {
     "none": "none",
@@ -65,13 +66,12 @@ def codec_of(name: str) -> str:
 class FileWriter:
     """A new file in a table's folder; each write() makes a row group. Raises OutputError."""
 
-    def __init__(self, folder: str, schema: pa.Schema, codec: str, prefix: str = "part-") -> None:
+    def __init__(self, folder: Location, schema: pa.Schema, codec: str, prefix: str = "part-") -> None:
         self._name = f"{prefix}{uuid.uuid4()}.parquet"
-        self._path = join(folder, self._name)
         self._schema = schema
         self._metadata: list[pq.FileMetaData] = []
         self._finite = True
-        self._file = created(self._path)
+        self._file = (folder / self._name).writer()
         # Arrow's own schema is of no use to other programs; nulls of lists and maps need no statistics.
         self._writer = pq.ParquetWriter(
             self._file,
@@ -89,26 +89,23 @@ class FileWriter:
         # Parquet's bounds leave NaN out, which other programs take for the greatest float; JSON has no infinity.
         floats = (rows[field.name] for field in rows.schema if pa.types.is_floating(field.type))
         self._finite = self._finite and all(pc.all(pc.is_finite(one)).as_py() is not False for one in floats)
-        with writing():
-            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
         """End the file."""
-        with writing():
-            self._writer.close()
-            size = self._file.tell()
-            self._file.close()
+        self._writer.close()
+        size = self._file.tell()
+        self._file.finish()
         return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._finite))
 
     def abandon(self) -> None:
         """Remove what was written."""
         with contextlib.suppress(Exception):  # it may be for a full disk
             self._writer.close()
-        self._file.close()
-        removed(self._path)
+        self._file.abandon()
 
 
-def write_file(folder: str, rows: pa.Table, codec: str, prefix: str = "part-") -> DataFile:
+def write_file(folder: Location, rows: pa.Table, codec: str, prefix: str = "part-") -> DataFile:
     """Rows as a file of their own."""
     file = FileWriter(folder, rows.schema, codec, prefix)
     try:
@@ -216,9 +213,50 @@ def _json(kind: pa.DataType, value: Any) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else repr(value)
 
 
-def footer_bounds(path: str, column: str) -> tuple[Any, Any, int]:
+class _File(io.RawIOBase):
+    """An open file as pyarrow reads it."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._reader.size}
+        self._position = start[whence] + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._reader.pread(self._reader.size - self._position if size < 0 else size, self._position)
+        self._position += len(data)
+        return data
+
+
+@contextlib.contextmanager
+def opened(place: Location) -> Iterator[pq.ParquetFile]:
+    """A Parquet file to read. Raises InputError."""
+    # Few large requests in place of many small ones.
+    with place.open() as reader, pq.ParquetFile(_File(reader), pre_buffer=place.path is None) as parquet:
+        yield parquet
+
+
+def rows_in(place: Location, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a Parquet file. Raises InputError."""
+    with opened(place) as parquet:
+        return parquet.read(columns)
+
+
+def footer_bounds(place: Location, column: str) -> tuple[Any, Any, int]:
     """The least and the greatest value of a column of numbers or texts as the file itself tells them, and its NULLs."""
-    with opened(path) as file, pq.ParquetFile(file) as parquet:
+    with opened(place) as parquet:
         groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
         chunks = [
             next(g.column(n) for n in range(g.num_columns) if g.column(n).path_in_schema == column) for g in groups

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from pgtail.errors import InputError
-from pgtail.spark.files import join, place_of
+from pgtail.spark.jobs import frame
 from pgtail.spark.lake.catalog import folder_in
 from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.parquet import opened
 from pgtail.spark.schemas import spark_schema
+from pgtail.storage import Location, StorageOptions, locate_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,23 +23,55 @@ if TYPE_CHECKING:
 _NAMED: tuple[str, ...] = ("tables", "state", "history")
 
 
-def read(spark: SparkSession, uri: str, table: str, version: int | None = None) -> DataFrame:
+def read(
+    spark: SparkSession,
+    uri: str,
+    table: str,
+    version: int | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
     """A table of the folder `uri`, as it is now or as of a version of Delta's log.
 
     `table` is changes, transactions, relations or catalog, or tables/NAME, state/NAME or history/NAME, where NAME is
-    the table's schema.table. Raises InputError where there is no such table.
+    the table's schema.table; `storage` are options as --storage takes them. Raises InputError where there is no such
+    table.
     """
-    out = place_of(uri)
+    out = locate_target(uri, StorageOptions.of(storage))
     kind, _, name = table.partition("/")
-    place = join(out, folder_in(out, kind, name) if kind in _NAMED and name else table)
+    place = out / (folder_in(out, kind, name) if kind in _NAMED and name else table)
     found = Table(place, version)
     if found.schema is None:
-        raise InputError(f"there is no table {table}", source=out)
+        raise InputError(f"there is no table {table}", source=str(out))
     schema = spark_schema(found.schema)
-    paths = [join(place, file.path) for file in found.files()]
-    if not paths:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*map(literal, paths))
+    places = [place / file.path for file in found.files()]
+    if place.path is None or not places:
+        # Spark opens object stores only with Hadoop's jars.
+        return frame(spark, _Rows(found.schema), places, schema)
+    return spark.read.schema(schema).parquet(*[literal(str(one)) for one in places])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What a task does with a file: its rows with the columns of the table."""
+
+    schema: pa.Schema
+
+    def __call__(self, place: Location) -> Iterator[pa.RecordBatch]:
+        with opened(place) as parquet:
+            for rows in parquet.iter_batches():
+                yield pa.RecordBatch.from_struct_array(_with_fields(rows.to_struct_array(), pa.struct(self.schema)))
+
+
+def _with_fields(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array as this type, whose structs may have more fields: those are NULL."""
+    if not pa.types.is_struct(kind):
+        return found.cast(kind)
+    there = dict(zip([one.name for one in found.type], found.flatten(), strict=True))
+    fields = [
+        _with_fields(there[one.name], one.type) if one.name in there else pa.nulls(len(found), one.type) for one in kind
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=found.is_null())
 
 
 def literal(path: str) -> str:

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pgtail.spark.files import join, opened
 from pgtail.spark.jobs import Result, collected
 from pgtail.spark.lake.catalog import Entry
 from pgtail.spark.lake.decoding import Names, TableFile
 from pgtail.spark.lake.delta import Commit, Table, holds
 from pgtail.spark.lake.names import folder_name
-from pgtail.spark.lake.parquet import DataFile, FileWriter
+from pgtail.spark.lake.parquet import DataFile, FileWriter, opened
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
 from pgtail.spark.typed.described import as_stored, as_version
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 class Rewriting:
     """One file of a table that is to have other types, or names."""
 
-    folder: str
+    folder: Location
     path: str
     version: Version
     before: Sequence[TableColumn]
@@ -41,7 +40,7 @@ class Rewriting:
 
     def done(self) -> Iterator[Result]:
         """Write it anew: `file` a DataFile."""
-        with opened(join(self.folder, self.path)) as file, pq.ParquetFile(file) as parquet:
+        with opened(self.folder / self.path) as parquet:
             writer: FileWriter | None = None
             for group in range(parquet.num_row_groups):
                 rows = as_version(parquet.read_row_group(group), self.version, self.before)
@@ -64,7 +63,7 @@ def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]
 
 def table_commits(
     spark: SparkSession,
-    out: str,
+    out: Location,
     codec: str,
     files: Sequence[TableFile],
     known: Mapping[Names, Sequence[Version]],
@@ -79,8 +78,8 @@ def table_commits(
         by_names.setdefault(one.names, []).append(one)
     commits, entries = [], []
     for names, own in by_names.items():
-        name = join("tables", folder_name(*names))
-        table, folder = Table(join(out, name)), join(out, name)
+        name = f"tables/{folder_name(*names)}"
+        table, folder = Table(out / name), out / name
         columns = columns_of(versions[names])
         schema = schema_of(columns, META, old=True)
         overwrite = table.schema is not None and not holds(schema, table.schema)

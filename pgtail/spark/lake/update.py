@@ -15,13 +15,12 @@ from pgtail.errors import InputError, OptionError
 from pgtail.humanize import counted
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.files import join, place_of
 from pgtail.spark.jobs import Result, collected, groups
 from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import changed
 from pgtail.spark.lake.decoding import Decoding, Names, TableFile, unpacked
 from pgtail.spark.lake.delta import Commit, File
-from pgtail.spark.lake.parquet import DataFile, codec_of, write_file
+from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, covered, new_ones
@@ -37,6 +36,7 @@ from pgtail.spark.segments.listing import (
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +56,9 @@ class Update:
 
 
 class Lake:
-    """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `tell` is called with
-    what is under way. Raises OptionError where OUT is of another kind, InputError where it is damaged.
+    """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `storage` has options of
+    OUT and of the captures; `tell` is called with what is under way. Raises OptionError where OUT is of another kind,
+    InputError where it is damaged.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Lake:
         out: str,
         *,
         tables: Sequence[str] = (),
+        storage: StorageOptions = NO_OPTIONS,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.spark = spark
-        self.out = place_of(out)
+        self.out = locate_target(out, storage)
+        self._storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
         self.tell = tell
         self._tables = list(tables)
@@ -94,7 +97,7 @@ class Lake:
         Raises InputError, OptionError, OutputError.
         """
         done = Update()
-        there = segments(captures)
+        there = segments(captures, self._storage)
         new = new_ones(there, self.plan.captures)
         if typed and not self.plan.typed:
             self._type_all()
@@ -117,14 +120,14 @@ class Lake:
         plan = copy.deepcopy(self.plan)
         known = self.versions() if plan.typed else None
         results: list[Result] | None = None
-        if not plan.tables and len(directories([*paths, *(join(place, "") for place in plan.captures)])) == 1:
+        if not plan.tables and len(directories([*paths, *(f"{place}/" for place in plan.captures)])) == 1:
             # Segments of one capture do not overlap: all of each will be wanted.
             self.tell(f"decoding {counted(len(paths), 'segment')}")
             results = self._decode(dict.fromkeys(paths), paths, known)
             found = [pickle.loads(data) for kind, data in results if kind == "survey"]
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
-            found = surveys(self.spark, paths)
+            found = surveys(self.spark, paths, self._storage)
         self._check(plan, found)
         done.notes += _missing(plan.captures, found)
         before = covered(plan.captures.values())
@@ -154,7 +157,7 @@ class Lake:
     def _decode(
         self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Mapping[Names, Sequence[Version]] | None
     ) -> list[Result]:
-        how = Decoding(self.out, self.codec, tuple(self._tables), known)
+        how = Decoding(self.out, self.codec, tuple(self._tables), known, self._storage)
         some = groups(self.spark, [(path, sizes[path]) for path in parts])
         with translate_spark_errors():
             return collected(self.spark, how.segments, [[(path, parts[path]) for path in group] for group in some])
@@ -202,7 +205,7 @@ class Lake:
         table = self.batches.table("relations")
         if table.schema is None:
             return []
-        found: list[dict[str, Any]] = table.delta.to_pyarrow_table().select(RELATIONS.names).to_pylist()
+        found: list[dict[str, Any]] = table.rows().to_pylist()
         return sorted(found, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
 
     def versions(self) -> dict[Names, list[Version]]:
@@ -223,10 +226,8 @@ class Lake:
         return [Commit("transactions", TRANSACTIONS, files, [(file.path, file.size) for file in others])]
 
     @staticmethod
-    def _rows(place: str, file: File) -> pa.Table:
-        import pyarrow.parquet as pq
-
-        return pq.read_table(join(place, file.path)).cast(TRANSACTIONS)
+    def _rows(place: Location, file: File) -> pa.Table:
+        return rows_in(place / file.path).cast(TRANSACTIONS)
 
     # -- tables/* ------------------------------------------------------------------------------------------------
 
@@ -243,7 +244,7 @@ class Lake:
         plan.typed = True
         table, known = self.batches.table("changes"), self.versions()
         how = Decoding(self.out, self.codec, (), known)
-        files = [(join(table.place, file.path), file.size) for file in table.files()]
+        files = [(table.place / file.path, file.size) for file in table.files()]
         if files:
             self.tell("typing what is in it")
         with translate_spark_errors():

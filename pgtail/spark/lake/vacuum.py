@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from pgtail.errors import InputError
-from pgtail.spark.files import join
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
+from pgtail.storage import Location
 
 
-def vacuum(out: str, *, delete: bool) -> list[str]:
+def vacuum(out: Location, *, delete: bool) -> list[str]:
     """The files below OUT that can go; with `delete` they are removed. Raises InputError where nothing is there.
 
     A file must be as old as its table keeps replaced ones: somebody may be writing.
     """
     batches = Batches(out)
     if not batches.exists:
-        raise InputError("holds nothing that pgtail spark wrote", source=out)
+        raise InputError("holds nothing that pgtail spark wrote", source=str(out))
     batches.finish()
     names = ["changes", "transactions", "relations", "catalog", "_batches", *(one.folder for one in entries(out))]
     found = []
     for name in dict.fromkeys(names):
         table = batches.table(name)
         if table.schema is not None:
-            found += [join(name, path) for path in table.expired(orphans=True, remove=delete)]
+            found += [f"{name}/{path}" for path in table.expired(orphans=True, remove=delete)]
     return found

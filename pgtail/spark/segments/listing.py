@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import glob
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.files import listed, opened, place_of
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
 from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of, survey
+from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +30,27 @@ class Covered(NamedTuple):
     late: bool = False
 
 
-def segments(captures: Sequence[str]) -> dict[str, int]:
-    """The closed segments in these directories (or files, or patterns of them) and their bytes, in the order of their
-    names. Raises InputError if there is no such place; it may have no segment yet.
+def segments(captures: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> dict[str, int]:
+    """The closed segments in these directories (or files, or patterns of local ones) and their bytes, in the order of
+    their names. Raises InputError if there is no such place; it may have no segment yet.
     """
-    sizes = {path: size for capture in captures for path, size in listed(place_of(capture), CLOSED)}
+    sizes = {path: size for capture in captures for path, size in _closed(capture, storage)}
     return {path: sizes[path] for path in in_order(sizes)}
+
+
+def _closed(capture: str, storage: StorageOptions) -> Iterator[tuple[str, int]]:
+    """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
+    place = locate(capture, storage).absolute()
+    places = [place]
+    if place.path is not None and not place.path.exists():
+        places = [locate(path) for path in sorted(glob.glob(str(place)))]
+        if not places:
+            raise InputError(f"there is no {place}")
+    for one in places:
+        if one.is_folder():
+            yield from ((f"{one}/{name}", size) for name, size in one.list() if name.endswith(CLOSED))
+        elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
+            yield str(one), found.size
 
 
 def in_order(paths: Iterable[str]) -> list[str]:
@@ -49,19 +65,30 @@ def directories(paths: Iterable[str]) -> set[str]:
     return {folder_of(path) for path in paths}
 
 
-def surveys(spark: SparkSession, paths: Mapping[str, int]) -> list[Survey]:
+def surveys(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptions = NO_OPTIONS) -> list[Survey]:
     """A survey of each segment (with its bytes), which reads all of it.
 
     Raises InputError if a segment is damaged or not closed.
     """
     with translate_spark_errors():
-        return [pickle.loads(data) for _, data in collected(spark, _survey, groups(spark, paths.items()))]
+        return [pickle.loads(data) for _, data in collected(spark, Surveys(storage), groups(spark, paths.items()))]
 
 
-def _survey(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    for path in paths:
-        with opened(path) as file:
-            yield "survey", pickle.dumps(survey(file, path))
+@dataclass(frozen=True, slots=True)
+class Surveys:
+    """What a task does to survey segments."""
+
+    storage: StorageOptions
+
+    def __call__(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        for found in self.of(paths):
+            yield "survey", pickle.dumps(found)
+
+    def of(self, paths: Iterable[str]) -> Iterator[Survey]:
+        """A survey of each of these segments. Raises InputError."""
+        for path in paths:
+            with locate(path, self.storage).open() as file:
+                yield survey(file, path)
 
 
 def parts_of(found: Iterable[Survey], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
@@ -134,9 +161,9 @@ def check_one_server(found: Iterable[Survey]) -> None:
         raise InputError(f"{one} and {other} come from different servers or databases: read them into two places")
 
 
-def plan(spark: SparkSession, paths: Mapping[str, int]) -> Mapping[str, Parts]:
+def plan(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptions) -> Mapping[str, Parts]:
     """The parts to read of each segment, so that no change comes twice; Spark's tasks make the surveys."""
-    return plan_with(lambda some: surveys(spark, {path: paths[path] for path in some}), paths)
+    return plan_with(lambda some: surveys(spark, {path: paths[path] for path in some}, storage), paths)
 
 
 def plan_with(survey_all: Callable[[Iterable[str]], Iterable[Survey]], paths: Iterable[str]) -> Mapping[str, Parts]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, gap_in, is_gap
-from pgtail.capture.segment import MARK, Head, SegmentFrames
+from pgtail.capture.segment import MARK, ByteFile, Head, SegmentFrames
 from pgtail.changes.relations import Relations
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
@@ -75,7 +75,7 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def survey(file: BinaryIO, name: str) -> Survey:
+def survey(file: ByteFile, name: str) -> Survey:
     """Look through a closed segment. Raises InputError if it is not closed or damaged."""
     frames, surveyor = SegmentFrames(file, name), Surveyor(name)
     try:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from pgtail.spark.files import join, opened
 from pgtail.spark.lake.delta import File, Table
+from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.ranges import Place, Range, within
 from pgtail.spark.state.increment import Increment
 from pgtail.spark.state.notes import Notes
@@ -105,8 +103,7 @@ def _rows(table: Table, ranges: Sequence[Range], columns: Sequence[str], having:
     for file in files_within(table.files(), [one.transactions for one in ranges], "position"):
         if having is not None and file.bounds(having).nulls == file.rows:
             continue
-        with opened(join(table.place, file.path)) as content:
-            rows = pq.read_table(content, columns=list(columns))
+        rows = rows_in(table.place / file.path, columns)
         if having is not None:
             rows = rows.filter(rows[having].is_valid())
         for row in rows.to_pylist():

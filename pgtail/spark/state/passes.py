@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow.parquet as pq
-
-from pgtail.spark.files import join, opened, removed
 from pgtail.spark.jobs import cores, frame, groups
 from pgtail.spark.lake.delta import File
+from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.tasks import (
     CLOSED,
@@ -28,6 +26,7 @@ from pgtail.spark.state.tasks import (
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,10 +52,10 @@ class Pass:
     """One table in a batch, and how far it is."""
 
     relid: int
-    place: str
+    place: Location
     codec: str
     history: bool
-    files: Sequence[tuple[str, File, Sequence[TableColumn]]]
+    files: Sequence[tuple[Location, File, Sequence[TableColumn]]]
     """Paths, files and columns of `tables/*`."""
     runs: Sequence[Run]
     chain: Sequence[Version]
@@ -105,12 +104,12 @@ class Pass:
         found: list[Sized] = []
         if again:
             self.touched = None
-            found += [(RowsFile(table, join(self.place, path), columns, before), size) for path, size, columns in rows]
+            found += [(RowsFile(table, self.place / path, columns, before), size) for path, size, columns in rows]
         run = None if len(self.runs) == 1 else self.runs[number].places
         wanted = Wanted(self.wanted.ranges, self.wanted.committed, run)
-        for path, file, columns in self.files:
+        for place, file, columns in self.files:
             if file.bounds("_relation").least == version.relation:
-                found.append((ChangesFile(table, path, columns, wanted), file.size))
+                found.append((ChangesFile(table, place, columns, wanted), file.size))
         return table, found
 
     def take(self, written: Sequence[Written], buckets: Iterable[int]) -> None:
@@ -123,7 +122,7 @@ class Pass:
             if one.bucket is None or (self.touched is not None and one.bucket not in done):
                 kept.append(one)
             else:
-                removed(join(self.place, one.file.path))
+                (self.place / one.file.path).delete()
         self.written = [*kept, *written]
 
 
@@ -132,7 +131,7 @@ def bucket_of(path: str) -> int:
     return int(path[1 : path.index("-")])
 
 
-def runs_of(files: Sequence[tuple[str, File, Sequence[TableColumn]]], wanted: Wanted) -> list[Run]:
+def runs_of(files: Sequence[tuple[Location, File, Sequence[TableColumn]]], wanted: Wanted) -> list[Run]:
     """The runs of a table's versions among the wanted rows of its files, in order."""
     relations = {file.bounds("_relation").least for _, file, _ in files}
     if len(relations) == 1 and all(_wholly(file, wanted) for _, file, _ in files):
@@ -140,8 +139,7 @@ def runs_of(files: Sequence[tuple[str, File, Sequence[TableColumn]]], wanted: Wa
         return [Run(relations.pop(), Range(Place(first, 0), Place(1 << 63, 0)))]
     places: list[tuple[int, int, str]] = []
     for path, file, _ in files:
-        with opened(path) as content:
-            rows = pq.read_table(content, columns=["_position", "_seq", "_state", "_commit_ts"])
+        rows = rows_in(path, ["_position", "_seq", "_state", "_commit_ts"])
         own = wanted.of(rows).select(["_position", "_seq"]).to_pydict().values()
         places += [(*place, file.bounds("_relation").least) for place in zip(*own, strict=True)]
     found = []

@@ -12,11 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pgtail.spark.files import join, opened
 from pgtail.spark.lake.decoding import packed, unpacked
-from pgtail.spark.lake.parquet import DataFile, write_file
+from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
 from pgtail.spark.typed.casts import TableColumn
@@ -24,6 +22,7 @@ from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.described import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 PART: Final = "relid long, bucket int, link int, kind string, data binary"
 """A part of a table's rows or changes, of one bucket; `link` is another bucket that has to be folded with it."""
@@ -41,7 +40,7 @@ class TablePass:
     """One version of a table in a batch: how its rows are kept while they are of this version."""
 
     relid: int
-    place: str
+    place: Location
     """The folder of the state's table."""
     version: Version
     stored: Sequence[TableColumn]
@@ -108,14 +107,14 @@ class ChangesFile:
     """A file of `tables/*`, whose rows are all of one version of one table."""
 
     table: TablePass
-    path: str
+    path: Location
     columns: Sequence[TableColumn]
     """Those of the table that the file belongs to."""
     wanted: Wanted
 
     def split(self) -> Iterator[pa.RecordBatch]:
         """Its changes by bucket."""
-        rows = self.wanted.of(_read(self.path))
+        rows = self.wanted.of(rows_in(self.path))
         table, version = self.table, self.table.version
         if not len(rows):
             return
@@ -159,7 +158,7 @@ class RowsFile:
     """A file of a state whose rows have to be spread again: of another version, or for another number of buckets."""
 
     table: TablePass
-    path: str
+    path: Location
     columns: Sequence[TableColumn]
     version: Version
     """What the rows are of."""
@@ -167,7 +166,7 @@ class RowsFile:
     def split(self) -> Iterator[pa.RecordBatch]:
         """Its rows by bucket."""
         table = self.table
-        rows = _as_rows(_read(self.path), self.version, self.columns)
+        rows = _as_rows(rows_in(self.path), self.version, self.columns)
         if self.version != table.version:
             rows = described(rows, self.version, table.version)
         for bucket, some in _by_bucket(rows, table.version, table.buckets):
@@ -211,8 +210,8 @@ class Folding:
         columns = columns_of([table.version])
         rows = [unpacked(data) for data in parts.get("rows", ())]
         for bucket in buckets:
-            paths = [join(table.place, path) for path in table.files.get(bucket, ())]
-            rows += [_as_rows(_read(path), table.version, table.stored) for path in paths]
+            paths = [table.place / path for path in table.files.get(bucket, ())]
+            rows += [_as_rows(rows_in(path), table.version, table.stored) for path in paths]
         changes = [unpacked(data) for data in parts.get("changes", ())]
         before = pa.concat_tables(rows) if rows else schema_of(columns, ROW).empty_table()
         if changes:
@@ -243,11 +242,6 @@ def _write(table: TablePass, rows: pa.Table, prefix: str) -> DataFile:
     has = {column.name for column in table.version.columns}
     schema = schema_of([column for column in table.stored if column.name in has], own)
     return write_file(table.place, rows.select(schema.names).cast(schema), table.codec, prefix)
-
-
-def _read(path: str) -> pa.Table:
-    with opened(path) as file:
-        return pq.read_table(file)
 
 
 def _as_rows(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:

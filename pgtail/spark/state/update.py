@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.files import join
 from pgtail.spark.lake.catalog import Entry, changed, entries
 from pgtail.spark.lake.delta import Commit, File, Table, holds
 from pgtail.spark.lake.names import folder_name
@@ -26,6 +25,7 @@ from pgtail.spark.state.tasks import Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 _MOST_BUCKETS: Final = 1024
 
@@ -88,7 +88,7 @@ class _Batch:
 
     def run(self) -> tuple[list[Commit], int]:
         """Write the files, and note what is in them. Returns what is to be committed, and the number of changes."""
-        by_table: dict[int, list[tuple[str, File, Sequence[TableColumn]]]] = {}
+        by_table: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
         for entry in entries(self._lake.out):
             if entry.kind == "tables":
                 for relid, some in self._files(entry).items():
@@ -108,14 +108,14 @@ class _Batch:
         ]
         return changed(self._lake.out, names, self._lake.codec) + commits, count
 
-    def _files(self, entry: Entry) -> dict[int, list[tuple[str, File, Sequence[TableColumn]]]]:
+    def _files(self, entry: Entry) -> dict[int, list[tuple[Location, File, Sequence[TableColumn]]]]:
         """The files of a table of OUT/tables that may have rows for the batch, by OID."""
         table = self._lake.batches.table(entry.folder)
         columns = columns_of(self._all_versions[entry.schema, entry.table])
-        found: dict[int, list[tuple[str, File, Sequence[TableColumn]]]] = {}
+        found: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
         for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.committed):
             relid = file.bounds("_relid").least
-            found.setdefault(relid, []).append((join(table.place, file.path), file, columns))
+            found.setdefault(relid, []).append((table.place / file.path, file, columns))
         return found
 
     def _version(self, relid: int, relation: str) -> Version:
@@ -124,7 +124,7 @@ class _Batch:
     def _table(
         self,
         relid: int,
-        files: Sequence[tuple[str, File, Sequence[TableColumn]]],
+        files: Sequence[tuple[Location, File, Sequence[TableColumn]]],
         runs: Sequence[Run],
         folders: set[str],
     ) -> Pass:

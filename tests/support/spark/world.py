@@ -21,6 +21,7 @@ from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import Applied, update_state
 from pgtail.spark.typed.casts import TableColumn, typed
 from pgtail.spark.typed.columns import columns_of
+from pgtail.storage import locate
 from tests.support.servers import Database, fresh_database
 from tests.support.spark import model, workloads
 from tests.support.spark.fold import Fold, Row
@@ -86,8 +87,8 @@ def apply(spark: Any, out: Path, captures: Sequence[str], tables: Sequence[str] 
 def stored(out: Path, kind: str) -> dict[str, pa.Table]:
     """The tables of a kind, by their last names, as deltalake reads them."""
     found = {}
-    for entry in sorted((one for one in entries(str(out)) if one.kind == kind), key=lambda one: one.since):
-        found[entry.table] = Table(f"{out}/{entry.folder}").delta.to_pyarrow_table()
+    for entry in sorted((one for one in entries(locate(str(out))) if one.kind == kind), key=lambda one: one.since):
+        found[entry.table] = Table(locate(f"{out}/{entry.folder}")).delta.to_pyarrow_table()
     return found
 
 

@@ -1,0 +1,136 @@
+"""The compiled scanner shows the same messages as the templates do in plain Python, as the whole command runs them."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.commands.inspect import Inspect
+from pgtail.commands.options import FilterOptions, InspectOptions, ReportOptions
+from pgtail.hexview import rows
+from pgtail.native import compiled
+from tests.support.captures import record, segments
+from tests.support.corpus import captures
+from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation
+from tests.support.forms import copydata
+from tests.support.forms import lengths as in_lengths
+from tests.support.forms import recvlogical as in_recvlogical
+
+pytestmark = pytest.mark.skipif(compiled() is None, reason="the scanner was not built")
+
+RUNS: list[tuple[int, InspectOptions]] = [
+    (120, InspectOptions(ReportOptions(output="json"))),
+    (120, InspectOptions(ReportOptions(output="table"), max_bytes=None)),
+    (100, InspectOptions(ReportOptions(output="table", color="always"), max_bytes=8)),
+    (160, InspectOptions(ReportOptions(output="table"), FilterOptions(redact=("*a*",)), limit=300)),
+    (52, InspectOptions(ReportOptions(output="table", color="always", colors="value=bold"))),
+]
+"""The width of the terminal, and options."""
+
+
+class Counted:
+    """How many messages the scanner showed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.messages = 0
+        scan = rows.Rows.scan
+
+        def counting(itself: rows.Rows, *arguments: Any) -> tuple[int, int]:
+            found = scan(itself, *arguments)
+            self.messages += found[1]
+            return found
+
+        monkeypatch.setattr(rows.Rows, "scan", counting)
+
+
+def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> bytes:
+    """Inspect a file with the scanner and without it; returns what both show."""
+    shown = []
+    for fast in (compiled(), None):
+        monkeypatch.setattr(rows, "compiled", lambda fast=fast: fast)
+        Inspect(options).run(tuple(map(str, paths)))
+        shown.append(capfdbinary.readouterr())
+    assert shown[0] == shown[1]
+    return bytes(shown[0].out)
+
+
+@pytest.mark.parametrize("run", range(len(RUNS)))
+def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
+    """A sixteenth of the captures, or all of them with PGTAIL_TEST_CAPTURES=all, in the forms that have chunks."""
+    width, options = RUNS[run]
+    monkeypatch.setenv("COLUMNS", str(width))
+    counted = Counted(monkeypatch)
+    step = 1 if os.environ.get("PGTAIL_TEST_CAPTURES") == "all" else 16
+    for number, one in enumerate(captures()[run::step]):
+        path = tmp_path / "dump"
+        path.write_bytes((in_lengths, in_recvlogical, copydata)[number % 3](one))
+        compare([path], options, monkeypatch, capfdbinary)
+    if options.report.colors:
+        assert counted.messages == 0
+    else:
+        assert counted.messages > 100
+
+
+def test_values_of_every_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
+    """Values and words that just fit in a line, do not, and need several; odd characters; long messages."""
+    choose = random.Random(7)
+    texts = ["x" * size for size in range(130)] + [
+        "",
+        " ",
+        "it's",
+        'a "quoted" \\ one',
+        "Grüße",
+        "\t",
+        "%s %d",
+        "x" * 70_000,
+    ]
+    values = [*texts, *["".join(choose.choices("ab '\"\\é", k=choose.randrange(60))) for _ in range(100)]]
+    rows_of = [insert(str(number), value) for number, value in enumerate(values)]
+    messages = [relation(), begin(), *rows_of, insert("1", None), commit()]
+    messages *= 2
+    path = tmp_path / "dump"
+    counted = Counted(monkeypatch)
+    for width in (60, 90, 110, 125, 140):
+        for number, (_, options) in enumerate(RUNS[:3]):
+            monkeypatch.setenv("COLUMNS", str(width))
+            path.write_bytes(lengths(*messages) if number else recvlogical(*messages))
+            shown = compare([path], options, monkeypatch, capfdbinary)
+            assert shown.count(b"Insert") > 2 * len(values)
+    assert counted.messages > 10 * len(values)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 40, 41])
+def test_a_limit_ends_inside_a_run(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
+) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(recvlogical(relation(), begin(), *[insert(str(number), "v") for number in range(100)], commit()))
+    options = InspectOptions(ReportOptions(output="json"), limit=limit)
+    assert compare([path], options, monkeypatch, capfdbinary).count(b"\n") == limit
+
+
+def test_segments_that_continue_a_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
+) -> None:
+    """One whose predecessor was read repeats its beginning, which is not shown again."""
+    messages = [relation(), begin(), *[insert(str(number), "v" * 100) for number in range(500)], commit()]
+    record(tmp_path / "capture", [frame(one, lsn=0x200 + number) for number, one in enumerate(messages)])
+    paths = segments(tmp_path / "capture")
+    assert len(paths) > 4
+    options = InspectOptions(ReportOptions(output="json"))
+    compare([*paths[:3], paths[-1]], options, monkeypatch, capfdbinary)
+
+
+def test_damage_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
+    """The number and offset of the damaged message, its fields, and the messages after it."""
+    good = recvlogical(relation(), begin(), *[insert(str(number), "v") for number in range(50)])
+    path = tmp_path / "dump"
+    path.write_bytes(good + b"I\0\0\0dNdamage" + good + recvlogical(commit()))
+    options = InspectOptions(ReportOptions(output="json"), resync=True)
+    shown = compare([path], options, monkeypatch, capfdbinary)
+    assert b'"message":53,' in shown
+    assert b'"error":' in shown

@@ -1,0 +1,199 @@
+"""`pgtail spark` from and to a bucket: what is recorded there becomes the tables that a local run makes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from pyarrow.fs import LocalFileSystem
+
+import pgtail.spark
+from pgtail.cli import main
+from pgtail.errors import InputError, OutputError
+from pgtail.spark import changes, read, relations
+from pgtail.spark.lake.batches import Batches
+from pgtail.spark.lake.catalog import entries
+from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments.listing import Surveys, segments
+from pgtail.storage import NO_OPTIONS, Location, locate
+from tests.spark.test_changes import in_order
+from tests.support.corpus import capture
+from tests.support.limits import within
+from tests.support.object_store import SECRET, ObjectStore, Proxy
+from tests.support.run import command
+from tests.support.servers import Database, fresh_database
+from tests.support.spark.captures import record, rows_of
+from tests.support.spark.quick import QUICK
+
+CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
+TABLES = ["changes", "transactions", "relations", "catalog"]
+
+
+@pytest.fixture
+def prefix() -> str:
+    return uuid.uuid4().hex
+
+
+def recorded(database: Database, s3: ObjectStore, prefix: str, spool: Path) -> str:
+    """A capture in the bucket, by pgtail record, of several segments; returns its URI."""
+    database.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, v text, big text)",
+        "ALTER TABLE a ALTER big SET STORAGE EXTERNAL",
+        "CREATE TABLE b (n numeric(10,2), at timestamp)",
+        "ALTER TABLE b REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR ALL TABLES",
+    )
+    uri = s3.uri(f"{prefix}/capture")
+    place = ["-D", uri, "--spool", str(spool), *s3.arguments, "--until", "now"]
+    for number in range(4):
+        if number == 2:
+            database.execute("ALTER TABLE b ADD c int[]")
+        database.execute(
+            f"INSERT INTO a SELECT g, 'v', repeat('x', 3000) FROM generate_series({number * 50}, {number * 50 + 49}) g",
+            f"UPDATE a SET v = v || '!' WHERE id % 3 = {number % 3}",
+            f"UPDATE a SET id = id + 1000 WHERE id = {number * 10}",
+            "INSERT INTO b SELECT g / 4.0, timestamp '2020-01-01' + g * interval '1 h' FROM generate_series(1, 20) g",
+            "DELETE FROM b WHERE n < 1",
+        )
+        done = command("record", database.conninfo(), "-S", f"s{prefix[:8]}", *place)
+        assert done.status == 0, done.stderr
+    return uri
+
+
+@pytest.fixture
+def here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs `pgtail spark` in the session of the tests; returns what it says."""
+    monkeypatch.setattr("pgtail.commands.spark.session", lambda *_, **__: contextlib.nullcontext(spark))
+
+    def run(*arguments: str, status: int = 0) -> str:
+        done = CliRunner().invoke(main, ["spark", *arguments])
+        assert done.exit_code == status, done.output
+        return done.output
+
+    return run
+
+
+def tables_of(out: Location) -> dict[str, list[str]]:
+    """The rows of every table below OUT, as Polars reads them."""
+    names = [*TABLES, *(entry.folder for entry in entries(out))]
+    found = {}
+    for name in names:
+        rows = pl.scan_delta(str(out / name), storage_options=out.storage.as_dict()).collect()
+        found[name] = sorted(map(repr, rows.select(sorted(rows.columns)).rows()))
+    return found
+
+
+def kill_in_the_middle(arguments: list[str], out: Location) -> None:
+    """Run the command, and kill it and its JVM when it has begun to commit."""
+    program = "from pgtail.cli import main; main(prog_name='pgtail')"
+    process = subprocess.Popen([sys.executable, "-c", program, "spark", *arguments], start_new_session=True)
+    try:
+        end = time.monotonic() + within(100)
+        while not (out / "_batches" / "_delta_log").list():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        time.sleep(random.uniform(0, 2))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
+    spark: Any, newest_server: Any, s3: ObjectStore, prefix: str, tmp_path: Path, here: Callable[..., str]
+) -> None:
+    with fresh_database(newest_server) as database:
+        uri = recorded(database, s3, prefix, tmp_path / "spool")
+    out = s3.locate(f"{prefix}/out")
+    remote = ["--master=local[2]", *CONF, *s3.arguments, uri, str(out)]
+    kill_in_the_middle(["all", *remote], out)
+    here("all", *remote)
+    assert here("all", *remote).startswith("pgtail: 0 new segments\n")
+
+    copy, local = tmp_path / "capture", tmp_path / "out"
+    copy.mkdir()
+    for name, _ in s3.locate(f"{prefix}/capture").list():
+        (copy / name).write_bytes((s3.locate(f"{prefix}/capture") / name).read()[0])  # type: ignore[index]
+    here("all", str(copy), str(local))
+    expected = tables_of(locate(str(local)))
+    assert tables_of(out) == expected
+    assert len(expected) == len(TABLES) + 6
+    assert all(expected.values())
+
+    for name in (*TABLES, "tables/public.b", "state/public.a", "history/public.b"):
+        found, plain = (
+            read(spark, str(place), name, storage=storage) for place, storage in ((out, s3.options), (local, None))
+        )
+        assert found.schema == plain.schema
+        assert sorted(map(repr, found.collect())) == sorted(map(repr, plain.collect())) != []
+
+    listed = here("vacuum", *s3.arguments, str(out))
+    assert "would be removed with --delete" in listed
+    assert "small files merged" in here("changes", "--compact", *remote)
+    assert tables_of(out) == expected
+
+
+def test_the_data_source_and_the_functions_read_a_bucket(
+    spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture")
+    uri = s3.upload(tmp_path / "capture", prefix)
+    assert in_order(changes(spark, uri, storage=s3.options)) == rows_of(paths)
+    assert relations(spark, [uri], storage=s3.options).count() == relations(spark, str(tmp_path / "capture")).count()
+    spark.dataSource.register(pgtail.spark.DataSource)
+    storage = {f"storage.{name}": value for name, value in s3.options.items()}
+    assert in_order(spark.read.format("pgtail").options(**storage).load(uri)) == rows_of(paths)
+
+
+def test_a_capture_on_hdfs_is_listed_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By pyarrow's file system of the same interface: there is no HDFS server to test with."""
+    monkeypatch.setattr("pgtail.storage.hdfs._file_system", lambda server: LocalFileSystem())
+    record(capture("A_dml", "p1"), tmp_path / "capture", size=20_000)
+    local, remote = (f"{server}{tmp_path}/capture" for server in ("", "hdfs://host"))
+    found = [list(Surveys(NO_OPTIONS).of(segments([place]))) for place in (local, remote)]
+    for one, other in zip(*found, strict=True):
+        assert replace(other, name=other.name.removeprefix("hdfs://host")) == one
+    assert len(found[0]) > 1
+
+
+def test_of_two_writers_one_gets_an_error(spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    paths = record(capture("D_twophase", "p3_2pc"), tmp_path / "capture", size=100_000)
+    out = s3.locate(f"{prefix}/out")
+    for number in range(2):
+        one, other = (Lake(spark, str(out), storage=out.storage) for _ in range(2))
+        one.update([str(paths[number])])
+        with pytest.raises(OutputError, match=f"another process writes to {out}/_batches"):
+            other.update([str(paths[number])])
+    assert Batches(out).plan.batch == 2
+    assert in_order(read(spark, str(out), "changes", storage=s3.options)) == rows_of(paths[:2])
+
+
+def test_what_cannot_be_reached_is_an_error(spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    [path] = record(capture("Z_small", "p1"), tmp_path / "capture")
+    missing = ObjectStore(s3.url, "no-such-bucket").locate("out")
+    with pytest.raises(InputError, match="no-such-bucket/out.*NoSuchBucket"):
+        Lake(spark, str(missing), storage=missing.storage)
+    proxy = Proxy(s3.url)
+    out = ObjectStore(proxy.url).locate(f"{prefix}/out")
+    lake = Lake(spark, str(out), storage=out.storage)
+    proxy.cut()
+    with pytest.raises(OutputError, match="Connection refused") as error:
+        lake.update([str(path)])
+    assert SECRET not in str(error.value)
+    proxy.restore()
+    Lake(spark, str(out), storage=out.storage).update([str(path)])
+    assert in_order(read(spark, str(out), "changes", storage=s3.options)) == rows_of([path])
