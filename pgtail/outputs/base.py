@@ -88,7 +88,7 @@ class ScannedOutput(Output, Protocol):
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:
-        """A scanner for this output; None if it was not compiled. `find` returns the current table of an OID."""
+        """A scanner for this output; None if there is none. `find` returns the current table of an OID."""
 
     def takes(self, transaction: Transaction) -> bool:
         """Whether the scanner may process rows of this transaction, which did not start in a run."""

@@ -17,7 +17,7 @@ from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
-from pgtail.outputs.scanner import TextScanner
+from pgtail.outputs.text_scanner import TextScanner
 from pgtail.pgoutput.scalars import unix_micros
 
 

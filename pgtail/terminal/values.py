@@ -92,10 +92,12 @@ class ValueStyle:
             return sized(label + self.cell(codec, cell, bare=bare))
 
         fast, native, limit = compiled(), codec.native, self._limit
-        if fast is None or native is None or native.constant is not None or codec.kind is Kind.BOOL:
+        if native is None or native.constant is not None or codec.kind is Kind.BOOL:
             return show
         quoted = not bare and codec.kind is Kind.TEXT
         more = () if limit is None else (MORE,)
+        if fast is None:
+            return _plainly(label, limit or _CHUNK, show, quoted=quoted, more=more)
         compiled_show: Show = fast.ShownColumn(label, item_width(label), limit or _CHUNK, quoted, more, show)
         return compiled_show
 
@@ -194,6 +196,27 @@ class ValueStyle:
                 break
             count += 1
         return (f"{before}{''.join(chars[:count])}{after}", style), MORE
+
+
+def _plainly(label: Item, limit: int, show: Show, *, quoted: bool, more: Item) -> Show:
+    """Shows ASCII text whose first `limit` characters are printable, without quotes if it is to be `quoted`, as native
+    ShownColumn does: cut if there is `more`. `show` shows all other cells."""
+    around, room, null = item_width(label) + 2 * quoted, limit - 2 * quoted, show(None)
+
+    def show_plainly(cell: Cell) -> SizedItem:
+        if cell is None:
+            return null
+        if cell.__class__ is bytes and cell and cell.isascii():
+            text = cell[:limit].decode()
+            if text.isprintable() and not (quoted and "'" in text):
+                if len(cell) <= room:
+                    return around + len(text), (*label, (f"'{text}'" if quoted else text, "value"))
+                if more:
+                    text = text[: room - 1]
+                    return around + room, (*label, (f"'{text}'" if quoted else text, "value"), *more)
+        return show(cell)
+
+    return show_plainly
 
 
 def _is_text(codec: Codec, cell: bytes) -> bool:

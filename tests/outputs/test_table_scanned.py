@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.native import compiled, implementation_name
 from pgtail.outputs.base import OutputOptions
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.layout import SPACE, item_width
@@ -18,10 +17,10 @@ from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support import encode
 from tests.support.corpus import Capture, captures
+from tests.support.render import Way, rows_by
 from tests.support.render_text import BOOL, BYTEA, INT4, JSONB, TEXT, scanned_table
 
-pytestmark = pytest.mark.skipif(compiled() is None, reason=implementation_name())
-
+SCANNED: tuple[Way, ...] = ("plain", "compiled")
 KEY = b"0123456789abcdef"
 SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], bytes | None]] = [
     (OutputOptions(), lambda: None, [], None),
@@ -35,34 +34,37 @@ SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], by
 ]
 
 
+@pytest.mark.parametrize("way", SCANNED)
 @pytest.mark.parametrize("capture", captures(), ids=str)
-def test_captures_look_the_same(capture: Capture) -> None:
+def test_captures_look_the_same(capture: Capture, way: Way) -> None:
     frames = [*capture.frames()]
     for options, filter_, masked, key in SELECTIONS:
-        plain, scanned = [
-            scanned_table(frames, way, options, filter_(), Redaction(masked, key) if masked else None)
-            for way in ("plain", "compiled")
+        decoded, scanned = [
+            scanned_table(frames, by, options, filter_(), Redaction(masked, key) if masked else None)
+            for by in ("decoder", way)
         ]
-        assert scanned == plain
+        assert scanned == decoded
 
 
+@pytest.mark.parametrize("way", SCANNED)
 @pytest.mark.parametrize("key", [None, KEY])
 @pytest.mark.parametrize("limit", [None, 60])
-def test_large_masked_values_look_the_same(key: bytes | None, limit: int | None) -> None:
+def test_large_masked_values_look_the_same(key: bytes | None, limit: int | None, way: Way) -> None:
     rows = [encode.insert(str(size), "x" * size) for size in (10, 65_000, 66_000, 300_000)]
     frames = [*map(encode.frame, (encode.begin(), encode.relation(), *rows, encode.commit()))]
-    plain, scanned = [
-        scanned_table(frames, way, OutputOptions(max_width=limit), None, Redaction(["v"], key))
-        for way in ("plain", "compiled")
+    decoded, scanned = [
+        scanned_table(frames, by, OutputOptions(max_width=limit), None, Redaction(["v"], key))
+        for by in ("decoder", way)
     ]
-    assert scanned == plain
-    assert "xxx" not in plain
+    assert scanned == decoded
+    assert "xxx" not in decoded
 
 
-def test_each_transaction_shows_its_first_rows() -> None:
+@pytest.mark.parametrize("way", SCANNED)
+def test_each_transaction_shows_its_first_rows(way: Way) -> None:
     rows = [encode.insert(str(number), "x") for number in range(5)]
     transactions = [encode.begin(), encode.relation(), *rows, encode.commit(), encode.begin(), *rows, encode.commit()]
-    text = scanned_table([*map(encode.frame, transactions)], "compiled", OutputOptions(max_rows=2), None, None)
+    text = scanned_table([*map(encode.frame, transactions)], way, OutputOptions(max_rows=2), None, None)
     assert text.count("INSERT") == 4
     assert text.count("5 changes, 3 not shown (--max-rows 2)") == 2
 
@@ -79,6 +81,7 @@ CELLS = st.one_of(
 )
 
 
+@pytest.mark.parametrize("way", SCANNED)
 @given(
     CELLS,
     st.sampled_from([TEXT, INT4, BOOL, BYTEA, JSONB]),
@@ -87,8 +90,9 @@ CELLS = st.one_of(
     st.sampled_from(["utf-8", "latin1", "utf-16-le"]),
 )
 def test_the_cells_of_a_column_look_like_single_cells(
-    cell: Cell, type_: int, bare: bool, limit: int | None, encoding: str
+    way: Way, cell: Cell, type_: int, bare: bool, limit: int | None, encoding: str
 ) -> None:
     values, codec, label = ValueStyle(limit), Types(encoding=encoding).codec(type_), (("né", "name"), SPACE)
     item = label + values.cell(codec, cell, bare=bare)
-    assert values.of_column(codec, label, bare=bare)(cell) == (item_width(item), item)
+    with rows_by(way):
+        assert values.of_column(codec, label, bare=bare)(cell) == (item_width(item), item)

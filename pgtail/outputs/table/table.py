@@ -32,6 +32,7 @@ from pgtail.humanize import counted, grouped, span_text
 from pgtail.native import Scanner, compiled
 from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.choice import ColumnChoice
+from pgtail.outputs.event_scanner import EventScanner
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
@@ -111,9 +112,11 @@ class Table:
 
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
-    ) -> Scanner | None:
+    ) -> Scanner:
         fast = compiled()
-        scanner: Scanner | None = None if fast is None else fast.EventScanner(find, filter_, self, mask, events)
+        if fast is None:
+            return EventScanner(find, filter_, self, mask)
+        scanner: Scanner = fast.EventScanner(find, filter_, self, mask, events)
         return scanner
 
     def takes(self, transaction: Transaction) -> bool:
