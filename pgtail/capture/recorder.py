@@ -9,12 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pgtail.capture.format import COPY_DATA, FORMAT, GAP, HEAD, PREDECESSOR, SEGMENT, TRANSACTION, SegmentName
+from pgtail.capture.format import (
+    COPY_DATA,
+    FORMAT,
+    GAP,
+    HEAD,
+    PREDECESSOR,
+    SEGMENT,
+    TRANSACTION,
+    SegmentName,
+    copy_data,
+)
 from pgtail.capture.recovery import recover
 from pgtail.capture.state import CaptureState, Gap, read_state, write_state
 from pgtail.capture.tracker import ROWS, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
+from pgtail.native import compiled
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
 from pgtail.storage.local import LocalLocation
@@ -45,6 +56,25 @@ class Rotation:
     sync_interval: float = 1.0
 
 
+def copied_rows(frames: bytes, pos: int, room: int) -> tuple[bytes, int, int]:
+    """The row messages at `pos`, frames after their lengths, as CopyData messages, until these have `room` bytes.
+
+    Returns them, how many there are, and the position of the first other frame. It does the same as the compiled
+    function, which leaves incomplete and very large ones.
+    """
+    parts, rows = list[bytes](), 0
+    end = len(frames) - _FRAME.size
+    while pos <= end and room > 0:
+        size, kind, tag, *_ = _FRAME.unpack_from(frames, pos)
+        if kind != XLOG_DATA or tag not in ROWS or size < _LEAST[tag]:
+            break
+        stop = pos + LENGTH.size + size
+        parts += HEAD.pack(COPY_DATA, size + LENGTH.size), frames[pos + LENGTH.size : stop]
+        room -= HEAD.size + size
+        rows, pos = rows + 1, stop
+    return b"".join(parts), rows, pos
+
+
 class Recorder:
     """Appends segments to a capture, after recover().
 
@@ -68,6 +98,8 @@ class Recorder:
         self._next_head: dict[str, str] | None = None
         self._rotation = rotation
         self._compress = compress
+        fast = compiled()
+        self._copied_rows = copied_rows if fast is None else fast.copied_rows
         self._stream = StreamTracker()
         self._segment: SegmentWriter | None = None
         self._finished: list[SegmentWriter] = []
@@ -133,40 +165,40 @@ class Recorder:
         Stops before the Begin of a transaction that commits after the position `until` or the time `until_time`, and
         after one that ends at `until`. Returns the position of the first frame that was not recorded.
         """
-        segment, stream, rows = self._segment, self._stream, 0
+        segment, stream, count = self._segment, self._stream, 0
         if segment is None or self._next_head is not None or self._finished:
             return pos
-        head, pack, parts, inside = _FRAME.unpack_from, HEAD.pack, list[bytes](), stream.inside
+        head, parts, inside = _FRAME.unpack_from, list[bytes](), stream.inside
         room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
         last = len(frames) - _FRAME.size
         latest = _LATER if until_time is None else until_time
         while room > 0 and pos <= last:
             size, kind, tag, final_lsn, time = head(frames, pos)
-            if size < _LEAST.get(tag, size + 1) or kind != XLOG_DATA:
+            if size < _LEAST.get(tag, size + 1) or kind != XLOG_DATA or inside is (tag == _BEGIN):
                 break
-            frame = frames[pos + LENGTH.size : pos + LENGTH.size + size]
-            if tag not in ROWS:
-                if inside is (tag == _BEGIN) or (tag == _BEGIN and (final_lsn > until or time > latest)):
+            if tag in ROWS:
+                messages, rows, pos = self._copied_rows(frames, pos, room)
+                if not rows:
                     break
                 stream.add_rows(rows)
-                inside, rows = not stream.take(frame), 0
-            elif inside:
-                rows += 1
+                count += rows
             else:
-                break
-            parts += pack(COPY_DATA, size + LENGTH.size), frame
-            room -= size + HEAD.size
-            pos += size + LENGTH.size
+                if tag == _BEGIN and (final_lsn > until or time > latest):
+                    break
+                start, pos = pos + LENGTH.size, pos + LENGTH.size + size
+                inside = not stream.take(frames[start:pos])
+                messages = copy_data(frames[start:pos])
+                count += 1
+            parts.append(messages)
+            room -= len(messages)
             if tag == _COMMIT:
                 self.transactions += 1
                 if stream.whole >= until:
                     break
-        stream.add_rows(rows)
-        self._added(segment, parts)
+        self._added(segment, parts, count)
         return pos
 
-    def _added(self, segment: SegmentWriter, parts: list[bytes]) -> None:
-        count = len(parts) // 2
+    def _added(self, segment: SegmentWriter, parts: list[bytes], count: int) -> None:
         self.messages += count
         self.bytes += segment.add_frames(parts, count) - count * HEAD.size
         if segment.pending >= self._rotation.sync_size:

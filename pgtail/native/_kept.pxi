@@ -1,4 +1,4 @@
-"""Undecoded row messages of stream segments: see changes/kept_rows.py."""
+"""Undecoded row messages: of stream segments (changes/kept_rows.py), and to record (capture/recorder.py)."""
 
 def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
     """Row messages of one (sub)transaction in a stream segment: see changes/kept_rows.py."""
@@ -85,3 +85,35 @@ cdef Py_ssize_t kept_row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end)
             return DECLINED
         pos += 1
     return skip_tuple(buf, pos, end, -1)
+
+
+def copied_rows(bytes frames, Py_ssize_t pos, Py_ssize_t room):
+    """Row messages outside of stream segments, frames after their lengths: see capture/recorder.py."""
+    cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(frames), stop, rows = 0
+    cdef uint8_t tag
+    cdef uint32_t size
+    cdef int i
+    cdef Out out
+    out.data, out.size, out.room = NULL, 0, 0
+    if not 0 <= pos <= end:
+        raise ValueError("not a part of the buffer")
+    try:
+        while pos < end and out.size < room:
+            stop = frame_end(buf, pos, end, 4)
+            if stop < pos + 4 + HEADER + 9:
+                break
+            tag = buf[pos + 4 + HEADER]
+            if tag != c"I" and tag != c"U" and tag != c"D":
+                break
+            size = <uint32_t>(stop - pos)
+            reserve(&out, 1 + size)
+            put_char(&out, c"d")
+            for i in range(4):
+                put_char(&out, <char>(size >> (24 - 8 * i)))
+            put(&out, buf + pos + 4, size - 4)
+            rows += 1
+            pos = stop
+        return PyBytes_FromStringAndSize(out.data, out.size), rows, pos
+    finally:
+        PyMem_Free(out.data)

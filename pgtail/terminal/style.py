@@ -27,6 +27,7 @@ Fragment: TypeAlias = tuple[str, str]
 
 _NONE: Final = Style.null()
 _TEXT: Final = itemgetter(0)
+_NEWLINE: Final[Fragment] = ("\n", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ class Painter:
             style: Style = getattr(palette, field.name)
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
             self.codes[field.name] = (before, after)
-        plain = not any(map(any, self.codes.values()))
+        self._colors = {style: codes if any(codes) else None for style, codes in self.codes.items()} | {"": None}
+        plain = not any(self._colors.values())
         self._painted: Callable[[Sequence[Fragment]], Iterable[str]] = partial(map, _TEXT) if plain else self._colored
 
     def line(self, fragments: Sequence[Fragment]) -> str:
@@ -147,12 +149,13 @@ class Painter:
 
     def lines(self, lines: Iterable[Sequence[Fragment]]) -> str:
         """Lines as text, each with a newline."""
-        texts: list[str] = []
-        painted = self._painted
+        if self._patterns:
+            return "".join([f"{self.line(fragments)}\n" for fragments in lines])
+        found: list[Fragment] = []
         for fragments in lines:
-            texts += painted(fragments)
-            texts.append("\n")
-        return "".join(texts)
+            found += fragments
+            found.append(_NEWLINE)
+        return self.line(found)
 
     def marked_line(self, painted: str) -> str:
         """The same line, already in colours, with its matches marked."""
@@ -169,9 +172,9 @@ class Painter:
         return "".join(found)
 
     def _colored(self, fragments: Sequence[Fragment]) -> Iterable[str]:
-        codes = self.codes
+        colors = self._colors
         marked = self._marked(fragments) if self._patterns else fragments
-        return [f"{before}{text}{after}" for text, style in marked for before, after in (codes[style],)]
+        return [text if (codes := colors[style]) is None else f"{codes[0]}{text}{codes[1]}" for text, style in marked]
 
     def _marked(self, fragments: Sequence[Fragment]) -> Iterator[Fragment]:
         """The same fragments, split where a match begins or ends; a match may span several."""

@@ -1,5 +1,6 @@
 """Kills `pgtail spark all --watch`, its JVM or a worker 50 times, while segments arrive and readers read.
 
+Three of four kills come while a batch is being written, however long the start of Spark takes; the others at any time.
 Then it runs undisturbed: changes, state and history are those of an undisturbed run. `make torture` runs it; the number
 of kills is an argument.
 """
@@ -7,6 +8,7 @@ of kills is an argument.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -15,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 
+from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Table
 from pgtail.storage import locate
@@ -29,6 +33,8 @@ from tests.support.spark.quick import QUICK
 from tests.support.spark.world import same_as_model, same_lives, stored
 
 KILLS = 50
+PATIENCE = 180.0
+"""Seconds in which a process has written its first file."""
 
 
 def main(kills: int) -> None:
@@ -38,30 +44,53 @@ def main(kills: int) -> None:
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = record(capture("D_twophase", "p3_2pc"), folder / "whole", size=8_000)
+        paths = record(capture("D_twophase", "p3_2pc"), folder / "whole", size=2_000)
         growing, out = folder / "growing", folder / "out"
         growing.mkdir()
         waiting = list(paths)
+        written = 0
         for kill in range(kills):
-            for _ in range(chance.randint(0, 2 * len(paths) // kills)):
+            for _ in range(chance.randint(1, max(2 * len(paths) // kills, 1))):
                 if waiting:
                     shutil.copy(waiting.pop(0), growing)
+            known, batch = files_in(out), Batches(locate(str(out))).plan.batch
             process = start(growing, out)
-            end = time.monotonic() + chance.uniform(2, 25)
-            while time.monotonic() < end:
-                look(out)
-                time.sleep(0.5)
+            if chance.random() < 0.75 and waiting:
+                read_until(out, PATIENCE, functools.partial(grown, out, known))
+                read_until(out, chance.uniform(0, 5))
+            else:
+                read_until(out, chance.uniform(2, 25))
             victims = [process.pid, *below(process.pid)]
             os.kill(chance.choice(victims), signal.SIGKILL)
             time.sleep(chance.random())
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            print(f"{kill + 1} of {kills}", flush=True)
+            written += grown(out, known)
+            batches = Batches(locate(str(out))).plan.batch
+            print(f"{kill + 1} of {kills}: batches {batch} to {batches}", flush=True)
+        print(f"{written} of {kills} processes had written files; {len(waiting)} segments are left", flush=True)
+        assert written > kills // 3, "the processes were killed before they did anything"
         for path in waiting:
             shutil.copy(path, growing)
         subprocess.run(command(growing, out), check=True)
         same(folder / "whole", paths, out)
+
+
+def read_until(out: Path, seconds: float, done: Callable[[], object] = lambda: False) -> None:
+    """Read the tables again and again until something is so, or the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not done():
+        look(out)
+        time.sleep(0.2)
+
+
+def files_in(out: Path) -> set[Path]:
+    return set(out.rglob("*.parquet"))
+
+
+def grown(out: Path, known: set[Path]) -> bool:
+    return bool(files_in(out) - known)
 
 
 def command(growing: Path, out: Path, *more: str) -> list[str]:

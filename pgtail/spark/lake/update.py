@@ -130,7 +130,7 @@ class Lake:
             found = surveys(self.spark, paths, self._storage)
         self._check(plan, found)
         done.notes += _missing(plan.captures, found)
-        before = covered(plan.captures)
+        before = covered(plan.captures.values())
         parts = parts_of(found, before)
         wanted = collapse_whole_segments(parts, found)
         if results is None or not _whole(wanted, found):

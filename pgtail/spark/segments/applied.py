@@ -81,14 +81,10 @@ class Capture:
         self.runs = sorted([*kept, new], key=lambda run: run.start)
 
 
-def covered(captures: Mapping[str, Capture]) -> list[Covered]:
+def covered(captures: Iterable[Capture]) -> list[Covered]:
     """The parts of streams that were applied."""
-    return [
-        one
-        for directory, capture in captures.items()
-        for run in capture.runs
-        for one in covered_by(directory, run.stream, run.places, run.late)
-    ]
+    runs = [run for capture in captures for run in capture.runs]
+    return [one for run in runs for one in covered_by(run.stream, run.places, run.late)]
 
 
 def new_ones(paths: Iterable[str], captures: Mapping[str, Capture]) -> list[str]:

@@ -26,16 +26,18 @@ class Extent:
     doubtful: bool = False
     places: Range | None = None
     late: list[Range] = field(default_factory=list)
+    ends_late: bool = False
+    """Whether the last transaction was certainly sent late."""
 
-    def add(self, first: Place, last: Place, *, prepared: bool) -> bool:
-        """Changes of one transaction. Returns whether it was sent late, as far as is known here."""
+    def add(self, first: Place, last: Place, *, prepared: bool) -> None:
+        """Changes of one transaction."""
         added = Range(first, last.next)
-        surely = prepared and (first.position < self.start or (self.places is not None and first < self.places.end))
-        if surely or (prepared and self._is_doubtful(first)):
+        before = first.position < self.start or (self.places is not None and first < self.places.end)
+        self.ends_late = prepared and before
+        if self.ends_late or (prepared and self._is_doubtful(first)):
             self.late = joined([*self.late, added])
         else:
             self.places = Range(first if self.places is None else self.places.first, added.end)
-        return surely
 
     def _is_doubtful(self, first: Place) -> bool:
         return self.doubtful and self.places is None and all(one.first.position == first.position for one in self.late)

@@ -23,11 +23,10 @@ _ONE_PHASE: Final = f"{TWO_PHASE} off"
 
 
 class Covered(NamedTuple):
-    """A part of a stream that was read from a directory; `late` if it is a transaction that was sent late."""
+    """A part of a stream; `late` if it is a transaction that may have been sent late."""
 
     places: Range
     stream: str
-    directory: str
     late: bool = False
 
 
@@ -101,37 +100,31 @@ def parts_of(found: Iterable[Survey], covered: Iterable[Covered] = ()) -> dict[s
     wanted: dict[str, Parts] = {}
     for segment in sorted(_from_predecessors(found), key=lambda segment: (segment.places or (), segment.path)):
         left: list[Range] = []
-        for part in _parts(segment):
-            left += part.places.without([other.places for other in taken if _same_changes(part, other)])
+        own = covered_by(segment.stream, segment.places, segment.late)
+        for part in own:
+            left += part.places.without([other.places for other in taken if _same_changes(part, other, segment.path)])
         if left:
             wanted[segment.path] = tuple(left)
-            taken += _parts(segment)
+            taken += own
     return wanted
 
 
-def covered_by(directory: str, stream: str, places: Range | None, late: Iterable[Range]) -> list[Covered]:
+def covered_by(stream: str, places: Range | None, late: Iterable[Range]) -> list[Covered]:
     """The parts of a stream that a segment, or several, have."""
-    own = [] if places is None else [Covered(places, stream, directory)]
-    return own + [Covered(one, stream, directory, late=True) for one in late]
+    own = [] if places is None else [Covered(places, stream)]
+    return own + [Covered(one, stream, late=True) for one in late]
 
 
-def _parts(segment: Survey) -> list[Covered]:
-    return covered_by(folder_of(segment.path), segment.stream, segment.places, segment.late)
-
-
-def _same_changes(one: Covered, other: Covered) -> bool:
+def _same_changes(one: Covered, other: Covered, path: str) -> bool:
     """Whether what is at the same places in both is the same. Raises OptionError if that is unknown."""
     if not one.places.overlaps(other.places):
         return False
-    late = one.late or other.late
-    if late and (one.late is not other.late and one.directory == other.directory):
-        return False  # a slot sends a transaction as prepared only once
     if one.stream == other.stream:
         return True
-    if late and (_ONE_PHASE in one.stream or _ONE_PHASE in other.stream):
+    if (one.late or other.late) and (_ONE_PHASE in one.stream or _ONE_PHASE in other.stream):
         return False
     raise OptionError(
-        f"a segment in {one.directory} overlaps another capture, of another stream: which changes are the same is"
+        f"{path} overlaps another capture, of another stream: which changes are the same is"
         f" unknown. Read them into two places.\nThis one: {one.stream}\nThe other one: {other.stream}"
     )
 
@@ -143,7 +136,8 @@ def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey])
 
 
 def _is_whole(parts: Parts, segment: Survey | None) -> bool:
-    return segment is not None and all(any(part.covers(one.places) for part in parts or ()) for one in _parts(segment))
+    own = [] if segment is None else [one for one in (segment.places, *segment.late) if one is not None]
+    return bool(own) and all(any(part.covers(one) for part in parts or ()) for one in own)
 
 
 def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:

@@ -96,6 +96,8 @@ class Surveyor:
         self._position = self._ordinal = 0
         self._prepared = False
         """Whether the transaction at hand is prepared."""
+        self._first = 0
+        """The number of the first change that _seen does not have yet; 0 if it has all."""
         self._seen, self._decoded = Extent(), Extent()
 
     @property
@@ -129,8 +131,10 @@ class Surveyor:
 
     def end(self) -> Survey:
         """What was found."""
-        found = self._decoded if self._decoded.places or self._decoded.late else self._seen
-        self._found.places, self._found.late = found.places, tuple(found.late)
+        self._add_seen()
+        extent = self._decoded if self._decoded.places or self._decoded.late else self._seen
+        self._found.places, self._found.late = extent.places, tuple(extent.late)
+        self._found.open = self._found.open and not extent.ends_late
         self._place_repeated()
         return self._found
 
@@ -166,8 +170,9 @@ class Surveyor:
         tag = buf[at]
         if tag in _COUNTED:
             self._ordinal += 1
-            self._at(self._position, self._ordinal)
+            self._first = self._first or self._ordinal
         elif tag in _BEGINS:
+            self._add_seen()
             self._position, self._ordinal = _lsn(buf, at + 1, stop), 0
             self._prepared = tag == _BEGIN_PREPARE
             self._found.open = True
@@ -178,17 +183,24 @@ class Surveyor:
         elif tag == _LOGICAL:
             if buf[at + 1 : at + 2] == bytes([_TRANSACTIONAL]):
                 self._ordinal += 1
-                self._at(self._position, self._ordinal)
+                self._first = self._first or self._ordinal
             else:
-                self._at(_lsn(buf, at + 2, stop), 0)
+                self._alone(_lsn(buf, at + 2, stop))
         elif tag in _OUTCOMES:
-            self._at(_lsn(buf, at + 10, stop), 0)
+            self._alone(_lsn(buf, at + 10, stop))
 
-    def _at(self, position: int, ordinal: int) -> None:
-        """Here is a change."""
-        place = Place(position, ordinal)
-        if self._seen.add(place, place, prepared=self._prepared and ordinal > 0):
-            self._found.open = False
+    def _alone(self, position: int) -> None:
+        """Here is a change of no transaction."""
+        self._add_seen()
+        place = Place(position, 0)
+        self._seen.add(place, place, prepared=False)
+
+    def _add_seen(self) -> None:
+        """Add the changes of the transaction at hand."""
+        if self._first:
+            first, last = Place(self._position, self._first), Place(self._position, self._ordinal)
+            self._seen.add(first, last, prepared=self._prepared)
+            self._first = 0
 
     def _describe(self, buf: bytes, start: int, stop: int) -> None:
         message = self._decoder.frame(buf, start, stop)[0]

@@ -145,7 +145,7 @@ def apply(step: Step, paths: Sequence[str]) -> Step:
     captures = {directory: Capture(list(one.runs)) for directory, one in step.captures.items()}
     found = [_survey(path) for path in new_ones(paths, captures)]
     check_one_server(found)
-    parts = collapse_whole_segments(parts_of(found, covered(captures)), found)
+    parts = collapse_whole_segments(parts_of(found, covered(captures.values())), found)
     changes = list(step.changes)
     for path, some in parts.items():
         for row in _decoded(path, some):
