@@ -169,7 +169,7 @@ def test_a_capture_on_hdfs_is_listed_and_read(tmp_path: Path, monkeypatch: pytes
     local, remote = (f"{server}{tmp_path}/capture" for server in ("", "hdfs://host"))
     found = [list(Surveys(NO_OPTIONS).of(segments([place]))) for place in (local, remote)]
     for one, other in zip(*found, strict=True):
-        assert replace(other, name=other.name.removeprefix("hdfs://host")) == one
+        assert replace(other, path=other.path.removeprefix("hdfs://host")) == one
     assert len(found[0]) > 1
 
 
