@@ -22,9 +22,10 @@ from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments import listing
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.segments.survey import Survey, name_of, survey
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of
@@ -160,6 +161,27 @@ def test_a_year_of_segments_is_planned_as_a_day() -> None:
     assert new_ones(paths, plan.captures) == paths[-1:]
     known = Notes([between((10, 1), (1_999_990, 2))])
     assert next_increment(capture.runs, known).ranges == [between((1_999_990, 2), (2_000_005, 2))]
+
+
+def test_only_segments_after_those_applied_without_a_gap_are_listed(tmp_path: Path) -> None:
+    names = [f"{number:016X}-0000000001" for number in range(5)]
+    for name in names:
+        (tmp_path / f"{name}.pgcap").touch()
+    chain = [
+        Survey(f"/c/{name}.pgcap", stream="s", predecessor=before)
+        for name, before in zip(names, ["", *names], strict=False)
+    ]
+
+    def listed(*applied: int) -> list[str]:
+        capture = Capture()
+        for number in applied:
+            capture.add(chain[number])
+        found = listing.segments([str(tmp_path)], after={str(tmp_path): capture.complete_to})
+        return [name_of(path) for path in found]
+
+    assert listed(0, 1, 3) == names[2:]
+    assert listed(1, 2) == names
+    assert listed() == names
 
 
 def test_a_capture_that_begins_behind_the_end_of_another_leaves_a_gap() -> None:

@@ -36,7 +36,7 @@ from pgtail.spark.segments.listing import (
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.typed.versions import Version
-from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate_target
+from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate, locate_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,14 +97,15 @@ class Lake:
         Raises InputError, OptionError, OutputError.
         """
         done = Update()
-        there = segments(captures, self._storage)
-        new = new_ones(there, self.plan.captures)
+        known = self.plan.captures
+        there = segments(captures, self._storage, {place: capture.complete_to for place, capture in known.items()})
+        new = new_ones(there, known)
         if typed and not self.plan.typed:
             self._type_all()
         for start in range(0, len(new), _MOST_SEGMENTS):
             some = new[start : start + _MOST_SEGMENTS]
             self._batch({path: there[path] for path in some}, done)
-        if not there:
+        if not there and not any(str(locate(place, self._storage).absolute()) in known for place in captures):
             done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
         return done
 

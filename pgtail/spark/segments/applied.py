@@ -64,6 +64,11 @@ class Capture:
         """Whether this segment was applied."""
         return any(one.start <= name <= one.end for one in self.runs)
 
+    @property
+    def complete_to(self) -> str:
+        """The name of the last segment before which none is missing; '' if the first one is."""
+        return self.runs[0].end if self.runs and not self.runs[0].predecessor else ""
+
     def add(self, segment: Survey) -> None:
         """A segment was applied."""
         name, known = segment.name, segment

@@ -30,15 +30,18 @@ class Covered(NamedTuple):
     late: bool = False
 
 
-def segments(captures: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> dict[str, int]:
+def segments(
+    captures: Sequence[str], storage: StorageOptions = NO_OPTIONS, after: Mapping[str, str] | None = None
+) -> dict[str, int]:
     """The closed segments in these directories (or files, or patterns of local ones) and their bytes, in the order of
     their names. Raises InputError if there is no such place; it may have no segment yet.
+    `after`: the directories of which only the segments after this name are listed.
     """
-    sizes = {path: size for capture in captures for path, size in _closed(capture, storage)}
+    sizes = {path: size for capture in captures for path, size in _closed(capture, storage, after or {})}
     return {path: sizes[path] for path in in_order(sizes)}
 
 
-def _closed(capture: str, storage: StorageOptions) -> Iterator[tuple[str, int]]:
+def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
     place = locate(capture, storage).absolute()
     places = [place]
@@ -48,7 +51,8 @@ def _closed(capture: str, storage: StorageOptions) -> Iterator[tuple[str, int]]:
             raise InputError(f"there is no {place}")
     for one in places:
         if one.is_folder():
-            yield from ((f"{one}/{name}", size) for name, size in one.list() if name.endswith(CLOSED))
+            listed = one.list(f"{known}{CLOSED}" if (known := after.get(str(one))) else "")
+            yield from ((f"{one}/{name}", size) for name, size in listed if name.endswith(CLOSED))
         elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
             yield str(one), found.size
 
