@@ -196,9 +196,14 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     with open(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         progress = SparkProgress(0)
-        with progress.shown(), progress.counting(spark):
-            Lake(spark, str(tmp_path / "out"), tell=progress.tell).update([str(tmp_path / "capture")])
+
+        def tell(text: str) -> None:
+            """The bar is drawn twice a second."""
+            progress.tell(text)
             time.sleep(1)
+
+        with progress.shown(), progress.counting(spark):
+            Lake(spark, str(tmp_path / "out"), tell=tell).update([str(tmp_path / "capture")])
             say("1 new segment")
     looking.join()
     os.close(master)
