@@ -50,7 +50,7 @@ def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
         stop.set()
         thread.join()
     again = [*stream, "--until", "now", "--exclude", "sessions"]
-    _tell("the same transactions once more, a line for each change: reading them has consumed nothing")
+    _tell("the same transactions again, a line for each change: reading them has consumed nothing")
     _pgtail([*again, "--output", "line"], environment)
     _tell("and for programs")
     _pgtail([*again, "--output", "json"], environment)

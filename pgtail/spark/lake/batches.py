@@ -1,4 +1,4 @@
-"""The table of batches: what was applied, and the plan of the last batch, which is committed before anything of it.
+"""The table of batches: what was applied, and the plan of the last batch, which is committed before its tables.
 
     OUT/_batches     one row: the number of the last batch, and its plan as JSON
 
@@ -32,11 +32,11 @@ _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest
 
 @dataclass(slots=True)
 class Plan:
-    """What OUT holds, and what the last batch does to its tables."""
+    """The content of OUT, and what the last batch does to its tables."""
 
     batch: int = 0
     tables: list[str] = field(default_factory=list)
-    """Globs: the tables that are in it, all where there are none."""
+    """Globs of the tables that are in it; none for all."""
     server: str = ""
     typed: bool = False
     """Whether there are `tables/*`."""
@@ -60,7 +60,7 @@ class Plan:
 
 
 class Batches:
-    """The folder OUT as one writer has it. Raises OptionError where it is an older pgtail's, InputError for damage."""
+    """The folder OUT for one writer. Raises OptionError if an older pgtail wrote it, InputError if it is damaged."""
 
     def __init__(self, out: Location) -> None:
         self.out = out
@@ -92,7 +92,7 @@ class Batches:
             raise InputError(f"is damaged: {error}", source=str(place)) from None
 
     def finish(self) -> None:
-        """Commit what is not yet committed of the last batch. Raises OutputError."""
+        """Commit the tables of the last batch that are not committed yet. Raises OutputError."""
         for commit in self._commits:
             self.table(commit.table).commit(commit, self.plan.batch)
 
@@ -101,7 +101,7 @@ class Batches:
         return Table(self.out / name)
 
     def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
-        """Commit a plan, whose number is the next one, then its tables. Raises OutputError where another was faster."""
+        """Commit a plan, which has the next number, then its tables. Raises OutputError if another writer was faster."""
         self.plan, self._commits = plan, list(commits)
         text = json.dumps(
             {"format": _FORMAT, "plan": plan.to_json(), "commits": [commit.to_json() for commit in commits]}

@@ -31,7 +31,7 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """A table: `kind` says what of it is in the folder; `since` is the position from which on it has its name."""
+    """A table: `kind` says what the folder has of it; `since` is the position from which it has its name."""
 
     kind: str
     schema: str
@@ -50,7 +50,7 @@ def entries(out: Location) -> list[Entry]:
 
 
 def folder_in(out: Location, kind: str, name: str) -> str:
-    """The folder of the table that has this name (schema.table) now. Raises InputError, which says what there is."""
+    """The folder of the table that has this name (schema.table) now. Raises InputError, which lists the tables."""
     own = [entry for entry in entries(out) if entry.kind == kind]
     found = [entry for entry in own if f"{entry.schema}.{entry.table}" == name]
     if not found:
@@ -60,7 +60,7 @@ def folder_in(out: Location, kind: str, name: str) -> str:
 
 
 def changed(out: Location, new: Iterable[Entry], codec: str) -> list[Commit]:
-    """The commit that brings the catalog up to date: an entry takes the place of the one of its folder."""
+    """The commit that brings the catalog up to date: an entry replaces that of the same folder."""
     table = Table(out / CATALOG)
     before = entries(out)
     now = {entry.folder: entry for entry in before} | {entry.folder: entry for entry in new}

@@ -70,7 +70,7 @@ class _Merging:
 
 
 def compact(lake: Lake) -> int:
-    """Merge small files of all tables to which rows are only added; returns how many. Raises OutputError."""
+    """Merge small files of all append-only tables; returns how many. Raises OutputError."""
     names = ["changes", "transactions", *(entry.folder for entry in entries(lake.out) if entry.kind != "state")]
     plans = [merging for name in names for merging in _mergings(lake, name)]
     count = sum(len(merging.paths) for merging in plans)
@@ -92,7 +92,7 @@ def compact(lake: Lake) -> int:
 
 
 def _mergings(lake: Lake, name: str) -> list[_Merging]:
-    """What of a table is to be merged: neighbours in the stream, of the same version."""
+    """The files of a table to merge: neighbours in the stream, of the same version."""
     table = lake.batches.table(name)
     assert table.schema is not None
     keys = [one for one in ("_relation", "_relid") if one in table.schema.names]

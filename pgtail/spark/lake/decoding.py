@@ -33,7 +33,7 @@ from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 Names = tuple[str, str]
 """A table's schema and name."""
 _MOST_OPEN: Final = 64
-"""Files that are written at a time: a capture may have thousands of tables."""
+"""Files that are open at a time: a capture may have thousands of tables."""
 
 
 class TableFile(NamedTuple):
@@ -46,13 +46,13 @@ class TableFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How to decode: `tables` are globs, `known` has the versions of tables that there are, in order."""
+    """How to decode: `tables` are globs, `known` are the known versions of tables, in order."""
 
     out: Location
     codec: str
     tables: tuple[str, ...] = ()
     known: Mapping[Names, Sequence[Version]] | None = None
-    """None where no typed rows are wanted."""
+    """None if no typed rows are wanted."""
     storage: StorageOptions = NO_OPTIONS
     """Of the segments."""
 
@@ -78,7 +78,7 @@ class Decoding:
 
 
 class _Files:
-    """The files that one task writes; they are removed where it fails."""
+    """The files that one task writes; they are removed if it fails."""
 
     def __init__(self, how: Decoding) -> None:
         self._how = how
@@ -126,7 +126,7 @@ class _Files:
             self._file((table,), schema).write(piece)
 
     def typed(self, rows: pa.Table, described: Mapping[str, Version]) -> None:
-        """Write the typed rows of a piece of `changes`, in which the rows of a table stand together."""
+        """Write the typed rows of a piece of `changes`, in which the rows of a table are neighbours."""
         for start, stop in _runs(rows):
             relation, relid = (rows[name][start].as_py() for name in ("relation", "relid"))
             version = described.get(relation)
@@ -161,7 +161,7 @@ class _Files:
             self._done.append(("tables", pickle.dumps(TableFile(*self._versions[key], file))))
 
     def close(self) -> Iterator[Result]:
-        """End all files."""
+        """Finish all files."""
         for key in list(self._open):
             self._end(key)
         yield from self._done
@@ -170,14 +170,14 @@ class _Files:
 
 
 def _describe(described: dict[str, Version], surveyor: Surveyor) -> None:
-    """Add the versions that the surveyor has seen meanwhile."""
+    """Add the versions that the surveyor has seen since."""
     for row in surveyor.relations:
         if row["relation"] not in described:
             described[row["relation"]] = Version.of(row)
 
 
 def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:
-    """Transactions that are whole, and those of which others may have a part."""
+    """Complete transactions, and those of which other tasks may have a part."""
     transactions, ends = found
     shared = {place.position for part in parts or () for place in part}
     open_ = pc.is_in(transactions["position"], pa.array([*shared, *ends], pa.int64()))

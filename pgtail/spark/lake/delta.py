@@ -31,14 +31,14 @@ from pgtail.storage import Location, reading_failed, writing_failed
 
 _APPLICATION: Final = "pgtail"
 _CHECKPOINTS: Final = 20
-"""Commits from one checkpoint to the next: as many JSON files are read to open a table, at most."""
+"""Commits from one checkpoint to the next: the most JSON files that are read to open a table."""
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
 WEEK: Final = 7 * 86_400.0
 
 
 class Bounds(NamedTuple):
-    """What is known of a column in one file; NULL where it is not."""
+    """What is known of a column in one file; NULL if unknown."""
 
     least: Any
     most: Any
@@ -58,7 +58,7 @@ class File:
     _stats: dict[str, Any]
 
     def bounds(self, column: str) -> Bounds:
-        """The statistics of a column of numbers or texts; where Delta has none, those in the file itself."""
+        """The statistics of a column of numbers or texts; if Delta has none, those in the file itself."""
         least, most, nulls = ((self._stats.get(part) or {}).get(column) for part in ("min", "max", "null_count"))
         if least is None and nulls != self.rows:
             return Bounds(*footer_bounds(self._place / self.path, column))
@@ -78,7 +78,7 @@ class Commit:
     overwrite: bool = False
     """Whether the schema is replaced, with all files."""
     data_change: bool = True
-    """False where rows only move from file to file."""
+    """False if rows only move from file to file."""
     retain: float = WEEK
     """Seconds that replaced files are kept."""
 
@@ -106,7 +106,7 @@ class Commit:
 
 
 class Table:
-    """A Delta table, as it is when it is opened; `schema` is None where there is none.
+    """A Delta table, as it is when it is opened; `schema` is None if there is none.
 
     Raises InputError, OptionError.
     """
@@ -136,12 +136,12 @@ class Table:
 
     @property
     def version(self) -> int:
-        """The number of the last commit, -1 where there is no table."""
+        """The number of the last commit, -1 if there is no table."""
         return -1 if self._table is None else self._table.version()
 
     @property
     def batch(self) -> int:
-        """The number of the last batch that is in it, 0 where there is none."""
+        """The number of the last batch that is in it, 0 if there is none."""
         return 0 if self._table is None else self._table.transaction_version(_APPLICATION) or 0
 
     @property
@@ -150,7 +150,7 @@ class Table:
         return float(self.delta.metadata().configuration[_RETENTION].split()[1])
 
     def files(self) -> list[File]:
-        """Every file that counts, with its statistics."""
+        """Every file of this version, with its statistics."""
         if self._table is None:
             return []
         rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
@@ -164,7 +164,7 @@ class Table:
         return pa.concat_tables([rows_in(self.place / file.path) for file in self.files()])
 
     def commit(self, commit: Commit, batch: int) -> None:
-        """Commit a batch's part, unless it is in the table. Raises OutputError where another process was faster."""
+        """Commit a batch's part, unless it is in the table. Raises OutputError if another process was faster."""
         if batch <= self.batch:
             return
         with self._writing():
@@ -181,7 +181,7 @@ class Table:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raises OutputError for what deltalake raises."""
+        """Translates what deltalake raises to OutputError."""
         try:
             yield
         except (CommitFailedError, DeltaError, OSError) as error:
@@ -242,7 +242,7 @@ def holds(known: pa.Schema, new: pa.Schema) -> bool:
 
 
 def _holds(known: Any, new: Any) -> bool:
-    """The same of two types in Delta's JSON."""
+    """The same for two types in Delta's JSON."""
     if not isinstance(known, dict) or not isinstance(new, dict) or "struct" not in (known["type"], new["type"]):
         return bool(known == new)
     fields = {one["name"]: one for one in known["fields"]}
@@ -272,7 +272,7 @@ def _configuration(commit: Commit) -> dict[str, str]:
 
 
 def _has_local_time(schema: pa.Schema) -> bool:
-    """Whether it has a timestamp without a zone anywhere."""
+    """Whether it contains a timestamp without a zone."""
     return any(pa.types.is_timestamp(kind) and kind.tz is None for field in schema for kind in _kinds(field.type))
 
 

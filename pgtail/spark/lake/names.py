@@ -14,7 +14,7 @@ _PLAIN: Final = re.compile(r"[a-z0-9_-]")
 def folder_name(schema: str, table: str) -> str:
     """schema.table, with ~xx for all bytes but a-z, 0-9, _ and -, and for a first underscore.
 
-    Capitals are written so as well: a file system may not tell them from small letters, PostgreSQL does. What begins
+    So are capitals: a file system may not distinguish them from small letters, but PostgreSQL does. What begins
     with an underscore is hidden from Spark. What would be too long is cut off, and ends with ~~ and a part of its
     SHA-256.
     """

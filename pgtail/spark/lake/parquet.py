@@ -28,15 +28,15 @@ _CODECS: Final = {
     "lz4": "lz4",
     "lz4_raw": "lz4",
 }
-"""Spark's names of what Arrow can, as Arrow names it: its lz4 is the one that Spark calls lz4_raw."""
+"""Spark's names of codecs to Arrow's: Arrow's lz4 is what Spark calls lz4_raw."""
 
 _OF_CHANGES: Final = ("xid", "seq", "position", "commit_ts", "prepare_ts", "lsn_number", "ordinal")
 _RISING: Final = frozenset([*_OF_CHANGES, *(f"_{name}" for name in _OF_CHANGES)])
-"""Numbers of which each is near the one before: their differences are a tenth as long, and sooner written."""
+"""Columns of numbers that are close to the one before: as differences they take a tenth of the space."""
 _DISTINCT: Final = _RISING | {"commit_lsn", "prepare_lsn", "lsn", "content", "_commit_lsn", "_prepare_lsn", "_lsn"}
-"""Of what hardly comes twice no dictionary is tried."""
+"""Mostly unique columns: no dictionary encoding."""
 _LONGEST: Final = 64
-"""Characters of a bound."""
+"""Characters of a bound, at most."""
 _GREATEST: Final = "\U0010ffff"
 _FIRST_DAY: Final = datetime.date(1, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = datetime.date(9999, 12, 31).toordinal() - datetime.date(1970, 1, 1).toordinal()
@@ -86,13 +86,13 @@ class FileWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Add rows."""
-        # Parquet's bounds leave NaN out, which other programs take for the greatest float; JSON has no infinity.
+        # Parquet's bounds ignore NaN, which other programs treat as the greatest float; JSON has no infinity.
         floats = (rows[field.name] for field in rows.schema if pa.types.is_floating(field.type))
         self._finite = self._finite and all(pc.all(pc.is_finite(one)).as_py() is not False for one in floats)
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
-        """End the file."""
+        """Finish the file."""
         self._writer.close()
         size = self._file.tell()
         self._file.finish()
@@ -106,7 +106,7 @@ class FileWriter:
 
 
 def write_file(folder: Location, rows: pa.Table, codec: str, prefix: str = "part-") -> DataFile:
-    """Rows as a file of their own."""
+    """Write rows to a new file."""
     file = FileWriter(folder, rows.schema, codec, prefix)
     try:
         file.write(rows)
@@ -169,7 +169,7 @@ def _object(values: Mapping[str, str]) -> str:
 
 
 def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[str, str] | None:
-    """The least and the greatest value as JSON; None where one of them has no exact form."""
+    """The least and the greatest value as JSON; None if one of them has no exact form."""
     if not all(one.has_min_max for one in found):
         return None
     values = [_comparable(kind, raw) for one in found for raw in (one.min_raw, one.max_raw)]
@@ -181,7 +181,7 @@ def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[str, str] | 
 
 
 def _text_bounds(least: bytes, most: bytes) -> tuple[str, str] | None:
-    """Long texts are cut off, the last one with the greatest character in the place of the rest."""
+    """Cut off long texts; in the greatest one the greatest character replaces the rest."""
     first, last = least.decode()[:_LONGEST], most.decode()
     if len(last) > _LONGEST:
         if last[_LONGEST] == _GREATEST:
@@ -191,7 +191,7 @@ def _text_bounds(least: bytes, most: bytes) -> tuple[str, str] | None:
 
 
 def _comparable(kind: pa.DataType, raw: Any) -> Any:
-    """A value as it is compared; None where it has no exact form in JSON."""
+    """A value as it is compared; None if it has no exact form in JSON."""
     if pa.types.is_date(kind):
         return raw if _FIRST_DAY <= raw <= _LAST_DAY else None
     if pa.types.is_timestamp(kind):
@@ -255,7 +255,7 @@ def rows_in(place: Location, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def footer_bounds(place: Location, column: str) -> tuple[Any, Any, int]:
-    """The least and the greatest value of a column of numbers or texts as the file itself tells them, and its NULLs."""
+    """The least and the greatest value of a column of numbers or texts by the file's own statistics, and its NULLs."""
     with opened(place) as parquet:
         groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
         chunks = [

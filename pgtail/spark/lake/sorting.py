@@ -1,4 +1,4 @@
-"""Record batches gathered into row groups, each sorted by itself."""
+"""Collects record batches into row groups, each sorted by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pgtail.spark.decoding.transactions import ranked
 
 PIECE: Final = 64 << 20
-"""Bytes of Arrow that are sorted and become a row group. A worker holds them twice for a moment."""
+"""Bytes of Arrow that are sorted and become a row group. A worker has them in memory twice for a moment."""
 
 
 class Layout(NamedTuple):
@@ -27,7 +27,7 @@ TRANSACTIONS_LAYOUT: Final = Layout(("commit_date",), ("position",))
 
 
 class Sorting:
-    """Takes rows, which are in order among themselves, and gives them back sorted, in pieces."""
+    """Takes rows in the order of the stream, and returns them sorted, in pieces."""
 
     def __init__(self, layout: Layout, piece: int = PIECE) -> None:
         self._layout = layout
@@ -36,7 +36,7 @@ class Sorting:
         self._size = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Take rows; gives a piece where there are enough."""
+        """Add rows; yields a piece when there are enough."""
         if batch.num_rows:
             self._gathered.append(batch)
             self._size += batch.nbytes
@@ -44,10 +44,10 @@ class Sorting:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.Table]:
-        """What is left."""
+        """The rest."""
         if self._gathered:
             found = _sorted(self._gathered, self._layout)
-            # Nothing of them is kept while the rest is written.
+            # They are released while the rest is written.
             self._gathered, self._size = [], 0
             yield found
 
@@ -68,7 +68,7 @@ def _sorted(batches: list[pa.RecordBatch], layout: Layout) -> pa.Table:
 
 
 def _follow(batches: list[pa.RecordBatch], order: tuple[str, ...]) -> bool:
-    """Whether each batch goes on behind the one before: within a batch the rows are in order."""
+    """Whether each batch continues after the one before: within a batch the rows are in order."""
     places = [[_place(batch, row, order) for row in (0, batch.num_rows - 1)] for batch in batches]
     return all(before[1] <= after[0] for before, after in itertools.pairwise(places))
 

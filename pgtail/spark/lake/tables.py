@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """One file of a table that is to have other types, or names."""
+    """One file of a table that gets other types, or names."""
 
     folder: Location
     path: str
     version: Version
     before: Sequence[TableColumn]
-    """The columns that it has, and those that it is to have."""
+    """The columns that it has, and those that it gets."""
     columns: Sequence[TableColumn]
     codec: str
     prefix: str = "part-"
 
     def done(self) -> Iterator[Result]:
-        """Write it anew: `file` a DataFile."""
+        """Rewrite it: `file` a DataFile."""
         with opened(self.folder / self.path) as parquet:
             writer: FileWriter | None = None
             for group in range(parquet.num_row_groups):
@@ -57,7 +57,7 @@ def columns_in(schema: pa.Schema) -> list[TableColumn]:
 
 
 def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]:
-    """Files in the place of others."""
+    """Files that replace others."""
     return [pickle.loads(data) for _, data in collected(spark, Rewriting.done, items)]
 
 

@@ -1,4 +1,4 @@
-"""A folder of tables brought up to date: what is new in the captures becomes a batch, once and for ever."""
+"""Brings the tables of a folder up to date: new segments of the captures become a batch, exactly once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _CODEC: Final = "spark.sql.parquet.compression.codec"
 _MOST_SEGMENTS: Final = 1000
-"""In one batch: after a crash no more than this is done again."""
+"""In one batch, at most: what is repeated after a crash."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Lake:
     def _check_empty(self) -> None:
         for kind in ("changes", "transactions", "relations"):
             if self.batches.table(kind).schema is not None:
-                raise OptionError(f"{self.out} holds a table {kind} that pgtail did not write")
+                raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
         """Apply every segment of these captures that is not in it; with `typed` there are `tables/*` from now on.
@@ -240,14 +240,14 @@ class Lake:
         return changed(self.out, entries, self.codec) + commits
 
     def _type_all(self) -> None:
-        """Make `tables/*` of all of `changes`."""
+        """Make `tables/*` from all of `changes`."""
         plan = copy.deepcopy(self.plan)
         plan.typed = True
         table, known = self.batches.table("changes"), self.versions()
         how = Decoding(self.out, self.codec, (), known)
         files = [(table.place / file.path, file.size) for file in table.files()]
         if files:
-            self.tell("typing what is in it")
+            self.tell("typing the changes that are there")
         with translate_spark_errors():
             found = collected(self.spark, how.stored, groups(self.spark, files))
         made = [pickle.loads(data) for kind, data in found if kind == "tables"]
@@ -268,7 +268,7 @@ def _any_within(file: File, positions: Sequence[int]) -> bool:
 
 
 def split_at(parts: Mapping[str, Parts], covered: Sequence[Covered]) -> list[int]:
-    """The positions of transactions of which a part is new, and a part was there before."""
+    """The positions of transactions of which one part is new and another was there before."""
     new = {place.position for some in parts.values() for part in some or () for place in part}
     old = {place.position for one in covered for place in one.places}
     return sorted(new & old)
@@ -280,12 +280,12 @@ def _whole(wanted: Mapping[str, Parts], found: Sequence[Survey]) -> bool:
 
 
 def _missing(captures: Mapping[str, Capture], found: Sequence[Survey]) -> list[str]:
-    """A note for each segment that should stand before one of these and is not there, and for each gap."""
+    """A note for each missing segment before one of these, and for each gap."""
     there = {segment.name for segment in found}
     return [
-        f"{segment.path}: a gap stands before it: what was committed {segment.predecessor} is not in the capture"
+        f"{segment.path}: there is a gap before it: what was committed {segment.predecessor} is not in the capture"
         if is_gap(segment.predecessor)
-        else f"{segment.path}: the segment {segment.predecessor}, which should stand before it, is not there"
+        else f"{segment.path}: the segment before it, {segment.predecessor}, is missing"
         for segment in found
         if segment.predecessor
         and segment.predecessor not in there

@@ -9,13 +9,13 @@ from pgtail.storage import Location
 
 
 def vacuum(out: Location, *, delete: bool) -> list[str]:
-    """The files below OUT that can go; with `delete` they are removed. Raises InputError where nothing is there.
+    """The files below OUT that can go; with `delete` they are removed. Raises InputError if there is nothing.
 
     A file must be as old as its table keeps replaced ones: somebody may be writing.
     """
     batches = Batches(out)
     if not batches.exists:
-        raise InputError("holds nothing that pgtail spark wrote", source=str(out))
+        raise InputError("has nothing that pgtail spark wrote", source=str(out))
     batches.finish()
     names = ["changes", "transactions", "relations", "catalog", "_batches", *(one.folder for one in entries(out))]
     found = []

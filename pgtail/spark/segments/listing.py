@@ -65,7 +65,7 @@ def in_order(paths: Iterable[str]) -> list[str]:
 
 
 def directories(paths: Iterable[str]) -> set[str]:
-    """The directories that segments lie in."""
+    """The directories of these segments."""
     return {folder_of(path) for path in paths}
 
 
