@@ -101,7 +101,7 @@ class Batches:
         return Table(self.out / name)
 
     def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
-        """Commit a plan, which has the next number, then its tables. Raises OutputError if another writer was faster."""
+        """Commit a plan, which has the next number, then its tables. Raises OutputError if another was faster."""
         self.plan, self._commits = plan, list(commits)
         text = json.dumps(
             {"format": _FORMAT, "plan": plan.to_json(), "commits": [commit.to_json() for commit in commits]}
