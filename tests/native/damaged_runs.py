@@ -16,7 +16,7 @@ from typing import Any
 
 from pgtail.values import Kind
 
-MUTATIONS = 2000
+MUTATIONS = 1000
 
 
 def load(path: str) -> Any:

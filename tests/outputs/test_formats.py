@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def well_formed(format_: str, found: bytes) -> None:
     text = found.decode()
     if format_ in ("wal2json", "wal2json-v1", "debezium"):
         for line in text.split("\n")[:-1]:
-            json.loads(line)
+            json.loads(line, parse_int=Decimal)
     elif format_ in ("sql", "undo"):
         assert text.count("\nBEGIN;\n") == sum(text.count(f"\n{end}") for end in ("COMMIT;", "ROLLBACK;", "PREPARE TR"))
 

@@ -173,7 +173,7 @@ def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: p
         done = CliRunner().invoke(main, arguments)
         assert (done.exit_code, done.output) == (0, f"pgtail: {said}\n")
     assert in_order(read(spark, str(tmp_path / "out"), "changes")) == rows_of([path])
-    path.rename(path.with_name("0" * 16 + "-" + "0" * 10 + ".pgcap")).write_bytes(b"S\0")
+    path.rename(path.with_name("0" * 8 + "F" * 8 + "-" + "0" * 10 + ".pgcap")).write_bytes(b"S\0")
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 1
     assert done.output.startswith(f"pgtail: error: {tmp_path}/capture/0000")
