@@ -44,7 +44,7 @@ def confirmed(database: Database) -> int:
 
 
 def test_repeated_kills_lose_and_repeat_nothing(newest_server: EmbeddedServer) -> None:
-    torture(newest_server, 12, 0, time.time_ns() % 1_000_000, print)
+    torture(newest_server, 8, 0, time.time_ns() % 1_000_000, print)
 
 
 def test_it_creates_the_slot_and_continues(database: Database, tmp_path: Path) -> None:

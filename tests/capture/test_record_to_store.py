@@ -73,7 +73,7 @@ def recording(newest_database: Database, s3: ObjectStore, tmp_path: Path) -> Rec
 
 
 def test_killed_again_and_again(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
-    torture(newest_server, 5, 0, time.time_ns() % 1_000_000, print, s3)
+    torture(newest_server, 3, 0, time.time_ns() % 1_000_000, print, s3)
 
 
 def test_it_continues_with_its_spool_and_with_an_empty_one(recording: Recording) -> None:

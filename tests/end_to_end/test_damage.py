@@ -85,7 +85,7 @@ def test_cut_anywhere(form: str) -> None:
     """The output is a prefix of the whole output; an end that is not clean is an error."""
     data, lines = read(SMALL.forms[form]), without_lsn(whole(form).lines)
     clean = set()
-    cuts = range(0, len(data), every(2 if form in BINARY else len(data) // 80))
+    cuts = range(0, len(data), every(4 if form in BINARY else len(data) // 40))
     for cut in cuts:
         result = decode(input=data[:cut])
         check(result)
@@ -145,7 +145,7 @@ def test_cuts_of_streams(name: str) -> None:
 
 
 def places(data: bytes, choose: random.Random, form: str) -> range:
-    step = every(8 if form in BINARY else len(data) // 25)
+    step = every(16 if form in BINARY else len(data) // 15)
     return range(choose.randrange(step), len(data), step)
 
 
@@ -247,7 +247,7 @@ def test_resync_in_a_stream_of_many_segments() -> None:
 # -- scanner and decoder ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("found", captures()[::4], ids=str)
+@pytest.mark.parametrize("found", captures()[:: every(8)], ids=str)
 def test_scanner_and_decoder_write_the_same_for_damaged_rows(found: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
     choose = random.Random(str(found))

@@ -253,7 +253,7 @@ def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
     reported: list[str] = []
     changes = (update(("1", "b")), update(("2", "b"), ("1", None)), delete("2", None), truncate(100), insert("3", "c"))
     found = statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True, tell=reported.append))
-    assert found[0] == "-- 4 changes cannot be undone: each is replaced by a comment"
+    assert found[0] == "-- 4 changes cannot be undone: a comment stands in the place of each"
     assert [line for line in found if "cannot be undone: " in line][1:] == [
         "-- cannot be undone: truncate on public.t (xid 7, seq 4): what the table held was not sent",
         *[

@@ -52,7 +52,7 @@ def same(*messages: bytes, broken_off: bool = False) -> tuple[list[str], list[st
 def test_comments_of_a_transaction_that_ends_in_the_scanner(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = (begin(), *OMITTED, commit(), begin(8), OMITTED[0], insert("3", "c"), commit())
     lines, notices = same(*messages)
-    assert lines[0] == "-- 4 changes cannot be undone: each is replaced by a comment"
+    assert lines[0] == "-- 4 changes cannot be undone: a comment stands in the place of each"
     assert [line for line in lines if line.startswith("-- cannot")] == [
         f"-- cannot be undone: {change}): {REASON}"
         for change in (
@@ -80,7 +80,7 @@ def test_comments_of_a_transaction_that_ends_in_the_scanner(monkeypatch: pytest.
 def test_comments_of_an_incomplete_transaction_are_not_counted(between: tuple[bytes, ...], broken_off: bool) -> None:
     cut = (begin(8), *OMITTED, *between, *OMITTED)
     lines, notices = same(begin(), OMITTED[0], commit(), *cut, broken_off=broken_off)
-    assert lines[0] == "-- 1 change cannot be undone: each is replaced by a comment"
+    assert lines[0] == "-- 1 change cannot be undone: a comment stands in the place of each"
     assert notices[-1] == f"update on public.t: {REASON}"
     assert not any("xid 8" in line for line in lines)
 

@@ -167,7 +167,7 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
     assert (out / "changes" / orphan.path).exists()
     assert vacuum(locate(str(out)), delete=True) == found
     assert {path.name for path in (out / "changes").glob("*.parquet")} == {f.path for f in Table(place).files()}
-    with pytest.raises(InputError, match="holds nothing"):
+    with pytest.raises(InputError, match="has nothing"):
         vacuum(locate(str(tmp_path / "nothing")), delete=False)
 
 

@@ -146,7 +146,7 @@ class SqlUndo(PlannedOutput):
     def _report_omitted(self) -> None:
         total = self._omitted.total()
         changes = f"{total} {plural(total, 'change')}"
-        self._sink.write(comment(f"{changes} cannot be undone: each is replaced by a comment"))
+        self._sink.write(comment(f"{changes} cannot be undone: a comment stands in the place of each"))
         self._sink.write(b"\n")
         self.options.tell(f"{changes} cannot be undone; each is replaced by a comment")
         for reason, count in self._omitted.most_common():
