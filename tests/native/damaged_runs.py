@@ -16,7 +16,7 @@ from typing import Any
 
 from pgtail.values import Kind
 
-MUTATIONS = 1000
+MUTATIONS = 600
 
 
 def load(path: str) -> Any:
