@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pgtail.errors import ClosedPipe, PgtailError
@@ -60,7 +60,7 @@ class StderrThread:
         self.wants_trace = verbosity >= 2
         self._wants_detail = (terminal and not quiet_mode) or verbosity >= 1
         self._lines: deque[str] = deque()
-        self._status: str | None = None
+        self._status: list[str] | None = None
         self._dropped = 0
         self._drawn = False
         self._closed = False
@@ -91,10 +91,10 @@ class StderrThread:
         if self.wants_trace:
             self._put(escape(text))
 
-    def status(self, text: str) -> None:
-        """Replace the status line."""
+    def status(self, parts: Sequence[str]) -> None:
+        """Replace the status line. Parts for which the terminal has no room are left out, the last ones first."""
         with self._changed:
-            self._status = escape(text)
+            self._status = [escape(part) for part in parts]
             self._changed.notify()
 
     def close(self) -> None:
@@ -140,12 +140,12 @@ class StderrThread:
             if closed:
                 return
 
-    def _draw(self, lines: list[str], status: str | None) -> None:
+    def _draw(self, lines: list[str], status: list[str] | None) -> None:
         text = _ERASE if self._drawn else ""
         self._drawn = False
         text += "".join([f"{line}\n" for line in lines])
         if status is not None:
-            text += status[: self._columns() - 1]
+            text += _joined(status, self._columns() - 1)
             self._drawn = True
         self._write(text)
 
@@ -160,3 +160,13 @@ class StderrThread:
         with contextlib.suppress(OSError):
             while view:
                 view = view[os.write(self._fd, view) :]
+
+
+def _joined(parts: Sequence[str], room: int) -> str:
+    """The first parts, as many as there is room for; the first one is cut if it has to be."""
+    text, *others = parts
+    for part in others:
+        if len(longer := f"{text} · {part}") > room:
+            break
+        text = longer
+    return text[:room]

@@ -187,7 +187,7 @@ class EmbeddedServer:
         if not self._account.may("-x", self.installation.program("postgres")):
             self.installation = self.installation.copy_to(directory)
         self._initdb()
-        self.port = _free_port()
+        self.port = free_port()
         self.configure(port=self.port, unix_socket_directories=str(directory), **self._settings)
 
     def _initdb(self) -> None:
@@ -269,7 +269,7 @@ def _literal(value: Setting) -> str:
     return f"'{text}'"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A free loopback port, below the range of outgoing connections: one could take the port during a restart.
 
     The choice is the system's, because forks of one process would share the state of a seeded generator.

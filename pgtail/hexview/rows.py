@@ -70,19 +70,20 @@ class _Shape:
     def fields(self, rows: Sequence[TupleData]) -> list[Field]:
         """The fields of a message with these rows, apart from their values."""
         found = [field for lead in self.leads for field, _ in lead]
-        for columns, row in zip(self.tuples, rows, strict=True):
-            for column, cell in zip(columns, row, strict=True):
-                found += column[type(cell)].fields
+        for cell in self._cells(rows):
+            found += cell.fields
         return found
 
     def kinds(self, rows: Sequence[TupleData]) -> bytes:
         """The kinds of the cells of a message with these rows."""
-        cells = [
-            (column, cell)
+        return b"".join([cell.kind for cell in self._cells(rows)])
+
+    def _cells(self, rows: Sequence[TupleData]) -> list[CellFields]:
+        return [
+            column[type(cell)]
             for columns, row in zip(self.tuples, rows, strict=True)
             for column, cell in zip(columns, row, strict=True)
         ]
-        return b"".join([column[type(cell)].kind for column, cell in cells])
 
 
 class Rows:

@@ -104,6 +104,14 @@ cdef inline void put_char(Out *out, char value) noexcept:
     out.size += 1
 
 
+cdef int put_blanks(Out *out, Py_ssize_t count) except -2:
+    if count > 0:
+        reserve(out, count)
+        memset(out.data + out.size, c" ", count)
+        out.size += count
+    return 0
+
+
 cdef inline void put_digits(Out *out, uint32_t value, int digits) noexcept:
     """The number with leading zeros, `digits` wide."""
     cdef int i

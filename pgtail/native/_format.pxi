@@ -9,7 +9,6 @@ cdef enum:
 
 cdef enum ArgumentKind:
     NUMBER_ARGUMENT
-    SIGNED_ARGUMENT
     LSN_ARGUMENT
     TIME_ARGUMENT
     HEX_ARGUMENT            # bytes in hexadecimal digits
@@ -93,22 +92,20 @@ cdef class Format:
 
 cdef int put_argument(Out *out, const Argument *argument, int width) except -2:
     cdef ArgumentKind kind = argument.kind
-    cdef Py_ssize_t start
-    if kind == HEX_ARGUMENT or kind == SPACED_ARGUMENT:
-        return put_bytes_in_hex(out, argument.data, argument.size, kind == SPACED_ARGUMENT)
+    if kind == HEX_ARGUMENT:
+        reserve(out, 2 * argument.size)
+        put_hex_bytes(out, argument.data, argument.size)
+        return 0
+    if kind == SPACED_ARGUMENT:
+        return put_spaced_bytes(out, argument.data, argument.size)
     if kind == TEXT_ARGUMENT:
         reserve(out, argument.size)
         put(out, argument.data, argument.size)
         return 0
     reserve(out, FIELD_SIZE + width)
     if kind == NUMBER_ARGUMENT:
-        start = digits_of(argument.number)
-        if start < width:
-            memset(out.data + out.size, c" ", width - start)
-            out.size += width - start
+        put_blanks(out, width - digits_of(argument.number))
         put_unsigned(out, argument.number)
-    elif kind == SIGNED_ARGUMENT:
-        put_signed(out, <int64_t>argument.number)
     elif kind == LSN_ARGUMENT:
         put_lsn(out, argument.number)
     else:
@@ -124,16 +121,11 @@ cdef inline int digits_of(uint64_t value) noexcept:
     return digits
 
 
-cdef int put_bytes_in_hex(Out *out, const uint8_t *data, Py_ssize_t size, bint spaced) except -2:
+cdef int put_spaced_bytes(Out *out, const uint8_t *data, Py_ssize_t size) except -2:
     cdef Py_ssize_t i
-    cdef char *to
     reserve(out, 3 * size)
-    to = out.data + out.size
     for i in range(size):
-        to[0], to[1] = HEX[data[i] >> 4], HEX[data[i] & 15]
-        to += 2
-        if spaced and i < size - 1:
-            to[0] = c" "
-            to += 1
-    out.size = to - out.data
+        if i:
+            put_char(out, c" ")
+        put_hex_bytes(out, data + i, 1)
     return 0

@@ -133,14 +133,6 @@ cdef class TextContent(Content):
         return 0
 
 
-cdef int put_blanks(Out *out, Py_ssize_t count) except -2:
-    if count > 0:
-        reserve(out, count)
-        memset(out.data + out.size, c" ", count)
-        out.size += count
-    return 0
-
-
 cdef int put_whole(Out *out, bytes text) except -2:
     reserve(out, PyBytes_GET_SIZE(text))
     put(out, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))

@@ -357,10 +357,8 @@ cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
         out.size = cut
         reserve(out, step.text.size)
         put(out, step.text.data, step.text.size)
-    elif width < step.least:
-        reserve(out, step.least - width)
-        memset(out.data + out.size, c" ", step.least - width)
-        out.size += step.least - width
+    else:
+        put_blanks(out, step.least - width)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import select
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -37,7 +38,7 @@ class Reporter(Protocol):
     def tell(self, text: str, /) -> None: ...
     def detail(self, text: str, /) -> None: ...
     def trace(self, text: str, /) -> None: ...
-    def status(self, text: str, /) -> None: ...
+    def status(self, parts: Sequence[str], /) -> None: ...
 
 
 class Ending(enum.Enum):
@@ -219,4 +220,4 @@ class SessionLoop:
         words += self._consumer.status_words()
         if self._queue.waiting >= _BACKLOG:
             words.append(f"{size_text(self._queue.waiting)} queued for the output")
-        self._reporter.status(" · ".join(words))
+        self._reporter.status(words)

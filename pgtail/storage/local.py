@@ -108,19 +108,17 @@ class LocalLocation(Location):
 
     def create(self, data: bytes) -> str:
         draft = self.local.with_name(f".{self.local.name}.{secrets.token_hex(4)}")
-        try:
+        with _writing(self.local):
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
                 write_synced(fd, data)
                 os.link(draft, self.local)  # fails if it exists, unlike rename()
+            except FileExistsError:
+                raise Conflict(f"{self} exists already") from None
             finally:
                 os.close(fd)
                 draft.unlink()
             sync_directory(self.local.parent)
-        except FileExistsError:
-            raise Conflict(f"{self} exists already") from None
-        except OSError as error:
-            raise OutputError(f"cannot write {self}: {error.strerror}") from error
         return ""
 
     def writer(self) -> Writer:

@@ -19,6 +19,13 @@ from pgtail.values import Kind
 MUTATIONS = 600
 
 
+class Discard:
+    """A sink that keeps nothing."""
+
+    def write(self, data: bytes, /) -> None:
+        pass
+
+
 def load(path: str) -> Any:
     """The build, under the name that the source has."""
     loader = importlib.machinery.ExtensionFileLoader("pgtail.native._scanner", path)
@@ -33,8 +40,8 @@ def load(path: str) -> Any:
 def main(path: str) -> None:
     module = load(path)
     from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, SEPARATED
-    from tests.native.test_scanner import TYPES, one_of_each
     from tests.support.encode import begin, commit, frame, lengths, recvlogical
+    from tests.support.typed_rows import TYPES, one_of_each
 
     choose = random.Random("sanitized")
     taken = 0
@@ -75,8 +82,8 @@ def scanners(table: Any) -> Iterator[Any]:
     """A scanner for each output, with and without a condition, and one for statistics."""
     from pgtail.changes.filters import Filter
     from pgtail.stats.collect import Statistics
-    from tests.native.test_scanner import OUTPUTS, Discard
     from tests.support.render import open_any
+    from tests.support.same import OUTPUTS
 
     conditions = [f"{table.columns[0].name} is not null", " or ".join(every_test(table))]
     for filter_ in (None, *[Filter(where=[condition]) for condition in conditions], Filter(ops=["update"])):
@@ -142,7 +149,6 @@ def inspected(choose: random.Random) -> int:
     from pgtail.pgoutput.frames import LENGTHS
     from pgtail.terminal.values import ValueStyle
     from pgtail.values import Types
-    from tests.native.test_scanner import Discard
     from tests.support.encode import UNCHANGED, begin, commit, delete, frame, insert, lengths, relation, update
 
     text, taken = ["7", 'it\\\'s "quoted" ' * 9], 0

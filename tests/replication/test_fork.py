@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.run_process import pgtail, started
 from tests.support.servers import Database, since
-from tests.support.tail import stream, tailing, wait_for
+from tests.support.tail import ids, stream, tailing, wait_for
 
 
 def publish(database: Database) -> None:
@@ -33,10 +33,6 @@ def slot(database: Database, name: str) -> tuple[Any, ...]:
 def names(database: Database) -> set[str]:
     query = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
     return {name for (name,) in database.query(query)}
-
-
-def ids(lines: list[dict[str, Any]]) -> list[int]:
-    return [int(line["new"]["id"]) for line in lines]
 
 
 def test_a_consumer_misses_and_repeats_nothing(database: Database) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import time
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations
-from tests.support.tail import stream, tailing, wait_for
+from tests.support.tail import ids, stream, tailing, wait_for
 
 
 def make_table(database: Database, *slots: str) -> None:
@@ -41,10 +40,6 @@ def flushed(database: Database) -> str:
 def wait_for_ack(database: Database, name: str, lsn: str) -> None:
     query = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}' AND confirmed_flush_lsn >= '{lsn}'"
     wait_for(f"acknowledgement of {lsn}", lambda: database.query(query))
-
-
-def ids(lines: list[dict[str, Any]]) -> list[int]:
-    return [int(line["new"]["id"]) for line in lines]
 
 
 def test_an_existing_slot_is_not_consumed(database: Database) -> None:

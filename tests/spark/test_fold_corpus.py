@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_corpus import NOT_REPLAYED, published
+from tests.end_to_end.test_corpus_tables import NOT_REPLAYED, published
 from tests.support.corpus import Capture, captures
 from tests.support.spark import model
 from tests.support.spark.captures import record

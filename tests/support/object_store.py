@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from pgtail.demo.server import free_port
 from pgtail.storage import Location, StorageOptions, locate
 from tests.support.limits import within
 
@@ -66,9 +67,7 @@ class ObjectStore:
 @contextlib.contextmanager
 def object_store(**variables: str) -> Iterator[ObjectStore]:
     """Start a server; it ends with the context."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = Path(sys.executable).with_name("moto_server")
     server = subprocess.Popen(
         [program, "-H", "127.0.0.1", "-p", str(port)],

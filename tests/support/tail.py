@@ -150,6 +150,10 @@ def parse(line: bytes) -> dict[str, Any]:
     return found
 
 
+def ids(lines: list[dict[str, Any]]) -> list[int]:
+    return [int(line["new"]["id"]) for line in lines]
+
+
 class Replay:
     """Applies changes to tables: name -> key -> row."""
 

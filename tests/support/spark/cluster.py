@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pgtail.demo.server import free_port
 from tests.support.limits import within
 
 ROOT = Path(__file__).parents[3]
@@ -47,7 +47,7 @@ def cluster(folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
     PATH.
     """
     with contextlib.ExitStack() as stack:
-        port = _free_port()
+        port = free_port()
         where = ["--host", "127.0.0.1", "--webui-port", "0"]
         master = stack.enter_context(_daemon(folder / "master", "master.Master", [*where, "--port", str(port)], {}))
         _wait_for(master, "I have been elected leader")
@@ -95,13 +95,6 @@ def _wait_for(log: Path, said: str) -> None:
     while said not in (text := log.read_text()):
         assert time.monotonic() < end, text
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
 
 
 def recipes() -> list[tuple[str, str]]:

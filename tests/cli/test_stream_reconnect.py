@@ -1,0 +1,102 @@
+"""`pgtail stream` when a connection breaks: it connects again, and reports what was missed."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from tests.conftest import StartServer
+from tests.support.limits import within
+from tests.support.servers import Database, fresh_database
+from tests.support.tail import ids, tailing, wait_for
+
+
+def terminate(database: Database) -> None:
+    database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
+
+
+def test_broken_connection_is_reopened(shop: Database) -> None:
+    with tailing(shop, "-S", "s", "--ack", "commit") as running:
+        running.wait_for_lines(10)
+        for number in (10, 11):
+            running.err.clear()
+            terminate(shop)
+            running.wait_for_words("connected again, continuing at")
+            shop.execute(f"INSERT INTO t VALUES ({number})")
+            running.wait_for_lines(number + 1)
+        running.stop()
+    assert ids(running.changes) == list(range(12))
+
+
+def test_no_reconnect(shop: Database) -> None:
+    with tailing(shop, "-S", "s", "--no-reconnect") as running:
+        running.wait_for_lines(10)
+        terminate(shop)
+        words = running.end(status=3)
+    assert "terminating connection due to administrator command" in words
+    assert "Everything up to" in words
+    assert "resume at" in words
+
+
+def test_lost_temporary_slot_is_reported_with_the_missed_changes(shop: Database) -> None:
+    with tailing(shop) as running:
+        wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        shop.execute("INSERT INTO t VALUES (10)")
+        running.wait_for_lines(1)
+        terminate(shop)
+        words = running.end(status=3)
+    assert "The temporary slot ended with its session: changes committed after" in words
+    assert "--slot NAME --create-slot" in words
+
+
+def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:
+    with tailing(shop, "--reconnect") as running:
+        for number in (10, 11):
+            running.err.clear()
+            wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+            shop.execute(f"INSERT INTO t VALUES ({number})")
+            running.wait_for_lines(number - 9)
+            terminate(shop)
+            running.wait_for_words("GAP: changes committed between")
+        running.stop()
+
+
+def test_slot_advanced_by_another_client_is_a_gap(shop: Database) -> None:
+    with tailing(shop, "-S", "s") as running:
+        running.wait_for_lines(10)
+        shop.server.stop()
+        running.wait_for_words("connecting again")
+        running.process.send_signal(signal.SIGSTOP)
+        shop.server.start()
+        shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())")
+        running.process.send_signal(signal.SIGCONT)
+        words = running.end(status=3)
+    assert "gap from" in words
+    assert "another client has consumed slot s" in words
+
+
+def test_slot_dropped_while_reconnecting_is_an_error(shop: Database) -> None:
+    with tailing(shop, "-S", "s") as running:
+        running.wait_for_lines(10)
+        shop.server.stop()
+        running.wait_for_words("connecting again")
+        running.process.send_signal(signal.SIGSTOP)
+        shop.server.start()
+        shop.query("SELECT pg_drop_replication_slot('s')")
+        running.process.send_signal(signal.SIGCONT)
+        assert "slot s is gone" in running.end(status=3)
+
+
+def test_ctrl_c_while_connecting_again(start_server: StartServer) -> None:
+    server = start_server()
+    with fresh_database(server) as database:
+        database.execute("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
+        database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        with tailing(database, "-S", "s") as running:
+            running.wait_for_slot(database, "s")
+            server.stop()
+            running.wait_for_words("trying again")
+            begun = time.monotonic()
+            running.stop()
+            assert time.monotonic() - begun < within(5)
+        server.start()
