@@ -10,7 +10,7 @@ from pgtail.files.sink import Sink
 from pgtail.hexview.fields import Field
 from pgtail.hexview.views import Damage, MessageLocation, NoRoom
 from pgtail.native import compiled
-from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.cursor import TIME, Buffer
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, breakable, item_width, padding, width_of, wrap
@@ -28,8 +28,10 @@ _FEWEST_VALUES: Final = 18
 """Values with fewer cells than this go below their names."""
 NARROWEST: Final = 40
 """The minimum width in cells: lines are not made narrower than this."""
-_LONGEST_FIXED: Final = 33
-"""Cells of the widest value of a field of fixed size: a time before our era."""
+_WIDEST_TIME: Final = 33
+"""Cells of a time before our era. Times go below their names where values have less room."""
+_VALUE: Final = ("\0", "")
+"""Where a template has the value of a field."""
 _OP_STYLES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete", "Truncate": "truncate"}
 
 
@@ -61,12 +63,14 @@ class TextView:
             label = self._label(field)
             values = [field.value, *_words(field)]
             span = (field.span.start, field.span.end)
-            self._field(columns, place, buf, span, label, self._type(field.type), values, masked=field.masked)
+            right = columns.beside(label, self._type(field.type), values, time=field.type == TIME[0])
+            self._field(columns, place, buf, span, right, masked=field.masked)
         if damage is not None:
             label = (("✗ " + name(damage.field) if damage.field else "✗", "bad"),)
             reason = [breakable(escape(damage.error.reason), "bad")]
             span = (damage.start, damage.end)
-            self._field(columns, place, buf, span, label, "", reason, style="bad", masked=damage.masked)
+            right = columns.beside(label, "", reason)
+            self._field(columns, place, buf, span, right, style="bad", masked=damage.masked)
 
     def begin(self, place: MessageLocation, damage: Damage | None = None) -> str:
         size = place.end - place.start
@@ -129,16 +133,14 @@ class TextView:
         place: MessageLocation,
         buf: Buffer,
         span: tuple[int, int],
-        label: Item,
-        type_: str,
-        values: list[Item],
+        right: Iterator[list[Fragment]],
         style: str = "plain",
         *,
         masked: bool = False,
     ) -> None:
         start, end = span[0], min(span[1], len(buf))
         left = self._hex(columns, place, _Hidden() if masked else buf, start, end, style)
-        self._write(columns.join(left, columns.beside(label, type_, values)))
+        self._write(columns.join(left, right))
 
     def _hex(
         self, columns: _Columns, place: MessageLocation, buf: Buffer | _Hidden, start: int, end: int, style: str
@@ -157,17 +159,15 @@ class TextView:
     separator = end = ""
 
     def template(self, field: Field, data: bytes | None, layout: _Columns) -> str:
-        size = field.span.end - field.span.start
-        if size > self._bytes or layout.values < _LONGEST_FIXED:
+        size, time = field.span.end - field.span.start, field.type == TIME[0]
+        if size > self._bytes or (time and layout.below_width < _WIDEST_TIME):
             raise NoRoom
         left = self._left(layout, "%s" if data is None else self.digits(data), 3 * size - 1 if self._wide else 2 * size)
-        middle = self._middle(layout, field).replace("%", "%%")
-        if data is None:
-            return f"{left}{middle}%s\n"
-        values, *more = wrap([field.value, *_words(field)], layout.values)
-        if more:
-            raise NoRoom
-        return f"{left}{middle}{self._paint(values).replace('%', '%%')}\n"
+        values: list[Item] = [(_VALUE,)] if data is None else [field.value, *_words(field)]
+        first, *more = map(self._paint, layout.beside(self._label(field), self._type(field.type), values, time=time))
+        margin = self._paint([padding(layout.left)])
+        right = "".join([f"{first}\n", *[f"{margin}{line}\n" for line in more]])
+        return left + right.replace("%", "%%").replace("\0", "%s")
 
     def content_template(self, field: Field, layout: _Columns) -> _Content:
         digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
@@ -177,7 +177,9 @@ class TextView:
         lefts = [self._left(layout, "%s", width) for width in range(digits + 1)]
         margin = self._paint([padding(layout.left)])
         bare = self._paint([(f"%{layout.offset}d", "dim"), padding(GAP), ("%s", "plain")]) + "\n"
-        return _Content(layout, lefts, bare, margin, self._middle(layout, field), words, word, room, field.masked)
+        label, type_ = self._label(field), self._type(field.type)
+        heads = [(self._paint(line), item_width(line)) for line in layout.heads(label, type_)]
+        return _Content(layout, lefts, bare, margin, label, type_, heads, words, word, room, field.masked)
 
     def content(self, template: _Content, at: int, cell: bytes, value: Item) -> str:
         """As _field()."""
@@ -227,7 +229,8 @@ class TextView:
             step=self._bytes,
             most=self._most,
             spaced=self._wide,
-            middle=template.middle,
+            heads=[(head.encode(), width) for head, width in template.heads],
+            below=columns.below,
             gap_and_word=template.word,
             word=self._paint([fragment for word in words for fragment in word]),
             word_width=width,
@@ -236,29 +239,19 @@ class TextView:
 
     def _rights(self, template: _Content, value: Item) -> list[str]:
         """The lines of the right half: name, type and the value with its explanations."""
-        if len(value) == 1:
-            [(text, style)] = value
+        columns = template.columns
+        if len(value) == len(template.heads) == 1 and not columns.below:
+            [(text, style)], [(head, width)] = value, template.heads
             if len(text) <= template.room and text.isascii():
                 before, after = self._codes[style]
-                return [f"{template.middle}{before}{text}{after}{template.word}\n"]
-        first, *more = wrap([value, *template.words], template.columns.values)
-        margin = padding(template.columns.right)
-        return [f"{template.middle}{self._paint(first)}\n", *[f"{self._paint([margin, *line])}\n" for line in more]]
+                return [f"{head}{' ' * (columns.right - width)}{before}{text}{after}{template.word}\n"]
+        lines = columns.beside(template.label, template.type, [value, *template.words])
+        return [f"{self._paint(line)}\n" for line in lines]
 
     def _left(self, columns: _Columns, digits: str, width: int) -> str:
         """The template of the left half, with digits that are `width` cells wide."""
         gap = padding(columns.left - columns.offset - GAP - width)
         return self._paint([(f"%{columns.offset}d", "dim"), padding(GAP), (digits, "plain"), gap])
-
-    def _middle(self, columns: _Columns, field: Field) -> str:
-        """The name and type of a field and the space after them. Raises NoRoom."""
-        label, type_ = self._label(field), self._type(field.type)
-        width = item_width(label)
-        if columns.below or width > columns.names:
-            raise NoRoom
-        type_at = columns.names + GAP
-        gap = padding(columns.right - type_at - len(type_))
-        return self._paint([*label, padding(type_at - width), (type_, "dim"), gap])
 
     def digits(self, data: bytes) -> str:
         return data.hex(" ") if self._wide else data.hex()
@@ -281,7 +274,10 @@ class _Content(NamedTuple):
     """The template of a line without a right half."""
     margin: str
     """The left half of a line without bytes."""
-    middle: str
+    label: Item
+    type: str
+    heads: list[tuple[str, int]]
+    """The lines of name and type, with their widths."""
     words: list[Item]
     word: str
     """The words, after a gap."""
@@ -317,23 +313,31 @@ class _Columns:
         self.types = types
         self.right = names + GAP + types + GAP
         self.values = width - self.left - self.right
+        self.below_width = width - self.left - GAP
         self.below = self.values < _FEWEST_VALUES
         if self.below:
-            self.right, self.values = GAP, width - self.left - GAP
+            self.right, self.values = GAP, self.below_width
 
-    def beside(self, label: Item, type_: str, value: list[Item]) -> Iterator[list[Fragment]]:
-        """The right half: name, type and the value, which goes below if there is no room beside them."""
+    def heads(self, label: Item, type_: str) -> list[list[Fragment]]:
+        """The lines of a name and its type."""
         lines = list(wrap([label], self.names + GAP + self.types))
         if item_width(label) <= self.names:
             lines[0] += [padding(self.names + GAP - item_width(label)), (type_, "dim")]
         elif type_:
             lines.append([padding(self.names + GAP), (type_, "dim")])
-        values = wrap(value, self.values)
-        for line in lines:
-            beside = None if self.below else next(values, None)
-            yield line if beside is None else [*line, padding(self.right - item_width(line)), *beside]
-        for beside in values:
-            yield [padding(self.right), *beside]
+        return lines
+
+    def beside(self, label: Item, type_: str, value: list[Item], *, time: bool = False) -> Iterator[list[Fragment]]:
+        """The right half: name, type and the value, which goes below if there is no room beside them."""
+        below, right, values = self.below, self.right, self.values
+        if time and values < _WIDEST_TIME:
+            below, right, values = True, GAP, self.below_width
+        lines = wrap(value, values)
+        for head in self.heads(label, type_):
+            beside = None if below else next(lines, None)
+            yield head if beside is None else [*head, padding(right - item_width(head)), *beside]
+        for beside in lines:
+            yield [padding(right), *beside]
 
     def join(self, left: Iterable[list[Fragment]], right: Iterable[list[Fragment]]) -> Iterator[list[Fragment]]:
         """Join both halves line by line."""

@@ -56,7 +56,7 @@ class Damage:
 
 
 class NoRoom(Exception):
-    """A field needs more than one line."""
+    """A field has no template: its bytes need several lines, or a time needs more room."""
 
 
 class View(Protocol):
@@ -95,7 +95,7 @@ class View(Protocol):
         """A field with these bytes: its offset is filled in; without bytes also digits() and shown(). Raises NoRoom."""
 
     def content_template(self, field: Field, layout: Any) -> Any:
-        """What content() needs to show the content of a cell. Raises NoRoom."""
+        """What content() needs to show the content of a cell."""
 
     def content(self, template: Any, at: int, cell: bytes, value: Item) -> str:
         """The content of a cell, at this offset."""

@@ -54,8 +54,9 @@ cdef class JsonContent(Content):
 
 @cython.final
 cdef class TextContent(Content):
-    """Lines for people: offset and bytes at the left; name, type, value and a word at the right, each in its column.
+    """Lines for people: offset and bytes at the left; name, type, value and a word at the right.
 
+    `heads` are the lines of name and type with their widths. The value is beside them, from the first one on, or `below`.
     `left` has the offset and the bytes of a line, `more` the number of bytes that are not shown, whose width without
     that number is `more_width`. `left_width`, `indent` and `room` are the widths of the left half, of what precedes the
     value in the right half, and of the value. `step` bytes are in a line, with blanks between them if `spaced`; at most
@@ -65,19 +66,20 @@ cdef class TextContent(Content):
     cdef Format left, more
     cdef int more_width, left_width, indent, room, step, word_width
     cdef Py_ssize_t most
-    cdef bint spaced
-    cdef bytes middle, gap_and_word, word, ellipsis
+    cdef bint spaced, below
+    cdef list heads
+    cdef bytes gap_and_word, word, ellipsis
 
     def __cinit__(
         self, show, python, *, str left, str more, int more_width, int left_width, int indent, int room, int step,
-        most, bint spaced, str middle, str gap_and_word, str word, int word_width, str ellipsis
+        most, bint spaced, list heads, bint below, str gap_and_word, str word, int word_width, str ellipsis
     ):
         self.python = python
         self.show = show if isinstance(show, ShownColumn) else None
         self.left, self.more, self.more_width = Format(left), Format(more), more_width
         self.left_width, self.indent, self.room, self.step = left_width, indent, room, step
         self.most, self.spaced = -1 if most is None else most, spaced
-        self.middle, self.ellipsis = middle.encode(), ellipsis.encode()
+        self.heads, self.below, self.ellipsis = heads, below, ellipsis.encode()
         self.gap_and_word, self.word, self.word_width = gap_and_word.encode(), word.encode(), word_width
 
     cdef int put_ascii(self, Out *out, Out *scratch, uint64_t at, const Cell *cell, Py_ssize_t shown) except -2:
@@ -85,24 +87,33 @@ cdef class TextContent(Content):
         cdef Py_ssize_t width = shown + 2 * self.show.quoted + (shown < cell.size)
         cdef Py_ssize_t values = (width + self.room - 1) // self.room
         cdef Py_ssize_t lefts = (end + self.step - 1) // self.step + (end < cell.size)
-        cdef bint below = width - (values - 1) * self.room + COLUMN_GAP + self.word_width > self.room
-        cdef Py_ssize_t rights = values + (self.word_width and below)
+        cdef bint word_below = width - (values - 1) * self.room + COLUMN_GAP + self.word_width > self.room
+        cdef Py_ssize_t first = PyList_GET_SIZE(self.heads) if self.below else 0
+        cdef Py_ssize_t end_of_values = first + values + (self.word_width and word_below)
+        cdef Py_ssize_t rights = max(PyList_GET_SIZE(self.heads), end_of_values)
         cdef Py_ssize_t line, used
         for line in range(max(lefts, rights)):
             used = self.put_left(out, at, cell, line * self.step, end) if line < lefts else 0
             if line < rights:
                 put_blanks(out, self.left_width - used)
-                if line:
-                    put_blanks(out, self.indent)
-                else:
-                    put_whole(out, self.middle)
-                if line < values:
-                    self.put_value(out, cell, line * self.room, shown)
-                if self.word_width and line == rights - 1:
-                    put_whole(out, self.word if below else self.gap_and_word)
+                used = self.put_head(out, line)
+                if first <= line < end_of_values:
+                    put_blanks(out, self.indent - used)
+                if first <= line < first + values:
+                    self.put_value(out, cell, (line - first) * self.room, shown)
+                if self.word_width and line == end_of_values - 1:
+                    put_whole(out, self.word if word_below else self.gap_and_word)
             reserve(out, 1)
             put_char(out, c"\n")
         return 0
+
+    cdef Py_ssize_t put_head(self, Out *out, Py_ssize_t line) except -2:
+        """The line of name and type, if there is one; returns the width."""
+        if line >= PyList_GET_SIZE(self.heads):
+            return 0
+        text, width = self.heads[line]
+        put_whole(out, text)
+        return width
 
     cdef Py_ssize_t put_left(
         self, Out *out, uint64_t at, const Cell *cell, Py_ssize_t start, Py_ssize_t end

@@ -28,6 +28,8 @@ VIEWS: tuple[tuple[Callable[[Sink], View], int | None], ...] = (
     (lambda sink: TextView(sink, width=120, color=False, max_bytes=None), None),
     (lambda sink: TextView(sink, width=100, color=False, max_bytes=8), 8),
     (lambda sink: TextView(sink, width=160, color=True, max_bytes=40), 40),
+    (lambda sink: TextView(sink, width=80, color=True, max_bytes=20), 20),
+    (lambda sink: TextView(sink, width=70, color=False, max_bytes=None), None),
 )
 """How to make a view, and the limit of its values."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pgtail.native import compiled
 from tests.support.captures import record, segments
 from tests.support.corpus import captures
 from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation
+from tests.support.every import every
 from tests.support.forms import copydata
 from tests.support.forms import lengths as in_lengths
 from tests.support.forms import recvlogical as in_recvlogical
@@ -27,6 +27,7 @@ RUNS: list[tuple[int, InspectOptions]] = [
     (120, InspectOptions(ReportOptions(output="table"), max_bytes=None)),
     (100, InspectOptions(ReportOptions(output="table", color="always"), max_bytes=8)),
     (160, InspectOptions(ReportOptions(output="table"), FilterOptions(redact=("*a*",)), limit=300)),
+    (80, InspectOptions(ReportOptions(output="table", color="always"), max_bytes=40)),
     (52, InspectOptions(ReportOptions(output="table", color="always", colors="value=bold"))),
 ]
 """The width of the terminal, and options."""
@@ -60,12 +61,11 @@ def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("run", range(len(RUNS)))
 def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
-    """A sixteenth of the captures, or all of them with PGTAIL_TEST_CAPTURES=all, in the forms that have chunks."""
+    """A sixteenth of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
     width, options = RUNS[run]
     monkeypatch.setenv("COLUMNS", str(width))
     counted = Counted(monkeypatch)
-    step = 1 if os.environ.get("PGTAIL_TEST_CAPTURES") == "all" else 16
-    for number, one in enumerate(captures()[run::step]):
+    for number, one in enumerate(captures()[run :: every(16)]):
         path = tmp_path / "dump"
         path.write_bytes((in_lengths, in_recvlogical, copydata)[number % 3](one))
         compare([path], options, monkeypatch, capfdbinary)
@@ -90,16 +90,17 @@ def test_values_of_every_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     ]
     values = [*texts, *["".join(choose.choices("ab '\"\\é", k=choose.randrange(60))) for _ in range(100)]]
     rows_of = [insert(str(number), value) for number, value in enumerate(values)]
-    messages = [relation(), begin(), *rows_of, insert("1", None), commit()]
-    messages *= 2
+    messages = [begin(), *rows_of, insert("1", None), commit()]
+    long = relation(columns=[("id", 23), ("a_column_whose_name_is_quite_long", 25)])
+    messages = [relation(), *messages, *messages, long, *messages]
     path = tmp_path / "dump"
     counted = Counted(monkeypatch)
-    for width in (60, 90, 110, 125, 140):
+    for width in (60, 73, 80, 90, 110, 125, 140):
         for number, (_, options) in enumerate(RUNS[:3]):
             monkeypatch.setenv("COLUMNS", str(width))
             path.write_bytes(lengths(*messages) if number else recvlogical(*messages))
             shown = compare([path], options, monkeypatch, capfdbinary)
-            assert shown.count(b"Insert") > 2 * len(values)
+            assert shown.count(b"Insert") > 3 * len(values)
     assert counted.messages > 10 * len(values)
 
 
