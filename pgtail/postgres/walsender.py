@@ -24,6 +24,8 @@ from pgtail.postgres.rows import Row
 
 _LONGEST: Final = 60.0
 """Maximum seconds of one wait for the socket."""
+_COPY: Final = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
+"""PQgetResult() returns these again and again until the COPY has ended."""
 
 
 class Session:
@@ -75,8 +77,11 @@ class Session:
         `purpose` names the result in errors, `doing` what failed. A request to stop cancels the command and raises
         KeyboardInterrupt.
         """
-        result = self._command(command, interval, on_wait)
-        self._end_of_command()
+        following: PGresult | None = (result := self._command(command, interval, on_wait))
+        while following is not None:
+            if following.status in _COPY:
+                raise self._failed(following, doing)
+            following = self._result(interval, on_wait)
         if result.status == pq.ExecStatus.TUPLES_OK:
             return rows.of_result(purpose, result)
         if result.status == pq.ExecStatus.COMMAND_OK:
@@ -179,7 +184,7 @@ class Session:
                     if not wait():
                         return False
                 result = pgconn.get_result()
-                if result is None or result.status == pq.ExecStatus.FATAL_ERROR:
+                if result is None or result.status in (pq.ExecStatus.FATAL_ERROR, *_COPY):
                     return result is None
         except (psycopg.Error, ServerError):
             return False
@@ -198,10 +203,20 @@ class Session:
             raise self._broken(error) from error
 
     def _command(self, command: str, interval: float | None, on_wait: Callable[[], None]) -> PGresult:
-        """Send a command and wait for its first result; signals are handled while waiting."""
+        """Send a command and wait for its first result."""
+        try:
+            self._pgconn.send_query(self._encoded(command))
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+        result = self._result(interval, on_wait)
+        if result is None:
+            raise Unreachable("the server did not answer")
+        return result
+
+    def _result(self, interval: float | None, on_wait: Callable[[], None]) -> PGresult | None:
+        """Wait for the next result of a command, None after the last one; signals are handled while waiting."""
         pgconn = self._pgconn
         try:
-            pgconn.send_query(self._encoded(command))
             while pgconn.is_busy():
                 if not self._wait(interval):
                     on_wait()
@@ -209,12 +224,9 @@ class Session:
                     self._cancel()
                     raise KeyboardInterrupt
                 pgconn.consume_input()
-            result = pgconn.get_result()
+            return pgconn.get_result()
         except psycopg.Error as error:
             raise self._broken(error) from error
-        if result is None:
-            raise Unreachable("the server did not answer")
-        return result
 
     def _encoded(self, command: str) -> bytes:
         try:
@@ -242,10 +254,6 @@ class Session:
             if not self._wait(5):
                 return
             self._pgconn.consume_input()
-
-    def _end_of_command(self) -> None:
-        while self._pgconn.get_result() is not None:
-            pass
 
     def _why(self, outcome: int) -> ServerError:
         """The reason why the stream ended."""

@@ -141,6 +141,7 @@ def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> 
         ("stream", "IDENTIFY_SYSTEM", "escapes", r"timeline is E'\x1b[31m"),
         ("stream", "client_encoding TO", "encoding", "its client_encoding"),
         ("create", "CREATE_REPLICATION_SLOT", "words", "consistent_point is 'no such thing', not a log position"),
+        ("create", "CREATE_REPLICATION_SLOT", "copy in", "unexpected result from the server (COPY_IN)"),
         ("record", "IDENTIFY_SYSTEM", "words", "timeline is 'no such thing', not a whole number"),
         ("list", "jsonb_build_object", "json nulls", "about the slots cannot be read: slot_name is missing"),
         ("list", "jsonb_build_object", "json true", "is 'True', not"),
