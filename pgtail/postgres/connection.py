@@ -198,7 +198,9 @@ class Connector:
         # Our `replication` and `client_encoding` override those in the user's string.
         defaults = {"fallback_application_name": APPLICATION_NAME, "tcp_user_timeout": _SILENT_PEER}
         conninfo = make_conninfo("", **{**defaults, **self._parameters, **more})
-        return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection.pgconn.notify_handler = None  # psycopg's own one keeps notifications, and fails if one is no UTF-8
+        return connection
 
     def _checked(self, connection: Connection) -> Connection:
         if connection.pgconn.server_version < _OLDEST:

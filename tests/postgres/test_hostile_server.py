@@ -151,6 +151,7 @@ def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> 
         ("list", "jsonb_build_object", "encoding", r"codec not available in Python: ''\x1b[31mnonsense''"),
         ("doctor", "FROM pg_settings", "null", "about the settings cannot be read"),
         ("stats", "wal_sender_timeout", "typed binary", ""),
+        ("fork", "BEGIN", "notification", ""),
     ],
 )
 def test_unreadable_replies_are_reported(
