@@ -167,6 +167,8 @@ class RowScanner:
         commit_lsn, commit_ts, xid = _BEGIN.unpack_from(buf, at + 1)
         if self.until is not None and commit_lsn > self.until:
             return -1
+        if self._filter is not None and self._filter.commits.is_past(commit_lsn, commit_ts):
+            return -1
         self._transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
         self._selected = self._filter is None or self._filter.selects(self._transaction)
         self.inside, self.began, self.started, self.seq, self.elements = True, True, False, 0, 0

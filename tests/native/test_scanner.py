@@ -8,10 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.relations import Column, Relation
 from pgtail.native import compiled
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pgoutput.scalars import Point
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support.corpus import captures
@@ -125,6 +127,17 @@ def test_ordinary_rows_are_scanned(way: Way, fed: list[str]) -> None:
     else:
         # Only the Begin shows that the stream did not start inside a segment.
         assert fed == ["Relation", "Begin", "Insert"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("until", [Point(time=0), Point(lsn=0x100)])
+def test_a_transaction_after_the_last_one_is_decoded(until: Point, way: Way, fed: list[str]) -> None:
+    """The reader of a slot ends there: whatever the scanner processes is acknowledged."""
+    filters = {"commits": CommitRange(until=until, margin=0)}
+    first = [begin(lsn=0x100, time=0), insert("1", "one"), insert("2", "two"), commit(lsn=0x100, time=0)]
+    later = [begin(lsn=0x200, time=1), insert("3", "three"), commit(lsn=0x200, end=0x208, time=1)]
+    render(relation(), *first, *first, *later, filters=filters, way=way)
+    assert fed.count("Begin") == (3 if way == "decoder" else 2)
 
 
 @pytest.mark.parametrize("way", WAYS)
