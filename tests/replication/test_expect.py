@@ -141,6 +141,7 @@ def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database)
         running.wait_for_words("ready")
         with shop.connect() as session:
             session.execute("BEGIN; INSERT INTO audit SELECT generate_series(1, 5000)")
+            shop.execute("CHECKPOINT")  # writes the WAL now, which the WAL writer may do 5 s later
             running.wait_for_lines(1)
             session.execute("ROLLBACK")
         words = running.end(status=1)
