@@ -179,7 +179,10 @@ class TextView:
         bare = self._paint([(f"%{layout.offset}d", "dim"), padding(GAP), ("%s", "plain")]) + "\n"
         label, type_ = self._label(field), self._type(field.type)
         heads = [(self._paint(line), item_width(line)) for line in layout.heads(label, type_)]
-        return _Content(layout, lefts, bare, margin, label, type_, heads, words, word, room, field.masked)
+        middle = None
+        if len(heads) == 1 and not layout.below:
+            middle = heads[0][0] + " " * (layout.right - heads[0][1])
+        return _Content(layout, lefts, bare, margin, label, type_, heads, middle, words, word, room, field.masked)
 
     def content(self, template: _Content, at: int, cell: bytes, value: Item) -> str:
         """As _field()."""
@@ -239,13 +242,12 @@ class TextView:
 
     def _rights(self, template: _Content, value: Item) -> list[str]:
         """The lines of the right half: name, type and the value with its explanations."""
-        columns = template.columns
-        if len(value) == len(template.heads) == 1 and not columns.below:
-            [(text, style)], [(head, width)] = value, template.heads
+        if template.middle is not None and len(value) == 1:
+            [(text, style)] = value
             if len(text) <= template.room and text.isascii():
                 before, after = self._codes[style]
-                return [f"{head}{' ' * (columns.right - width)}{before}{text}{after}{template.word}\n"]
-        lines = columns.beside(template.label, template.type, [value, *template.words])
+                return [f"{template.middle}{before}{text}{after}{template.word}\n"]
+        lines = template.columns.beside(template.label, template.type, [value, *template.words])
         return [f"{self._paint(line)}\n" for line in lines]
 
     def _left(self, columns: _Columns, digits: str, width: int) -> str:
@@ -278,6 +280,8 @@ class _Content(NamedTuple):
     type: str
     heads: list[tuple[str, int]]
     """The lines of name and type, with their widths."""
+    middle: str | None
+    """Name and type and the space after them; None if they have several lines, or the value goes below."""
     words: list[Item]
     word: str
     """The words, after a gap."""

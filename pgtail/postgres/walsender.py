@@ -77,7 +77,8 @@ class Session:
         `purpose` names the result in errors, `doing` what failed. A request to stop cancels the command and raises
         KeyboardInterrupt.
         """
-        following: PGresult | None = (result := self._command(command, interval, on_wait))
+        result = self._command(command, interval, on_wait)
+        following: PGresult | None = result
         while following is not None:
             if following.status in _COPY:
                 raise self._failed(following, doing)

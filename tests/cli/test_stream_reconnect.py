@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
+from collections.abc import Iterator
 
 from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.servers import Database, fresh_database
-from tests.support.tail import ids, tailing, wait_for
+from tests.support.tail import Tailing, ids, tailing, wait_for
 
 
 def terminate(database: Database) -> None:
     database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
+
+
+@contextlib.contextmanager
+def connecting_again_after(running: Tailing, database: Database) -> Iterator[None]:
+    """Restart the server; pgtail can connect again only after the body."""
+    database.server.stop()
+    running.wait_for_words("connecting again")
+    running.process.send_signal(signal.SIGSTOP)
+    database.server.start()
+    yield
+    running.process.send_signal(signal.SIGCONT)
 
 
 def test_broken_connection_is_reopened(shop: Database) -> None:
@@ -64,12 +77,8 @@ def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:
 def test_slot_advanced_by_another_client_is_a_gap(shop: Database) -> None:
     with tailing(shop, "-S", "s") as running:
         running.wait_for_lines(10)
-        shop.server.stop()
-        running.wait_for_words("connecting again")
-        running.process.send_signal(signal.SIGSTOP)
-        shop.server.start()
-        shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())")
-        running.process.send_signal(signal.SIGCONT)
+        with connecting_again_after(running, shop):
+            shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())")
         words = running.end(status=3)
     assert "gap from" in words
     assert "another client has consumed slot s" in words
@@ -78,12 +87,8 @@ def test_slot_advanced_by_another_client_is_a_gap(shop: Database) -> None:
 def test_slot_dropped_while_reconnecting_is_an_error(shop: Database) -> None:
     with tailing(shop, "-S", "s") as running:
         running.wait_for_lines(10)
-        shop.server.stop()
-        running.wait_for_words("connecting again")
-        running.process.send_signal(signal.SIGSTOP)
-        shop.server.start()
-        shop.query("SELECT pg_drop_replication_slot('s')")
-        running.process.send_signal(signal.SIGCONT)
+        with connecting_again_after(running, shop):
+            shop.query("SELECT pg_drop_replication_slot('s')")
         assert "slot s is gone" in running.end(status=3)
 
 

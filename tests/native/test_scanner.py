@@ -1,4 +1,4 @@
-"""Both scanners and the decoder write the same: every output, captures, made-up rows, damage."""
+"""Both scanners and the decoder write the same of the captures; what the scanners leave to the decoder."""
 
 from __future__ import annotations
 

@@ -151,6 +151,7 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def ids(lines: list[dict[str, Any]]) -> list[int]:
+    """The column id of the new rows."""
     return [int(line["new"]["id"]) for line in lines]
 
 

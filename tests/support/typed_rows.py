@@ -9,12 +9,7 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.values import Codec, Types, Undecoded
 from pgtail.values.oids import BUILTIN
 from tests.support.cells import binary_cells
-from tests.support.encode import (
-    Cell,
-    delete,
-    insert,
-    update,
-)
+from tests.support.encode import Cell, delete, insert, update
 from tests.support.samples import SAMPLES
 
 TYPES = sorted(BUILTIN)
