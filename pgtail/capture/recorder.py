@@ -100,6 +100,7 @@ class Recorder:
         self._compress = compress
         fast = compiled()
         self._copied_rows = copied_rows if fast is None else fast.copied_rows
+        self._copied_transactions = None if fast is None else fast.copied_transactions
         self._stream = StreamTracker()
         self._segment: SegmentWriter | None = None
         self._finished: list[SegmentWriter] = []
@@ -173,6 +174,14 @@ class Recorder:
         last = len(frames) - _FRAME.size
         latest = _LATER if until_time is None else until_time
         while room > 0 and pos <= last:
+            messages, added, pos = (b"", 0, pos) if inside else self._whole(frames, pos, room, until, latest)
+            if added:
+                parts.append(messages)
+                room -= len(messages)
+                count += added
+                if stream.whole >= until:
+                    break
+                continue
             size, kind, tag, final_lsn, time = head(frames, pos)
             if size < _LEAST.get(tag, size + 1) or kind != XLOG_DATA or inside is (tag == _BEGIN):
                 break
@@ -197,6 +206,15 @@ class Recorder:
                     break
         self._added(segment, parts, count)
         return pos
+
+    def _whole(self, frames: bytes, pos: int, room: int, until: int, latest: int) -> tuple[bytes, int, int]:
+        """Whole transactions at `pos`, as the scanner copies them: CopyData messages, how many, and where they end."""
+        if self._copied_transactions is None:
+            return b"", 0, pos
+        messages, transactions, rows, end_lsn, pos = self._copied_transactions(frames, pos, room, until, latest)
+        self._stream.add_transactions(rows, end_lsn)
+        self.transactions += transactions
+        return messages, 2 * transactions + rows, pos
 
     def _added(self, segment: SegmentWriter, parts: list[bytes], count: int) -> None:
         self.messages += count

@@ -34,6 +34,7 @@ cdef enum:
     FULL = 1 << 20          # bytes of text that are written at once
     LARGE = 1 << 20         # bytes; larger messages are declined, as the decoder needs less memory for them
     HEADER = 25             # of XLogData: 'w', start, end, clock
+    KEEPALIVE = 18          # 'k', end, clock, whether to answer at once
     MOST_COLUMNS = 1600     # of any table
 
 cdef const char *HEX = b"0123456789abcdef"

@@ -51,13 +51,19 @@ cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int fra
         PyMem_Free(out.data)
 
 
+cdef inline void put_length(Out *out, Py_ssize_t size) noexcept:
+    """An int32, which comes first in a frame."""
+    cdef int i
+    for i in range(4):
+        put_char(out, <char>(size >> (24 - 8 * i)))
+
+
 cdef int put_frame(Out *out, const uint8_t *buf, Py_ssize_t start, Py_ssize_t stop, bint framed) except -2:
     """A frame after its length. A bare message gets an XLogData header without positions."""
     cdef Py_ssize_t size = stop - start + (0 if framed else HEADER)
     cdef int i
     reserve(out, 4 + size)
-    for i in range(4):
-        put_char(out, <char>(size >> (24 - 8 * i)))
+    put_length(out, size)
     if not framed:
         put_char(out, c"w")
         for i in range(HEADER - 1):
@@ -87,33 +93,77 @@ cdef Py_ssize_t kept_row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end)
     return skip_tuple(buf, pos, end, -1)
 
 
+cdef inline Py_ssize_t row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end) noexcept:
+    """Where the frame at `pos` ends, which is a row message outside of stream segments; DECLINED if it is another."""
+    cdef Py_ssize_t stop = frame_end(buf, pos, end, 4)
+    cdef uint8_t tag
+    if stop < pos + 4 + HEADER + 9:
+        return DECLINED
+    tag = buf[pos + 4 + HEADER]
+    return stop if tag == c"I" or tag == c"U" or tag == c"D" else DECLINED
+
+
+cdef int put_copy_data(Out *out, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t stop) except -2:
+    """A frame after its length as a CopyData message, whose length counts itself."""
+    reserve(out, 1 + stop - pos)
+    put_char(out, c"d")
+    put_length(out, stop - pos)
+    put(out, buf + pos + 4, stop - pos - 4)
+    return 0
+
+
 def copied_rows(bytes frames, Py_ssize_t pos, Py_ssize_t room):
     """Row messages outside of stream segments, frames after their lengths: see capture/recorder.py."""
     cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(frames), stop, rows = 0
-    cdef uint8_t tag
-    cdef uint32_t size
-    cdef int i
     cdef Out out
     out.data, out.size, out.room = NULL, 0, 0
     if not 0 <= pos <= end:
         raise ValueError("not a part of the buffer")
     try:
         while pos < end and out.size < room:
-            stop = frame_end(buf, pos, end, 4)
-            if stop < pos + 4 + HEADER + 9:
+            stop = row_end(buf, pos, end)
+            if stop < 0:
                 break
-            tag = buf[pos + 4 + HEADER]
-            if tag != c"I" and tag != c"U" and tag != c"D":
-                break
-            size = <uint32_t>(stop - pos)
-            reserve(&out, 1 + size)
-            put_char(&out, c"d")
-            for i in range(4):
-                put_char(&out, <char>(size >> (24 - 8 * i)))
-            put(&out, buf + pos + 4, size - 4)
+            put_copy_data(&out, buf, pos, stop)
             rows += 1
             pos = stop
         return PyBytes_FromStringAndSize(out.data, out.size), rows, pos
+    finally:
+        PyMem_Free(out.data)
+
+
+def copied_transactions(bytes frames, Py_ssize_t pos, Py_ssize_t room, uint64_t until, int64_t latest):
+    """Whole transactions of row messages, as Recorder.take_transactions() in capture/recorder.py takes them.
+
+    Returns them as CopyData messages, how many there are, their rows, the end LSN of the last one, and the position of
+    the first frame that is left. Transactions that are not complete, or reach `room` before their end, are left.
+    """
+    cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(frames), at, stop, body, whole = 0, of_this, rows = 0, transactions = 0
+    cdef uint64_t end_lsn = 0
+    cdef Out out
+    out.data, out.size, out.room = NULL, 0, 0
+    if not 0 <= pos <= end:
+        raise ValueError("not a part of the buffer")
+    try:
+        while pos < end and out.size < room and end_lsn < until:
+            stop, body = frame_end(buf, pos, end, 4), pos + 4 + HEADER + 1
+            if stop < body + 20 or buf[body - 1] != c"B":
+                break
+            if u64(buf + body) > until or <int64_t>u64(buf + body + 8) > latest:
+                break
+            at, of_this = pos, 0
+            while stop >= 0 and out.size < room:
+                put_copy_data(&out, buf, at, stop)
+                at, of_this = stop, of_this + 1
+                stop = row_end(buf, at, end)
+            stop, body = frame_end(buf, at, end, 4), at + 4 + HEADER + 1
+            if out.size >= room or stop < body + 25 or buf[body - 1] != c"C":
+                break
+            put_copy_data(&out, buf, at, stop)
+            end_lsn = max(end_lsn, u64(buf + body + 9))
+            transactions, rows, whole, pos = transactions + 1, rows + of_this - 1, out.size, stop
+        return PyBytes_FromStringAndSize(out.data, whole), transactions, rows, end_lsn, pos
     finally:
         PyMem_Free(out.data)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import psycopg
 from psycopg.pq.abc import PGconn
 
+from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH
 from pgtail.pgoutput.kinds import Role, tags
 
@@ -16,11 +18,13 @@ MAX_BATCH: Final = 4 * 1024 * 1024
 """Maximum bytes of frames returned together; one frame may be larger."""
 _FEW: Final = 4096
 """With fewer bytes than this, there is no backlog."""
+_PAUSE: Final = 0.0003
+"""Seconds in which further frames of a backlog may arrive: a call for every few frames costs more than reading them."""
 _SOON: Final = 1
 """Milliseconds to wait for the next message of a transaction: the server sends each one as soon as it is decoded."""
-_AMID: Final = bytes(tags(Role.BEGIN, Role.ORIGIN, Role.DESCRIPTION, Role.ROW, Role.TRUNCATE))
+_AMID: Final = tags(Role.BEGIN, Role.ORIGIN, Role.DESCRIPTION, Role.ROW, Role.TRUNCATE)
 """Messages that are never the last of a transaction."""
-_KIND: Final = slice(25, 26)
+_TAG: Final = 25
 """The position of the message's tag in a w frame, after the header."""
 
 ENDED: Final = -1
@@ -33,6 +37,8 @@ class Reader:
     """Reads a nonblocking connection in COPY_BOTH. Set `stopped` to receive no further frames."""
 
     stopped = False
+    _backlog = False
+    """Whether the last call received so much that more is probably there."""
 
     def next(
         self, pgconn: PGconn, writing: bool, others: Sequence[tuple[int, int]], milliseconds: int
@@ -46,6 +52,8 @@ class Reader:
         writable = False
         ready: list[int] = []
         try:
+            if self._backlog:
+                time.sleep(_PAUSE)
             poll, socket = select.poll(), pgconn.socket
             poll.register(socket, select.POLLIN | (select.POLLOUT if writing else 0))
             for other in others:
@@ -59,25 +67,38 @@ class Reader:
         return b"".join(parts), outcome, writable, ready
 
     def _gather(self, pgconn: PGconn, parts: list[bytes | memoryview]) -> int:
-        # One iteration for each frame of a backlog: names are bound outside of the loop.
-        get, pack, add = pgconn.get_copy_data, LENGTH.pack, parts.append
+        module = compiled()
+        receive = _receive if module is None else module.receive
         size, before = 0, -1
+        self._backlog = False
         while before < size < MAX_BATCH and not self.stopped:
             before = size
             pgconn.consume_input()
-            while True:
-                length, data = get(1)
-                if length <= 0 or self.stopped:
-                    break
-                add(pack(length))
-                add(data)
-                size += LENGTH.size + length
+            added, tag, length = receive(self, pgconn.get_copy_data, parts)
+            size += added
+            self._backlog = size >= _FEW
             if length < 0:
                 return ENDED
-            kind = bytes(parts[-1][_KIND]) if size > before else b""
-            if size < _FEW and not (kind and kind in _AMID and _readable(pgconn)):
+            if not self._backlog and not (tag in _AMID and _readable(pgconn)):
                 break  # probably nothing more yet; otherwise the next poll() returns at once
         return 0
+
+
+def _receive(
+    reader: Reader, get_copy_data: Callable[[int], tuple[int, memoryview]], parts: list[bytes | memoryview]
+) -> tuple[int, int, int]:
+    """Add the frames that libpq has to `parts`, each after its length; also if get_copy_data fails after some.
+
+    Returns how many bytes, the tag of the last frame's message or 0, and the last length from get_copy_data.
+    """
+    size = tag = 0
+    while True:
+        length, data = get_copy_data(1)
+        if length <= 0 or reader.stopped:
+            return size, tag, length
+        parts += (LENGTH.pack(length), data)
+        size += LENGTH.size + length
+        tag = data[_TAG] if length > _TAG else 0
 
 
 def _readable(pgconn: PGconn) -> bool:

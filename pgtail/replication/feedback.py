@@ -11,6 +11,7 @@ import struct
 import time
 from typing import Final
 
+from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
@@ -47,20 +48,13 @@ class Feedback:
 
     def take(self, frames: bytes, now: float) -> None:
         """Note received frames, each preceded by its length. Incomplete ones are skipped; the decoder reports them."""
-        received, pos, last = self.received, 0, len(frames) - _HEAD.size
-        while pos <= last:
-            size, tag, lsn = _HEAD.unpack_from(frames, pos)
-            pos += LENGTH.size + size
-            if tag == _DATA and size >= _DATA_HEADER:
-                self.last_data = now
-            elif tag == _KEEPALIVE and size >= _KEEPALIVE_SIZE:
-                self._asked = self._asked or frames[pos - size + _KEEPALIVE_SIZE - 1] != 0
-            else:
-                continue
-            if lsn > received:
-                received = lsn
-        self.received = received
+        module = compiled()
+        received, has_data, asked = (_positions if module is None else module.positions)(frames)
+        self.received = max(self.received, received)
+        self._asked = self._asked or asked
         self.last_frame = now
+        if has_data:
+            self.last_data = now
 
     def next(self) -> float:
         """The time when the next status is due."""
@@ -87,3 +81,20 @@ class Feedback:
         self._written = status.write_lsn
         if status.flush_lsn:
             self.flushed = status.flush_lsn
+
+
+def _positions(frames: bytes) -> tuple[int, bool, bool]:
+    """The highest position in the frames or 0, whether one is data, and whether one asks for an answer."""
+    highest, has_data, asks = 0, False, False
+    pos, last = 0, len(frames) - _HEAD.size
+    while pos <= last:
+        size, tag, lsn = _HEAD.unpack_from(frames, pos)
+        pos += LENGTH.size + size
+        if tag == _DATA and size >= _DATA_HEADER:
+            has_data = True
+        elif tag == _KEEPALIVE and size >= _KEEPALIVE_SIZE and pos <= len(frames):
+            asks = asks or frames[pos - size + _KEEPALIVE_SIZE - 1] != 0
+        else:
+            continue
+        highest = max(highest, lsn)
+    return highest, has_data, asks

@@ -14,7 +14,9 @@ import psycopg
 import pytest
 from psycopg.pq.abc import PGconn
 
+from pgtail.native import compiled
 from pgtail.pgoutput.frames import each
+from pgtail.postgres import copy_reader
 from pgtail.postgres.copy_reader import BROKEN, ENDED, MAX_BATCH, Reader
 from tests.support.limits import within
 from tests.support.servers import Database
@@ -24,8 +26,12 @@ HANGS = "SELECT CASE WHEN n < 1000 THEN repeat('x', 100) ELSE pg_sleep(60)::text
 """The server sends nothing, not even CopyOutResponse, before its buffer has 8 kB."""
 
 
-@pytest.fixture
-def of_libpq() -> Reader:
+@pytest.fixture(params=[False, True], ids=["compiled", "plain"])
+def of_libpq(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    if request.param:
+        monkeypatch.setattr(copy_reader, "compiled", lambda: None)
+    elif compiled() is None:
+        pytest.skip("the scanner was not built")
     return Reader()
 
 

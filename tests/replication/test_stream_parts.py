@@ -12,11 +12,13 @@ import pytest
 
 from pgtail.errors import OptionError, OutputError
 from pgtail.humanize import size_text
+from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH, each
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres.connection import parameters
 from pgtail.postgres.errors import connection_error, server_error
 from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier, literal, resolve
+from pgtail.replication import feedback as feedback_module
 from pgtail.replication import trace
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.plan import counts_as_standby
@@ -131,6 +133,15 @@ def with_lengths(*frames: bytes) -> bytes:
     return b"".join([LENGTH.pack(len(frame)) + frame for frame in frames])
 
 
+@pytest.fixture(params=[False, True], ids=["compiled", "plain"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(feedback_module, "compiled", lambda: None)
+    elif compiled() is None:
+        pytest.skip("the scanner was not built")
+
+
+@pytest.mark.usefixtures("implementation")
 def test_positions_never_go_back() -> None:
     feedback = Feedback(acknowledge=False, flushed=0, sender_timeout=60, now=0)
     feedback.take(with_lengths(data(100), data(0), data(90), keepalive(95), b"", b"w", b"k123", b"s" * 40), 1)
@@ -138,13 +149,18 @@ def test_positions_never_go_back() -> None:
     assert feedback.status().write_lsn == 100
 
 
+@pytest.mark.usefixtures("implementation")
 def test_a_keepalive_is_answered_at_once() -> None:
     feedback = Feedback(acknowledge=False, flushed=0, sender_timeout=60, now=0)
     feedback.sent(feedback.status(), 1)
     assert feedback.next() == 11
     feedback.take(with_lengths(keepalive(5)), 1.5)
     assert feedback.next() == 2
-    feedback.take(with_lengths(keepalive(5, reply=True)), 1.6)
+    feedback.take(with_lengths(keepalive(5, reply=True), keepalive(6), data(7)), 1.6)
+    assert (feedback.last_data, feedback.last_frame) == (1.6, 1.6)
+    assert feedback.next() <= 1.6
+    feedback.take(with_lengths(keepalive(8)), 1.65)
+    assert (feedback.last_data, feedback.last_frame) == (1.6, 1.65)
     assert feedback.next() <= 1.6
     feedback.sent(feedback.status(), 1.7)
     assert feedback.next() == 11.7

@@ -1,0 +1,126 @@
+"""Transactions are recorded in the same way by the scanner, in plain Python and message by message."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from pgtail.capture import recorder as under_test
+from pgtail.capture.recorder import Recorder
+from pgtail.native import compiled
+from pgtail.pgoutput.frames import each, walk
+from tests.support.captures import SMALL, data_frames, whole_streams
+from tests.support.captures import lengths as with_lengths
+from tests.support.corpus import Capture
+from tests.support.encode import begin, commit, delete, frame, insert, message, origin, relation, update
+
+NEVER = (1 << 64) - 1
+needs_scanner = pytest.mark.skipif(compiled() is None, reason="the scanner was not built")
+
+
+def transactions(seed: int, count: int = 120) -> list[bytes]:
+    """Frames of transactions with few or many rows, some with another message in between, some damaged."""
+    choose = random.Random(seed)
+    frames = [frame(relation(), 0)]
+    for number in range(1, count + 1):
+        lsn = 100 * number
+        rows = [insert("1", "x" * choose.choice([3, 50, 800])), update(["1", None], ["2", None]), delete("2", None)]
+        between = choose.choices([b"", origin("o"), message(b"x")], [9, 1, 1])[0]
+        messages = [begin(xid=number, lsn=lsn, time=number), *rows * choose.choice([0, 1, 1, 5]), between]
+        frames += [frame(one, lsn) for one in [*messages, commit(lsn=lsn, end=lsn + 8, time=number)] if one]
+    return frames
+
+
+def recorded(
+    directory: Path, buffers: Iterable[bytes], *, one_by_one: bool = False, until: int = NEVER, time: int | None = None
+) -> tuple[dict[str, bytes], tuple[int, ...], list[int]]:
+    """The files of a capture, the recorder's counts, and where it declined."""
+    directory.mkdir()
+    recorder, declined = Recorder(directory, {}, rotation=SMALL, compress=False), list[int]()
+    for number, buffer in enumerate(buffers):
+        pos = 0
+        while True:
+            if not one_by_one:
+                pos = recorder.take_transactions(buffer, pos, until, time)
+            if pos >= len(buffer) or (recorder.whole >= until and not recorder.inside):
+                break
+            start, stop = next(walk(buffer, pos))
+            if buffer[start + 25] == ord("B") and (until < NEVER or time is not None):
+                declined += (number, pos)
+                break
+            recorder.take(buffer[start:stop])
+            pos = stop
+    counts = (recorder.messages, recorder.bytes, recorder.transactions, recorder.rows, recorder.whole)
+    recorder.close()
+    return {path.name: path.read_bytes() for path in directory.iterdir()}, counts, declined
+
+
+def cut(frames: list[bytes], seed: int) -> list[bytes]:
+    """Buffers of whole frames, as the queue has them."""
+    choose, buffers = random.Random(seed), list[bytes]()
+    while frames:
+        count = choose.choice([1, 2, 7, 40])
+        buffers.append(with_lengths(frames[:count]))
+        frames = frames[count:]
+    return buffers
+
+
+def in_every_way(tmp_path: Path, buffers: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = recorded(tmp_path / "fast", buffers)
+    with monkeypatch.context() as patch:
+        patch.setattr(under_test, "compiled", lambda: None)
+        plain = recorded(tmp_path / "plain", buffers)
+    assert plain == fast
+    assert recorded(tmp_path / "single", buffers, one_by_one=True)[1] == fast[1]
+
+
+@needs_scanner
+@pytest.mark.parametrize("seed", range(8))
+def test_generated_transactions(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_every_way(tmp_path, cut(transactions(seed), seed), monkeypatch)
+
+
+@needs_scanner
+@pytest.mark.parametrize("capture", whole_streams(), ids=str)
+def test_recorded_streams(tmp_path: Path, capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_every_way(tmp_path, cut([*data_frames(capture)], 5), monkeypatch)
+
+
+@needs_scanner
+@pytest.mark.parametrize("seed", range(8))
+def test_until_a_position_or_a_time(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = random.Random(seed)
+    until = NEVER if seed % 2 else 100 * choose.randrange(20, 100) + choose.choice([-1, 0, 8, 9])
+    time = choose.randrange(20, 100) if seed % 2 else None
+    buffers = cut(transactions(seed), seed)
+    fast = recorded(tmp_path / "fast", buffers, until=until, time=time)
+    monkeypatch.setattr(under_test, "compiled", lambda: None)
+    assert recorded(tmp_path / "plain", buffers, until=until, time=time) == fast
+    assert fast[2] or fast[1][-1] >= until
+
+
+@needs_scanner
+def test_damaged_frames_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = compiled()
+    assert fast is not None
+    choose, frames, taken = random.Random(3), with_lengths(transactions(1, 6)[1:]), 0
+    for _ in range(3000):
+        damaged = bytearray(frames)
+        start, stop = choose.choice([*walk(frames)])
+        damaged[choose.randrange(start, stop)] = choose.randrange(256)
+        data, transactions_, rows, _, pos = fast.copied_transactions(bytes(damaged), 0, 1 << 20, NEVER, NEVER >> 1)
+        copied = [*each(bytes(damaged[:pos]))]
+        assert data == b"".join(b"d" + (len(one) + 4).to_bytes(4, "big") + one for one in copied)
+        tags = bytes(one[25] for one in copied)
+        assert (tags.count(b"B"), tags.count(b"C"), len(tags)) == (
+            transactions_,
+            transactions_,
+            rows + 2 * transactions_,
+        )
+        taken += transactions_
+    for end in range(200):
+        assert fast.copied_transactions(frames[:end], 0, 1 << 20, NEVER, NEVER >> 1)[4] <= end
+    assert taken > 3000
