@@ -37,9 +37,9 @@ class StreamTracker:
     change something, `changes` the rows and truncated tables, `messages` the logical messages. `rows` counts the
     changes of all transactions.
 
-    The server sends from the LSN `start` on. What was prepared earlier, or before the slot had two_phase, it sends
-    late: when it is committed, right before that outcome. After a restart between the two it sends both again. So
-    `late` says that the outcome of such a transaction is still to come.
+    The stream starts at the LSN `start`. A transaction that was prepared before its slot had two_phase is sent late:
+    when it is committed, right before that outcome, with an LSN from before. After a restart between the two the
+    server sends both again. So `late` says that the outcome of such a transaction is still to come.
     """
 
     def __init__(self, start: int = 0) -> None:
