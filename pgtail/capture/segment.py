@@ -5,7 +5,6 @@ Knows no message of pgoutput.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
@@ -28,12 +27,10 @@ from pgtail.files.gunzip import MAGIC, Gunzip
 from pgtail.pgoutput.frames import MOST
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.storage import Location
+from pgtail.values.encodings import python_name
 
 MARK: Final = -1
 """Stands for the place where what was repeated at the beginning ends."""
-
-_SPELLED: Final = {"KOI8R": "koi8-r", "KOI8U": "koi8-u"} | {f"WIN{n}": f"cp{n}" for n in (866, 874, *range(1250, 1259))}
-"""PostgreSQL's names of encodings that Python calls otherwise."""
 
 _PIECE: Final = 1 << 20
 """Bytes to read at a time."""
@@ -84,10 +81,8 @@ class Head:
     def encoding(self) -> str:
         """Python's name of the encoding that the stream's text is in. Raises InputError where it has none."""
         name = self.parameters.get("client_encoding", "UTF8")
-        if name == "SQL_ASCII":
-            return "utf-8"
         try:
-            return codecs.lookup(_SPELLED.get(name, name)).name
+            return python_name(name)
         except LookupError:
             raise InputError(f"its text is in {name}, an encoding that Python does not have") from None
 

@@ -124,9 +124,14 @@ class Filter:
 
     def outcome_passes(self, outcome: Outcome) -> bool:
         """The same for the outcome of a prepared transaction, which names no table."""
-        if (self._ops and outcome.op not in self._ops) or (self.xids and outcome.xid not in self.xids):
+        if self._tables or self.tests or (self._ops and outcome.op not in self._ops):
             return False
-        return not (self._tables or self.tests) and self.commits.contains(outcome.lsn, outcome.time)
+        return self.selects_outcome(outcome)
+
+    def selects_outcome(self, outcome: Outcome) -> bool:
+        """Whether an outcome passes by its xid, place and time."""
+        place = outcome.end_lsn if outcome.op == "rollback_prepared" else outcome.lsn  # whose lsn is the prepare's
+        return (not self.xids or outcome.xid in self.xids) and self.commits.contains(place, outcome.time)
 
     def described(self, event: SchemaChange) -> bool:
         """Whether a schema change is shown.

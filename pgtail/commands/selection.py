@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -97,8 +96,6 @@ def build_types(
     *, encoding: str = "utf-8", numbers: Literal["exact", "string"] = "exact", enums: tuple[str, ...] = ()
 ) -> Types:
     """The types of one stream; `enums` are the NAME=enum of --type. Raises OptionError."""
-    if not _is_ascii_superset(encoding):
-        raise OptionError(f"--encoding {encoding}: PostgreSQL has no such encoding; examples are utf-8, latin1, cp1252")
     names = []
     for text in enums:
         name, _, kind = text.rpartition("=")
@@ -106,16 +103,6 @@ def build_types(
             raise OptionError(f"--type {text}: expected NAME=enum")
         names.append(name)
     return Types(encoding=encoding, numbers=numbers, enums=names)
-
-
-def _is_ascii_superset(encoding: str) -> bool:
-    """Whether ASCII bytes mean ASCII, as in every encoding of PostgreSQL: not in UTF-16, UTF-7, escapes and others."""
-    probe = bytes(range(0x80)) + b"\\ud800+2AA-~{\x1b$B!!"
-    try:
-        same = probe.decode(encoding) == probe.decode("ascii") and b"xn--p1ai".decode(encoding) == "xn--p1ai"
-    except (LookupError, ValueError):
-        return False
-    return same and codecs.lookup(encoding).name != "utf-8-sig"
 
 
 def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None] = say) -> None:

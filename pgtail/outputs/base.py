@@ -67,6 +67,13 @@ class Output(Protocol):
     size: an output must not keep a whole one in memory.
     """
 
+    @property
+    def needs_outcomes(self) -> bool:
+        """Whether it gets the outcome of every prepared transaction of which it got a change.
+
+        Other outputs get no outcome if the filter selects tables, operations or rows.
+        """
+
     def event(self, event: Event) -> None:
         """Write one event."""
 

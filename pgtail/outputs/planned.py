@@ -37,6 +37,8 @@ class PlannedOutput:
     """Written between the elements of a transaction (rows, truncates, messages)."""
     buffers_prepared: ClassVar[bool] = False
     """Whether a prepared transaction is written on its commit only."""
+    needs_outcomes = False
+    """See Output."""
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
     events_only = False
@@ -55,6 +57,7 @@ class PlannedOutput:
         self.after: list[bytes] = []
         """Texts to write after its end. The scanner does not write the end of a transaction if there are any."""
         self._prepared = PreparedBuffer(self._event, options.tell) if self.buffers_prepared else None
+        self.needs_outcomes = self.needs_outcomes or self.buffers_prepared
         self.event: Callable[[Event], None] = self._event if self._prepared is None else self._prepared.event
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:

@@ -18,6 +18,7 @@ class RedactedOutput:
 
     def __init__(self, output: ScannedOutput, redaction: Redaction) -> None:
         self._output = output
+        self.needs_outcomes = output.needs_outcomes
         self._redaction = redaction
 
     def event(self, event: Event) -> None:

@@ -50,6 +50,8 @@ class Pipeline:
         self._filter = filter_ if filter_ is not None and filter_.active else None
         self._note = note
         self._waiting: Started | None = None
+        self._prepared_unseen: set[int | None] = set()
+        """The xids of selected prepared transactions without a change that passed, until their outcome."""
         self._interrupted: Transaction | None = None
         self._limit, self._until = limit, until
         self._fast_path = fast_path(assembler, output, self._filter)
@@ -230,6 +232,8 @@ class Pipeline:
         if self._waiting is None:
             self._emit(event)
             self.shown += bool(transaction.changes or transaction.messages)
+        elif transaction.state == "prepared" and self._filter is not None and self._filter.selects(transaction):
+            self._prepared_unseen.add(transaction.xid)
         self._waiting = None
         if event.complete and transaction.end_lsn is not None:
             self.end_lsn = transaction.end_lsn
@@ -239,6 +243,11 @@ class Pipeline:
         self._note(note)
 
     def _outcome(self, outcome: Outcome) -> None:
-        if self._filter is None or self._filter.outcome_passes(outcome):
+        filter_ = self._filter
+        passes = filter_ is None or filter_.outcome_passes(outcome)
+        if filter_ is not None and self._output.needs_outcomes:
+            passes = filter_.selects_outcome(outcome) and outcome.xid not in self._prepared_unseen
+        self._prepared_unseen.discard(outcome.xid)
+        if passes:
             self._emit(outcome)
         self.end_lsn = outcome.end_lsn

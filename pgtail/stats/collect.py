@@ -84,6 +84,8 @@ class Statistics:
     are reported.
     """
 
+    needs_outcomes = False
+
     def __init__(self, redaction: Redaction | None = None) -> None:
         self._redaction = redaction
         self.tables: dict[tuple[int, str], TableCount] = {}

@@ -240,7 +240,7 @@ def test_text_is_recorded_in_the_server_encoding(newest_server: EmbeddedServer, 
     found = command("decode", "-o", "json", "--encoding", "latin1", tmp_path / "c")
     assert [one["new"]["v"] for one in found.objects] == ["d\u00e9j\u00e0"]
     assert (
-        b"client_encoding\0latin1\0"
+        b"client_encoding\0iso8859-1\0"
         in subprocess.run(["gzip", "-dc", *segments(tmp_path / "c")], check=True, capture_output=True).stdout
     )
 

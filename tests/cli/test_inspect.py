@@ -166,7 +166,7 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
         (["--kind", "x"], "expected one of Begin, "),
         (["--lsn", "12"], "expected an LSN such as"),
         (["--op", "x"], "expected one of insert, "),
-        (["--encoding", "x"], "--encoding x: PostgreSQL has no such encoding"),
+        (["--encoding", "x"], "'x' is no encoding of PostgreSQL that Python has"),
     ],
 )
 def test_invalid_option_values_are_refused(arguments: list[str], complaint: str) -> None:

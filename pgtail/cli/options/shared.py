@@ -52,6 +52,20 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     return int(value) or None
 
 
+def encoding_name(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Python's name of an encoding that is given by it or by PostgreSQL's. Raises BadParameter."""
+    if value is None or value == "utf-8":
+        return value
+    from pgtail.values.encodings import of_postgresql
+
+    try:
+        return of_postgresql(value)
+    except LookupError:
+        raise click.BadParameter(
+            f"{value!r} is no encoding of PostgreSQL that Python has; examples are UTF8, LATIN1, WIN1252", ctx, param
+        ) from None
+
+
 def storage_options(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> StorageOptions:
     """Options given as KEY=VALUE. Raises BadParameter, which does not repeat a value: it may be a secret."""
     from pgtail.storage.options import parse_options
@@ -329,7 +343,11 @@ def dump_options(function: F) -> F:
                 help="The form of the files, if pgtail does not detect it.",
             ),
             click.option(
-                "--encoding", default="utf-8", show_default=True, help="The encoding of names and text in the dump."
+                "--encoding",
+                default="utf-8",
+                show_default=True,
+                callback=encoding_name,
+                help="The encoding of names and text in the dump.",
             ),
             click.option(
                 "--assume",

@@ -10,7 +10,7 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import heading
-from pgtail.cli.options.shared import F, configured, in_order
+from pgtail.cli.options.shared import F, configured, encoding_name, in_order
 from pgtail.cli.settings import ConfiguredArgument
 from pgtail.humanize import parse_seconds
 
@@ -345,6 +345,7 @@ def protocol_options(function: F) -> F:
             click.option(
                 "--encoding",
                 metavar="NAME",
+                callback=encoding_name,
                 help="Receive text as the server stores it, and decode it from this encoding.",
             ),
         ]

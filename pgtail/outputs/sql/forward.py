@@ -32,6 +32,7 @@ class Sql(PlannedOutput):
 
     begin = (*heading(), b"BEGIN;\n")
     end = (b"COMMIT;\n\n",)
+    needs_outcomes = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)

@@ -67,6 +67,8 @@ class Table:
     `now` is the clock for ages.
     """
 
+    needs_outcomes = False
+
     def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
         self._sink = sink
         self._measure = options.measure or (lambda: options.width)
