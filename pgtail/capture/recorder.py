@@ -213,7 +213,8 @@ class Recorder:
         if self._copied_transactions is None:
             return b"", 0, pos
         messages, transactions, rows, end_lsn, pos = self._copied_transactions(frames, pos, room, until, latest)
-        self._stream.add_transactions(rows, end_lsn)
+        if transactions:
+            self._stream.add_transactions(rows, end_lsn)
         self.transactions += transactions
         return messages, 2 * transactions + rows, pos
 

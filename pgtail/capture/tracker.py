@@ -116,6 +116,7 @@ class StreamTracker:
     def add_transactions(self, rows: int, end_lsn: int) -> None:
         """Advance by whole transactions with this many row changes, of which the last one ends at `end_lsn`."""
         self.rows += rows
+        self.late = False
         self.whole = max(self.whole, end_lsn)
 
     def _logical(self, flags: int, lsn: int) -> None:
