@@ -71,7 +71,8 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     with _stoppable():
         locate_target(options.out, options.storage)
         progress = SparkProgress(options.verbose)
-        with progress.shown(), spark_session(options) as spark, progress.counting(spark):
+        started = session(options.master, _conf(options.conf), quiet=not options.verbose)
+        with progress.shown(), started as spark, progress.counting(spark):
             _update(spark, options, kept, progress, typed=bool(datasets))
 
 
@@ -158,14 +159,6 @@ def _stoppable() -> Iterator[None]:
             if not stop.asked:
                 raise
     say("stopped: what was written stays, and the same command continues from there")
-
-
-@contextlib.contextmanager
-def spark_session(options: SparkOptions) -> Iterator[Any]:
-    """The session that the options describe; it and its JVM end with the body. Raises OptionError."""
-    check_installed()
-    with session(options.master, _conf(options.conf), quiet=not options.verbose) as started:
-        yield started
 
 
 def _conf(texts: Sequence[str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import Surveys, directories, plan_with, segments
+from pgtail.spark.segments.listing import Surveys, directories, plan, segments
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
@@ -165,7 +165,7 @@ class Reader(SegmentReader, datasource.DataSourceReader):
 
     def partitions(self) -> list[Segment]:
         surveys = Surveys(self.selection.storage).of
-        return [Segment(path, parts) for path, parts in plan_with(surveys, self.selection.segments()).items()]
+        return [Segment(path, parts) for path, parts in plan(surveys, self.selection.segments()).items()]
 
 
 class FilteringReader(Reader):

@@ -10,20 +10,16 @@ from pgtail.errors import InputError, OptionError, OutputError
 
 _OURS = re.compile(r"^pgtail(?:\.storage)?\.errors\.(\w+): (.+)$", re.MULTILINE)
 _KINDS = {"OptionError": OptionError, "OutputError": OutputError, "UnavailableOutput": OutputError}
-_MISSING = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (\S.*?)\. ")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
 
 
 @contextlib.contextmanager
 def translate_spark_errors() -> Iterator[None]:
     """What pgtail raised within Spark is raised here again; other failures of Spark in one sentence."""
-    from pyspark.errors import AnalysisException, PySparkException
+    from pyspark.errors import PySparkException
 
     try:
         yield
-    except AnalysisException as error:
-        missing = _MISSING.search(str(error))
-        raise InputError(f"there is no {missing[1]}" if missing else _first_line(error)) from error
     except PySparkException as error:
         text = str(error)
         ours = _OURS.search(text)

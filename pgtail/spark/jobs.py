@@ -16,7 +16,7 @@ T = TypeVar("T")
 Result = tuple[str, bytes]
 """What is done, and its data."""
 
-_RESULT: Final = "kind string, data binary"
+RESULT: Final = "kind string, data binary"
 _MOST_BYTES: Final = 16 << 20
 _OPENING: Final = 256 << 10
 """What it costs to open a segment, in bytes."""
@@ -36,7 +36,7 @@ def collected(spark: SparkSession, work: Callable[[T], Iterator[Result]], items:
     """The results of all items. Raises what Spark raises if a task fails."""
     if not items:
         return []
-    rows = frame(spark, _Results(work), items, _RESULT).toArrow()
+    rows = frame(spark, _Results(work), items, RESULT).toArrow()
     return list(zip(rows["kind"].to_pylist(), rows["data"].to_pylist(), strict=True))
 
 

@@ -80,9 +80,9 @@ def _wrong(name: str, least: tuple[int, ...], end: tuple[int, ...] | None) -> st
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, quiet: bool = True) -> Iterator[Any]:
     """A session with `SETTINGS` and `conf` over them; at the end of the body it is stopped, and its JVM has ended.
 
-    Under spark-submit its settings, its master among them, are over `SETTINGS`. Otherwise the default for `master` is
-    local[*]. `quiet` keeps what the JVM writes on standard error from being seen, but for a failed start.
-    Raises OptionError if something is missing, or the session cannot be started.
+    Under spark-submit its settings, its master among them, are over `SETTINGS`, and its JVM goes on. Otherwise the
+    default for `master` is local[*]. `quiet` keeps what the JVM writes on standard error from being seen, but for a
+    failed start. Raises OptionError if something is missing, or the session cannot be started.
     """
     check_installed()
     if _SUBMITTED not in os.environ:

@@ -38,7 +38,7 @@ def changes(
     """
     options = StorageOptions.of(storage)
     sizes = segments(_several(captures), options)
-    parts = plan(spark, sizes, options)
+    parts = plan(lambda paths: surveys(spark, paths, options), sizes)
     work = _Decode(parts, tuple(tables), options)
     return frame(spark, work, groups(spark, [(path, sizes[path]) for path in parts]), spark_schema(CHANGES))
 

@@ -45,10 +45,6 @@ class Plan:
     notes: dict[str, Notes] = field(default_factory=dict)
     """Of `state` and of `history`."""
 
-    def to_json(self) -> dict[str, Any]:
-        """For the table."""
-        return asdict(self) | {"notes": {kind: notes.to_json() for kind, notes in self.notes.items()}}
-
     @classmethod
     def of(cls, found: dict[str, Any]) -> Plan:
         """From the table."""
@@ -103,10 +99,8 @@ class Batches:
     def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
         """Commit a plan, which has the next number, then its tables. Raises OutputError if another was faster."""
         self.plan, self._commits = plan, list(commits)
-        text = json.dumps(
-            {"format": _FORMAT, "plan": plan.to_json(), "commits": [commit.to_json() for commit in commits]}
-        )
-        row = pa.table({"batch": [plan.batch], "plan": [text]}, _SCHEMA)
+        found = {"format": _FORMAT, "plan": asdict(plan), "commits": [commit.to_json() for commit in commits]}
+        row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
         file = write_file(self._table.place, row, "zstd")
         removes = [(one.path, one.size) for one in self._table.files()]
         self._table.commit(

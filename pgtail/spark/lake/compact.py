@@ -15,7 +15,7 @@ from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.jobs import Result, collected
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Commit, File
-from pgtail.spark.lake.parquet import FileWriter, opened
+from pgtail.spark.lake.parquet import FileWriter, prefix_of, row_groups
 from pgtail.spark.lake.sorting import CHANGES_LAYOUT, PIECE, Sorting
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.schemas import CHANGES
@@ -40,16 +40,14 @@ class _Merging:
         """Write it: the table's `name`, and a DataFile."""
         writer: FileWriter | None = None
         for rows in self._sorted() if self.name == "changes" else self._pieces():
-            writer = writer or FileWriter(self.place, rows.schema, self.codec, _prefix(self.paths[0]))
+            writer = writer or FileWriter(self.place, rows.schema, self.codec, prefix_of(self.paths[0]))
             writer.write(rows)
         if writer is not None:
             yield self.name, pickle.dumps(writer.close())
 
     def _groups(self) -> Iterator[pa.Table]:
         for path in self.paths:
-            with opened(self.place / path) as parquet:
-                for number in range(parquet.num_row_groups):
-                    yield parquet.read_row_group(number)
+            yield from row_groups(self.place / path)
 
     def _sorted(self) -> Iterator[pa.Table]:
         rows = Sorting(CHANGES_LAYOUT)
@@ -113,7 +111,3 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
             room -= file.size
         found += [_Merging(name, table.place, tuple(paths), lake.codec) for paths in some if len(paths) > 1]
     return found
-
-
-def _prefix(path: str) -> str:
-    return path[: path.index("-") + 1]

@@ -20,7 +20,7 @@ from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.decoding.transactions import counted
 from pgtail.spark.jobs import Result
 from pgtail.spark.lake.names import folder_name
-from pgtail.spark.lake.parquet import DataFile, FileWriter, opened
+from pgtail.spark.lake.parquet import DataFile, FileWriter, row_groups
 from pgtail.spark.lake.sorting import CHANGES_LAYOUT, TRANSACTIONS_LAYOUT, Sorting
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
@@ -71,9 +71,8 @@ class Decoding:
         described = {version.relation: version for versions in self.known.values() for version in versions}
         with _Files(self) as files:
             for place in places:
-                with opened(place) as parquet:
-                    for group in range(parquet.num_row_groups):
-                        files.typed(parquet.read_row_group(group).cast(CHANGES), described)
+                for group in row_groups(place):
+                    files.typed(group.cast(CHANGES), described)
             yield from files.close()
 
 

@@ -116,6 +116,11 @@ def write_file(folder: Location, rows: pa.Table, codec: str, prefix: str = "part
         raise
 
 
+def prefix_of(path: str) -> str:
+    """What the name of a file begins with: the `prefix` of its FileWriter."""
+    return path[: path.index("-") + 1]
+
+
 def leaves(field: pa.Field) -> list[str]:
     """What Parquet calls a column, or its parts."""
     return [f"{field.name}{part}" for part in _parts(field.type)]
@@ -252,6 +257,13 @@ def rows_in(place: Location, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a Parquet file. Raises InputError."""
     with opened(place) as parquet:
         return parquet.read(columns)
+
+
+def row_groups(place: Location) -> Iterator[pa.Table]:
+    """The rows of a Parquet file, row group by row group. Raises InputError."""
+    with opened(place) as parquet:
+        for number in range(parquet.num_row_groups):
+            yield parquet.read_row_group(number)
 
 
 def footer_bounds(place: Location, column: str) -> tuple[Any, Any, int]:

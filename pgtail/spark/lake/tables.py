@@ -14,7 +14,7 @@ from pgtail.spark.lake.catalog import Entry
 from pgtail.spark.lake.decoding import Names, TableFile
 from pgtail.spark.lake.delta import Commit, Table, holds
 from pgtail.spark.lake.names import folder_name
-from pgtail.spark.lake.parquet import DataFile, FileWriter, opened
+from pgtail.spark.lake.parquet import DataFile, FileWriter, prefix_of, row_groups
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
 from pgtail.spark.typed.described import as_stored, as_version
@@ -36,17 +36,14 @@ class Rewriting:
     """The columns that it has, and those that it gets."""
     columns: Sequence[TableColumn]
     codec: str
-    prefix: str = "part-"
 
     def done(self) -> Iterator[Result]:
         """Rewrite it: `file` a DataFile."""
-        with opened(self.folder / self.path) as parquet:
-            writer: FileWriter | None = None
-            for group in range(parquet.num_row_groups):
-                rows = as_version(parquet.read_row_group(group), self.version, self.before)
-                rows = as_stored(rows, self.version, self.columns)
-                writer = writer or FileWriter(self.folder, rows.schema, self.codec, self.prefix)
-                writer.write(rows)
+        writer: FileWriter | None = None
+        for group in row_groups(self.folder / self.path):
+            rows = as_stored(as_version(group, self.version, self.before), self.version, self.columns)
+            writer = writer or FileWriter(self.folder, rows.schema, self.codec, prefix_of(self.path))
+            writer.write(rows)
         if writer is not None:
             yield "file", pickle.dumps(writer.close())
 

@@ -36,7 +36,7 @@ from pgtail.spark.segments.listing import (
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.typed.versions import Version
-from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate, locate_target
+from pgtail.storage import NO_OPTIONS, StorageOptions, locate, locate_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +195,7 @@ class Lake:
             known = now.get(row["relation"])
             if known is None or (row["position"], row["ordinal"]) < (known["position"], known["ordinal"]):
                 now[row["relation"]] = row
-        rows = sorted(now.values(), key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
+        rows = _sorted(now.values())
         if rows == before:
             return rows, []
         file = write_file(table.place, pa.Table.from_pylist(rows, RELATIONS), self.codec)
@@ -206,8 +206,7 @@ class Lake:
         table = self.batches.table("relations")
         if table.schema is None:
             return []
-        found: list[dict[str, Any]] = table.rows().to_pylist()
-        return sorted(found, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
+        return _sorted(table.rows().to_pylist())
 
     def versions(self) -> dict[Names, list[Version]]:
         """The versions of every table, in the order of their appearance."""
@@ -217,18 +216,13 @@ class Lake:
         """A transaction of which an earlier batch has a part becomes one row again."""
         table = self.batches.table("transactions")
         others = [file for file in table.files() if _any_within(file, split)]
-        rows = (
-            pa.concat_tables([*parts, *(self._rows(table.place, file) for file in others)]) if parts or others else None
-        )
-        if rows is not None and rows.num_rows:
+        known = [rows_in(table.place / file.path).cast(TRANSACTIONS) for file in others]
+        rows = pa.concat_tables([TRANSACTIONS.empty_table(), *parts, *known])
+        if rows.num_rows:
             files.append(write_file(table.place, added_up(rows), self.codec))
         if not files:
             return []
         return [Commit("transactions", TRANSACTIONS, files, [(file.path, file.size) for file in others])]
-
-    @staticmethod
-    def _rows(place: Location, file: File) -> pa.Table:
-        return rows_in(place / file.path).cast(TRANSACTIONS)
 
     # -- tables/* ------------------------------------------------------------------------------------------------
 
@@ -252,6 +246,10 @@ class Lake:
             found = collected(self.spark, how.stored, groups(self.spark, files))
         made = [pickle.loads(data) for kind, data in found if kind == "tables"]
         self.commit(plan, self._typed(made, known, self.relations()))
+
+
+def _sorted(relations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(relations, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
 
 
 def versions_of(relations: Iterable[Mapping[str, Any]]) -> dict[Names, list[Version]]:

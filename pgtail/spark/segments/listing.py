@@ -38,7 +38,8 @@ def segments(
     `after`: the directories of which only the segments after this name are listed.
     """
     sizes = {path: size for capture in captures for path, size in _closed(capture, storage, after or {})}
-    return {path: sizes[path] for path in in_order(sizes)}
+    named = [path for path in sizes if SegmentName.parse(name_of(path))]
+    return {path: sizes[path] for path in sorted(named, key=lambda path: (name_of(path), path))}
 
 
 def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -55,13 +56,6 @@ def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> 
             yield from ((f"{one}/{name}", size) for name, size in listed if name.endswith(CLOSED))
         elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
             yield str(one), found.size
-
-
-def in_order(paths: Iterable[str]) -> list[str]:
-    """Those of the paths that are segments', in the order of their names."""
-    return sorted(
-        (path for path in set(paths) if SegmentName.parse(name_of(path))), key=lambda path: (name_of(path), path)
-    )
 
 
 def directories(paths: Iterable[str]) -> set[str]:
@@ -165,13 +159,8 @@ def check_one_server(found: Iterable[Survey]) -> None:
         raise InputError(f"{one} and {other} come from different servers or databases: read them into two places")
 
 
-def plan(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptions) -> Mapping[str, Parts]:
-    """The parts to read of each segment, so that no change comes twice; Spark's tasks make the surveys."""
-    return plan_with(lambda some: surveys(spark, {path: paths[path] for path in some}, storage), paths)
-
-
-def plan_with(survey_all: Callable[[Iterable[str]], Iterable[Survey]], paths: Iterable[str]) -> Mapping[str, Parts]:
-    """As plan(), with another way to survey segments.
+def plan(survey_all: Callable[[Mapping[str, int]], Iterable[Survey]], paths: Mapping[str, int]) -> Mapping[str, Parts]:
+    """The parts to read of each segment, so that no change comes twice; `survey_all` surveys them all.
 
     None is surveyed if all are of one capture: its segments do not overlap. Raises InputError, OptionError.
     """

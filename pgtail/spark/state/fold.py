@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.spark.typed.arrays import lists_in, maps_in, one_chunk, replaced
+from pgtail.spark.typed.arrow_types import TEXTS
 from pgtail.spark.typed.casts import RESCUED, TableColumn, sparse
 from pgtail.spark.typed.columns import ROW
 from pgtail.spark.typed.texts import texts_of
@@ -30,7 +31,6 @@ HALF: Final = "_half"
 """The column of an event that says what of it is meant: all of it, that the old row goes, or that the new one comes."""
 WHOLE, GONE, COME = 0, 1, 2
 
-_TEXTS: Final = pa.list_(pa.string())
 _OPS: Final = ("insert", "update", "delete", "truncate")
 _INSERT, _UPDATE, _DELETE, _TRUNCATE = range(4)
 _SAME: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_temporal)
@@ -85,7 +85,7 @@ class Events(_Rows):
     """Changes of one version: what was sent of the new row, completed from the old one as far as that is known."""
 
     def __init__(self, table: pa.Table, version: Version, columns: Sequence[TableColumn]) -> None:
-        table = table.append_column("_unknown", pa.nulls(len(table), _TEXTS))
+        table = table.append_column("_unknown", pa.nulls(len(table), TEXTS))
         super().__init__(table)
         self.old_rescued = maps_in(self.table, "_old_rescued") if columns else {}
         self._old = self.column("_old") if columns else pa.nulls(len(table), pa.struct([]))
@@ -291,9 +291,9 @@ class _Fold:
             both = pa.concat_arrays([side.column(field.name).cast(field.type) for side in sides])
             found[field.name] = both.take(pa.array(places))
         count = len(places)
-        found["_unknown"] = sparse(unknown, count, _TEXTS)
+        found["_unknown"] = sparse(unknown, count, TEXTS)
         found["_rescued"] = sparse(rescued, count, RESCUED)
-        found["_undecoded"] = sparse(undecoded, count, _TEXTS)
+        found["_undecoded"] = sparse(undecoded, count, TEXTS)
         found["_relation"] = pa.repeat(pa.scalar(self.version.relation), count)
         return pa.table(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from pgtail.spark.segments.ranges import Place, Range
@@ -36,10 +36,6 @@ class Notes:
     def end(self) -> Place:
         """The place up to which everything is in it."""
         return self.applied[-1].end if self.applied else Place(-1, 0)
-
-    def to_json(self) -> dict[str, Any]:
-        """For the plan of a batch."""
-        return asdict(self)
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Notes:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pgtail.spark.jobs import cores, frame, groups
+from pgtail.spark.jobs import RESULT, cores, frame, groups
 from pgtail.spark.lake.delta import File
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.ranges import Place, Range
@@ -31,7 +31,6 @@ from pgtail.storage import Location
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RESULT: Final = "kind string, data binary"
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
 
@@ -202,7 +201,7 @@ def _pass(
         spread = parts.where("kind IN ('rows', 'changes')").join(F.broadcast(named), ["relid", "bucket"])
         spread = spread.repartition(min(len(members), _TURNS * cores(spark)), "group").sortWithinPartitions("group")
         folding = Folding(tables, members)
-        results = spread.select("group", "relid", "kind", "data").mapInArrow(folding, _RESULT).toArrow()
+        results = spread.select("group", "relid", "kind", "data").mapInArrow(folding, RESULT).toArrow()
         return count, [pickle.loads(data) for data in results["data"].to_pylist()], buckets
     finally:
         parts.unpersist()

@@ -17,7 +17,8 @@ from pgtail.spark.lake.decoding import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
-from pgtail.spark.typed.casts import TableColumn
+from pgtail.spark.typed.arrow_types import TEXTS
+from pgtail.spark.typed.casts import RESCUED, TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.described import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
@@ -293,10 +294,8 @@ def _by_bucket(rows: pa.Table, version: Version, buckets: int) -> Iterator[tuple
         return
     columns = columns_of([version])
     events = rows.append_column("_old", pa.nulls(len(rows), pa.struct([(c.stored, c.kind) for c in columns])))
-    for name in ("_unchanged", "_old_rescued"):
-        events = events.append_column(
-            name, pa.nulls(len(rows), rows["_unknown"].type if name == "_unchanged" else rows["_rescued"].type)
-        )
+    for name, kind in (("_unchanged", TEXTS), ("_old_rescued", RESCUED)):
+        events = events.append_column(name, pa.nulls(len(rows), kind))
     _, now = _hashed(Events(events.drop_columns(["_unknown"]), version, columns), version, columns, buckets)
     for bucket in np.unique(now).tolist():
         yield bucket, rows.filter(pa.array(now == bucket))

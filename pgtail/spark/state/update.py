@@ -206,7 +206,6 @@ class _Batch:
                 columns_in(table.schema),
                 done.stored,
                 self._lake.codec,
-                file.path[: file.path.index("-") + 1],
             )
             for file in done.there
             if file.path in kept

@@ -18,6 +18,7 @@ MOST_DIGITS: Final = 38
 """Of Spark's decimal."""
 
 STRING: Final = pa.string()
+TEXTS: Final = pa.list_(STRING)
 
 _SIMPLE: Final = {
     "bool": pa.bool_(),

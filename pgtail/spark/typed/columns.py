@@ -8,14 +8,13 @@ from typing import Final
 import pyarrow as pa
 
 from pgtail.spark.schemas import CHANGES
-from pgtail.spark.typed.arrow_types import STRING, Declared, arrow_type, delimiter, widest
+from pgtail.spark.typed.arrow_types import STRING, TEXTS, Declared, arrow_type, delimiter, widest
 from pgtail.spark.typed.casts import RESCUED, TableColumn
 from pgtail.spark.typed.versions import Version
 
 TRUE_NAME: Final = "pgtail.name"
 """The key of a field's metadata that has the column's name in PostgreSQL."""
 
-_TEXTS: Final = pa.list_(STRING)
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _COPIED: Final = (
     *("op", "xid", "seq", "position", "commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "lsn", "origin", "gid"),
@@ -30,9 +29,9 @@ ROW: Final = [
     pa.field("_position", pa.int64()),
     pa.field("_seq", pa.int64()),
     pa.field("_commit_ts", _TIME),
-    pa.field("_unknown", _TEXTS),
+    pa.field("_unknown", TEXTS),
     pa.field("_rescued", RESCUED),
-    pa.field("_undecoded", _TEXTS),
+    pa.field("_undecoded", TEXTS),
     pa.field("_relation", STRING),
 ]
 """pgtail's own columns of a state."""

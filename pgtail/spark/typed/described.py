@@ -9,13 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.spark.typed.arrays import lists_in, maps_in, one_chunk, replaced
-from pgtail.spark.typed.arrow_types import STRING
+from pgtail.spark.typed.arrow_types import STRING, TEXTS
 from pgtail.spark.typed.casts import RESCUED, TableColumn, cast, sparse, typed
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.texts import narrow, texts_of, widen
 from pgtail.spark.typed.versions import Version, kept
-
-_TEXTS = pa.list_(STRING)
 
 
 def described(rows: pa.Table, before: Version, now: Version) -> pa.Table:
@@ -60,7 +58,7 @@ def described(rows: pa.Table, before: Version, now: Version) -> pa.Table:
         found[name] = one_chunk(rows[name])
     found["_unknown"] = _with(never, new, len(rows))
     found["_rescued"] = sparse(left, len(rows), RESCUED)
-    found["_undecoded"] = sparse(broken, len(rows), _TEXTS)
+    found["_undecoded"] = sparse(broken, len(rows), TEXTS)
     found["_relation"] = pa.repeat(pa.scalar(now.relation), len(rows))
     lost = [True] * len(rows) if set(now.key) & set(new) else []
     keyless = {place for place, names in never.items() if set(names) & set(now.key)}
@@ -72,8 +70,8 @@ def described(rows: pa.Table, before: Version, now: Version) -> pa.Table:
 def _with(notes: Mapping[int, list[str]], names: list[str], rows: int) -> pa.Array:
     """Lists of names, with these in each."""
     if not names:
-        return sparse(notes, rows, _TEXTS)
-    return pa.array([[*notes.get(place, ()), *names] for place in range(rows)], _TEXTS)
+        return sparse(notes, rows, TEXTS)
+    return pa.array([[*notes.get(place, ()), *names] for place in range(rows)], TEXTS)
 
 
 def as_version(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
@@ -108,7 +106,7 @@ def _narrowed(
         array, wide = arrays[column.stored], stored[column.name]
         if array.type == column.kind:
             found[column.stored] = array
-        elif wide.kind in (STRING, _TEXTS):
+        elif wide.kind in (STRING, TEXTS):
             [found[column.stored]], rescued = typed([texts_of(array, wide.delimiter)], [column], undecoded)
             lost.append(rescued)
         else:
