@@ -79,9 +79,9 @@ class Recorder:
     """Appends segments to a capture, after recover().
 
     `head` has the parameters that describe the frames. `gap` are the LSNs between the capture and the frames to come
-    if changes between them are lost; the next segment records it. `whole` is the end LSN of the last complete
-    transaction (or a later position up to which the server had nothing), `safe` the part of it that is on disk.
-    Methods raise OutputError.
+    if changes between them are lost; the next segment records it. `start` is the LSN from which the server sends.
+    `whole` is the end LSN of the last complete transaction (or a later position up to which the server had nothing),
+    `safe` the part of it that is on disk. Methods raise OutputError.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Recorder:
         rotation: Rotation,
         compress: bool = True,
         gap: tuple[int, int] | None = None,
+        start: int = 0,
     ) -> None:
         self._directory = directory
         self._head = {FORMAT: "1", **head}
@@ -101,7 +102,7 @@ class Recorder:
         fast = compiled()
         self._copied_rows = copied_rows if fast is None else fast.copied_rows
         self._copied_transactions = None if fast is None else fast.copied_transactions
-        self._stream = StreamTracker()
+        self._stream = StreamTracker(start)
         self._segment: SegmentWriter | None = None
         self._finished: list[SegmentWriter] = []
         """Segments to close when their last transaction is complete."""
@@ -144,7 +145,7 @@ class Recorder:
 
     def take(self, frame: bytes) -> None:
         """Record a frame with a message. Raises Malformed if the message is cut off."""
-        inside = self._stream.inside
+        complete = self._stream.complete
         try:
             segment = self._segment_for(frame)
             boundary = self._stream.take(frame)
@@ -153,7 +154,7 @@ class Recorder:
         segment.add(frame)
         self.messages += 1
         self.bytes += len(frame)
-        if boundary and inside:
+        if boundary and not complete:
             self.transactions += 1
         if boundary and self._next_head is not None:
             self._apply_next_head()
@@ -212,7 +213,8 @@ class Recorder:
         if self._copied_transactions is None:
             return b"", 0, pos
         messages, transactions, rows, end_lsn, pos = self._copied_transactions(frames, pos, room, until, latest)
-        self._stream.add_transactions(rows, end_lsn)
+        if transactions:
+            self._stream.add_transactions(rows, end_lsn)
         self.transactions += transactions
         return messages, 2 * transactions + rows, pos
 
@@ -224,7 +226,7 @@ class Recorder:
 
     def reached(self, position: int) -> None:
         """Note that the server has nothing more up to this position."""
-        if not self._stream.inside:
+        if self._stream.complete:
             self._idle = max(self._idle, position)
 
     def tick(self) -> None:
@@ -233,9 +235,9 @@ class Recorder:
         if now >= self._synced + self._rotation.sync_interval:
             self.sync()
         segment = self._segment
-        if segment is not None and not self._stream.inside and now >= segment.begun + self._rotation.age:
+        if segment is not None and self._stream.complete and now >= segment.begun + self._rotation.age:
             self._finish(segment)
-        idle = not (self._stream.inside or self._dirty)
+        idle = self._stream.complete and not self._dirty
         if idle and self.whole > self.safe and now >= self._state_written + _STATE_INTERVAL:
             self._write_state()
 
@@ -245,7 +247,7 @@ class Recorder:
         if self._segment is not None:
             self._segment.sync()
         self.safe = max(self.safe, self._stream.whole)
-        if not self._stream.inside:
+        if self._stream.complete:
             for segment in self._finished:
                 segment.close()
                 self.closed += 1
@@ -264,13 +266,13 @@ class Recorder:
     def follow(self, head: Mapping[str, str]) -> None:
         """Change the parameters: start another segment after the current transaction."""
         self._next_head = {**self._head, **head}
-        if not self._stream.inside:
+        if self._stream.complete:
             self._apply_next_head()
 
     def close(self) -> None:
         """Close the open segment; drop an incomplete transaction."""
         self.sync()
-        if self._segment is not None and not self._stream.inside:
+        if self._segment is not None and self._stream.complete:
             self._finish(self._segment)
         elif self._segment is not None:
             self._segment.leave()
@@ -290,7 +292,7 @@ class Recorder:
     def _segment_for(self, frame: bytes) -> SegmentWriter:
         """The segment for a frame: a new one if the current one is full."""
         segment = self._segment
-        if segment is not None and segment.size < self._rotation.size:
+        if segment is not None and (segment.size < self._rotation.size or self._stream.late):
             return segment
         name = self._stream.name_before(frame)
         if segment is not None and name == segment.name:
@@ -341,7 +343,7 @@ class Recorder:
         self._segment = None
         self._finished.append(segment)
         self.sync()
-        if not self._stream.inside:
+        if self._stream.complete:
             self._write_state()
 
     def _write_state(self) -> None:

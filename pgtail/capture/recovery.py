@@ -90,7 +90,7 @@ def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:
 
 def _examine(part: _OpenSegment) -> None:
     """Find the end of the last complete transaction. A torn tail is normal after a crash."""
-    stream, messages, own = StreamTracker(), 0, False
+    stream, messages, own = StreamTracker(part.name.position), 0, False
     with LocalReader(part.path) as file:
         frames = SegmentFrames(file, str(part.path))
         with contextlib.suppress(DecodeError, struct.error, IndexError):
@@ -103,7 +103,7 @@ def _examine(part: _OpenSegment) -> None:
                     if stream.take(frames.buf[start:stop]):
                         part.whole, part.messages, part.size = stream.whole, messages, frames.offset_of(stop)
     part.ended = frames.ended
-    part.at_end = part.messages == messages and not stream.inside
+    part.at_end = part.messages == messages and stream.complete
 
 
 def _close(directory: Path, parts: list[_OpenSegment], *, compress: bool) -> None:

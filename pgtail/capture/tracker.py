@@ -26,7 +26,7 @@ _ENDS: Final = tags(Role.END, Role.OUTCOME)
 """Messages that end a transaction, or come outside of one."""
 _COMMIT_LSN, _END_LSN = 1, 9
 """Offsets in their bodies. Rollback Prepared has the end LSN of the Prepare in place of the commit LSN."""
-_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL, _ROLLBACK = b"ORYTMr"
+_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL, _ROLLBACK, _BEGIN_PREPARE, _PREPARE = b"ORYTMrbP"
 _TRANSACTIONAL: Final = 1
 
 
@@ -36,11 +36,17 @@ class StreamTracker:
     `whole` is the end LSN of the last complete transaction. Within a transaction `ordinal` counts all messages that
     change something, `changes` the rows and truncated tables, `messages` the logical messages. `rows` counts the
     changes of all transactions.
+
+    The stream starts at the LSN `start`. A transaction that was prepared before its slot had two_phase is sent late:
+    when it is committed, right before that outcome, with an LSN from before. After a restart between the two the
+    server sends both again. So `late` says that the outcome of such a transaction is still to come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
         self.whole = 0
         self.inside = False
+        self._start = start
+        self.late = False
         self.changes = self.messages = self.ordinal = self.rows = 0
         self._position = 0
         self._begin: list[bytes] = []
@@ -49,8 +55,13 @@ class StreamTracker:
 
     def restart(self) -> None:
         """Drop an incomplete transaction. Its Relations and Types remain valid."""
-        self.inside = False
+        self.inside = self.late = False
         self._begin.clear()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every transaction so far is complete."""
+        return not (self.inside or self.late)
 
     def name_before(self, frame: bytes) -> SegmentName:
         """The name of a segment that starts with this frame."""
@@ -58,7 +69,7 @@ class StreamTracker:
             return SegmentName(self._position, self.ordinal + 1)
         tag = frame[_TAG]
         if tag in _BEGINS:
-            return SegmentName(_LSN(frame, _BODY)[0], 1)
+            return SegmentName(self._begins_at(frame), 1)
         if tag == _LOGICAL:
             return SegmentName(_MESSAGE(frame, _BODY)[1], 0)
         if tag in _ENDS:
@@ -70,17 +81,17 @@ class StreamTracker:
         return [*self._types.values(), *self._relations.values(), *self._begin]
 
     def take(self, frame: bytes) -> bool:
-        """Advance by a frame. Returns whether no transaction is open after it. Raises struct.error, IndexError."""
+        """Advance by a frame. Returns whether the last transaction is complete. Raises struct.error, IndexError."""
         tag = frame[_TAG]
         if tag in ROWS:
             self.add_rows(1)
         elif tag in _BEGINS:
-            self.inside = True
+            self._position = self._begins_at(frame)
+            self.inside, self.late = True, False
             self._begin = [frame]
-            self._position = _LSN(frame, _BODY)[0]
             self.changes = self.messages = self.ordinal = 0
         elif tag in _ENDS:
-            self._end(_LSN(frame, _BODY + _END_LSN)[0])
+            self._end(frame)
         elif tag == _RELATION:
             self._relations[_OID(frame, _BODY)[0]] = frame
         elif tag == _TYPE:
@@ -94,7 +105,7 @@ class StreamTracker:
             self.rows += tables
         elif tag == _LOGICAL:
             self._logical(*_MESSAGE(frame, _BODY))
-        return not self.inside
+        return self.complete
 
     def add_rows(self, count: int) -> None:
         """Advance by this many row changes."""
@@ -105,6 +116,7 @@ class StreamTracker:
     def add_transactions(self, rows: int, end_lsn: int) -> None:
         """Advance by whole transactions with this many row changes, of which the last one ends at `end_lsn`."""
         self.rows += rows
+        self.late = False
         self.whole = max(self.whole, end_lsn)
 
     def _logical(self, flags: int, lsn: int) -> None:
@@ -114,7 +126,15 @@ class StreamTracker:
         elif not self.inside:
             self.whole = max(self.whole, lsn)
 
-    def _end(self, end_lsn: int) -> None:
+    def _begins_at(self, frame: bytes) -> int:
+        """The position of the transaction that a frame begins: for one that is sent late, where the stream is."""
+        position: int = _LSN(frame, _BODY)[0]
+        return max(position, self.whole, self._start) if frame[_TAG] == _BEGIN_PREPARE else position
+
+    def _end(self, frame: bytes) -> None:
+        position, end_lsn = (_LSN(frame, _BODY + at)[0] for at in (_COMMIT_LSN, _END_LSN))
         self.inside = False
         self._begin.clear()
-        self.whole = max(self.whole, end_lsn)
+        self.late = frame[_TAG] == _PREPARE and position < max(self.whole, self._start)
+        if not self.late:
+            self.whole = max(self.whole, end_lsn)

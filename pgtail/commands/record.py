@@ -98,7 +98,14 @@ class Record:
             def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
                 gap = (known.position, position) if 0 < known.position < position else None
                 head = head_of(plan, identity)
-                recorder = Recorder(directory, head, rotation=_rotation(options), compress=options.compress, gap=gap)
+                recorder = Recorder(
+                    directory,
+                    head,
+                    rotation=_rotation(options),
+                    compress=options.compress,
+                    gap=gap,
+                    start=position,
+                )
                 recorders.append(recorder)
                 return RecordThread(
                     queue,

@@ -49,7 +49,7 @@ class SparkOptions:
     watch: bool = False
     every: float = 60
     storage: StorageOptions = NO_OPTIONS
-    master: str = "local[*]"
+    master: str | None = None
     conf: Sequence[str] = ()
     verbose: int = 0
 

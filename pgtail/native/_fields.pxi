@@ -23,6 +23,7 @@ cdef enum Field:
     FIELD_STATE
     FIELD_TIME
     FIELD_CLOCK
+    FIELD_END_NUMBER
 
 cdef enum:
     FIELD_SIZE = 48         # bytes; the text of no field is longer
@@ -146,6 +147,9 @@ cdef class FieldScanner(Scanner):
         elif field == FIELD_END_LSN:
             known = self.has_end_lsn
             put_lsn(out, self.end_lsn)
+        elif field == FIELD_END_NUMBER:
+            known = self.has_end_lsn
+            put_unsigned(out, self.end_lsn)
         elif field == FIELD_CHANGES:
             put_unsigned(out, self.seq)
         elif field == FIELD_LAST_END:

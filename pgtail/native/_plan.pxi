@@ -12,6 +12,8 @@ cdef object _IfChanged = pieces_module.IfChanged
 cdef object _Count = pieces_module.Count
 cdef object _Changed = pieces_module.Changed
 cdef object _Fitted = pieces_module.Fitted
+cdef object _Ordinal = pieces_module.Ordinal
+cdef object _Ordinals = pieces_module.Ordinals
 
 cdef object TRANSACTION_FIELDS = pieces_module.TRANSACTION_FIELDS
 cdef object ABORTED_FIELD = pieces_module.Field.ABORTED
@@ -31,6 +33,8 @@ cdef enum Kind:
     STEP_COUNT
     STEP_CHANGED
     STEP_FITTED
+    STEP_ORDINAL
+    STEP_ORDINALS
 
 cdef enum Skip:             # as in plan.py
     SKIP_NOTHING
@@ -96,13 +100,73 @@ cdef class Group:
 
 @cython.final
 cdef class Tally:
-    """The executions of a Count in the open transaction."""
+    """The executions of a Count in the open transaction, or the last number of an Ordinal."""
 
     cdef object key
     cdef Py_ssize_t count
 
     def __cinit__(self, key):
         self.key = key
+
+
+@cython.final
+cdef class LastOrdinals:
+    """The last number of each Ordinal in the open transaction."""
+
+    cdef dict groups
+    cdef list used      # Tally, in the order of their first use
+    cdef list of_row    # those that the row has used so far
+
+    def __cinit__(self, dict groups):
+        self.groups, self.used, self.of_row = groups, [], []
+
+    cdef Py_ssize_t next(self, Tally tally) except -2:
+        if tally.count == 0:
+            self.used.append(tally)
+        tally.count += 1
+        self.of_row.append(tally)
+        return tally.count
+
+    cdef int undo(self) except -2:
+        """Take back the numbers of a row that is declined."""
+        cdef Tally tally
+        for tally in self.of_row:
+            tally.count -= 1
+            if tally.count == 0:
+                self.used.remove(tally)
+        return 0
+
+    cdef int forget(self) except -2:
+        cdef Tally tally
+        for tally in self.used:
+            tally.count = 0
+        self.used.clear()
+        return 0
+
+    cdef dict by_key(self):
+        cdef Tally tally
+        cdef dict found = {}
+        for tally in self.used:
+            found[tally.key] = tally.count
+        return found
+
+    cdef int resume(self, dict last) except -2:
+        """Go on after these numbers."""
+        cdef Tally tally
+        self.forget()
+        for key, count in last.items():
+            tally = tally_of(_Ordinal(key), self.groups)
+            tally.count = count
+            self.used.append(tally)
+        return 0
+
+
+cdef Tally tally_of(ordinal, dict groups):
+    """The tally of an Ordinal, which all plans share."""
+    cdef Tally tally = groups.get(ordinal)
+    if tally is None:
+        tally = groups[ordinal] = Tally(ordinal.key)
+    return tally
 
 
 @cython.final
@@ -118,7 +182,7 @@ cdef class RowPlan:
     cdef object write
 
     def __cinit__(self, tuple pieces, write, dict groups):
-        """`groups` has the groups of other plans by their pieces; None: make no groups."""
+        """`groups` has what plans share by its pieces: groups, and the tallies of Ordinals; None: make no groups."""
         cdef int i
         self.pieces = list(pieces) if groups is None else grouped(pieces, groups)
         self.write, self.groups = write, groups
@@ -185,6 +249,10 @@ cdef class RowPlan:
             step.least, step.most, step.text = piece.least, piece.most, view_of(piece.more)
         elif isinstance(piece, _Count):
             step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
+        elif isinstance(piece, _Ordinal):
+            step.kind, step.object = STEP_ORDINAL, self.keep(tally_of(piece, self.groups))
+        elif isinstance(piece, _Ordinals):
+            step.kind, step.object = STEP_ORDINALS, self.keep(piece.of)
         else:
             raise TypeError(f"no piece of a plan: {piece!r}")
         return 0

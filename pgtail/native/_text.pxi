@@ -25,9 +25,11 @@ cdef class TextScanner(FieldScanner):
     cdef Py_ssize_t whole   # bytes of `out` without a row that an exception broke off
     cdef list tallies       # of the open transaction, in the order of their first use
     cdef dict counts        # of committed transactions
+    cdef LastOrdinals last_ordinals
 
     def __cinit__(self, find, filter_, plan_of, output):
         self.tallies, self.counts = [], {}
+        self.last_ordinals = LastOrdinals(self.groups)
         self.plan_of, self.output, self.write = plan_of, output, output.write
         self.target = self.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
@@ -58,8 +60,18 @@ cdef class TextScanner(FieldScanner):
         self.described = {}
         self.forget()
 
+    @property
+    def ordinals(self):
+        """The last numbers in the open transaction by key, in the order of their first use."""
+        return self.last_ordinals.by_key()
+
+    @ordinals.setter
+    def ordinals(self, dict last):
+        self.last_ordinals.resume(last)
+
     cdef int start(self) except -2:
         self.elements = 0
+        self.last_ordinals.forget()
         return FieldScanner.start(self)
 
     cdef int commit(self) except -2:
@@ -126,7 +138,9 @@ cdef class TextScanner(FieldScanner):
         if self.elements and self.between.size:
             self.put_bytes(self.between)
         self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != 2
+        self.last_ordinals.of_row.clear()
         if self.execute(plan) < 0:
+            self.last_ordinals.undo()
             out.size = mark
             return DECLINED
         self.started = True
@@ -173,6 +187,11 @@ cdef class TextScanner(FieldScanner):
                 self.put_bytes(view_of(b"$$"))
             elif step.kind == STEP_COUNT:
                 self.count(<Tally>plan.objects[step.object])
+            elif step.kind == STEP_ORDINAL:
+                reserve(&self.out, FIELD_SIZE)
+                put_unsigned(&self.out, self.last_ordinals.next(<Tally>plan.objects[step.object]))
+            elif step.kind == STEP_ORDINALS:
+                self.put_bytes(view_of(plan.objects[step.object](self.last_ordinals.by_key())))
             elif step.kind == STEP_CHANGED:
                 self.list_changed(plan, i)
             elif step.kind == STEP_FITTED:
@@ -319,67 +338,3 @@ cdef class TextScanner(FieldScanner):
             if differ(&self.new[i], &self.old[i]):
                 return True
         return False
-
-
-cdef inline bint differ(const Cell *now, const Cell *before) noexcept:
-    """Whether a cell has another value than before; an unchanged one does not."""
-    return now.kind != c"u" and not same_cell(now, before)
-
-
-cdef inline bint skipped(Skip skip, const Cell *cell, const Cell *other, bint old, bint has_other) noexcept:
-    """Whether `skip` applies to a cell, which is of the old tuple or the new one."""
-    if (has_other and other.kind == c"u") if old else cell.kind == c"u":
-        return True
-    return skip == SKIP_SAME and has_other and same_cell(cell, other)
-
-
-cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
-    """Pad or cut what was written from `start` on (plan.Fitted). DECLINED if its width is not known here."""
-    cdef Py_ssize_t i = start, width = 0, cut = -1
-    cdef uint8_t value
-    while i < out.size:
-        value = <uint8_t>out.data[i]
-        if value == 0x1B:               # an SGR sequence
-            while i < out.size and out.data[i] != c"m":
-                i += 1
-            i += 1
-            continue
-        if width == step.most - 1:
-            cut = i
-        if 0x20 <= value < 0x7F:
-            i += 1
-        elif value == 0xE2 and is_mark(<const uint8_t *>out.data + i, out.size - i):
-            i += 3
-        else:
-            return DECLINED
-        width += 1
-    if step.most and width > step.most:
-        out.size = cut
-        reserve(out, step.text.size)
-        put(out, step.text.data, step.text.size)
-    else:
-        put_blanks(out, step.least - width)
-    return 0
-
-
-cdef inline bint is_mark(const uint8_t *p, Py_ssize_t size) noexcept:
-    """Whether an arrow (U+2192) or an ellipsis (U+2026) starts here."""
-    return size >= 3 and ((p[1] == 0x86 and p[2] == 0x92) or (p[1] == 0x80 and p[2] == 0xA6))
-
-
-cdef inline Step *step_of(RowPlan plan, bint old) noexcept:
-    """The Cells of a tuple in a plan; NULL if there are none."""
-    cdef int i
-    for i in range(plan.count):
-        if plan.steps[i].kind == STEP_CELLS and plan.steps[i].old == old:
-            return &plan.steps[i]
-    return NULL
-
-
-cdef bint has_dollars(Out *out, Py_ssize_t start) noexcept:
-    """Whether what was written from `start` on contains $$, or would with the $$ around it."""
-    cdef Py_ssize_t i
-    for i in range(start, out.size - 1):
-        if out.data[i] == c"$" and out.data[i + 1] == c"$":
-            return True
-    return out.size > start and out.data[out.size - 1] == c"$"

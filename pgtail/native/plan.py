@@ -7,7 +7,7 @@ has written any of it if a piece cannot be executed; the row is then decoded and
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -57,6 +57,8 @@ class Field(enum.IntEnum):
     """As COMMIT_TIME, of the commit or the prepare."""
     CLOCK = 21
     """The same without the date, with three fractional digits: 12:00:00.000Z."""
+    END_NUMBER = 22
+    """The number of END_LSN."""
 
 
 TRANSACTION_FIELDS: Final = frozenset(
@@ -81,12 +83,9 @@ class Text:
 
     `of` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin, unless
     the scanner does not write the output (PlannedOutput.events_only).
-
-    `of_row`: it may return another text for each row, which only outputs without a scanner may use.
     """
 
     of: Callable[[Any], bytes]
-    of_row: bool = False
 
 
 class Form(NamedTuple):
@@ -257,7 +256,38 @@ class Count:
     key: str
 
 
-Piece: TypeAlias = bytes | Value | Text | Cells | Names | Changed | Undecodable | Dollars | IfChanged | Fitted | Count
+@dataclass(frozen=True, slots=True)
+class Ordinal:
+    """The element's number in its transaction among those with the same `key`, from 1. Not at its start and end."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordinals:
+    """A text about the numbers of the transaction, at its end only.
+
+    `of` gets the last number by key, in the order of their first use.
+    """
+
+    of: Callable[[Mapping[str, int]], bytes]
+
+
+Piece: TypeAlias = (
+    bytes
+    | Value
+    | Text
+    | Cells
+    | Names
+    | Changed
+    | Undecodable
+    | Dollars
+    | IfChanged
+    | Fitted
+    | Count
+    | Ordinal
+    | Ordinals
+)
 Plan: TypeAlias = tuple[Piece, ...]
 
 

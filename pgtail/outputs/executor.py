@@ -18,6 +18,8 @@ from pgtail.native.plan import (
     Count,
     Encoding,
     Odd,
+    Ordinal,
+    Ordinals,
     Piece,
     Side,
     Text,
@@ -37,7 +39,8 @@ Clock: TypeAlias = Callable[[], int]
 Reader: TypeAlias = "Callable[[Run], bytes]"
 
 Row: TypeAlias = list[Any]
-"""A Run, the row's number, its LSN, True if it was rolled back (each None if not), the cells of both tuples."""
+"""A Run, the row's number, its LSN, True if it was rolled back (each None if not), the cells of both tuples, and the
+Ordinals of its Line."""
 
 CELLS: Final = 4
 """Where the cells begin in a Row: first those of the old tuple."""
@@ -66,7 +69,7 @@ class Groups:
 class Run(dict[int, bytes]):
     """The rows of one transaction: what fields are read from (fields.Known), and the texts of groups by number."""
 
-    __slots__ = ("_clock", "_groups", "_now", "aborted", "counts", "last_end", "lsn", "seq", "transaction")
+    __slots__ = ("_clock", "_groups", "_now", "aborted", "counts", "last_end", "lsn", "ordinals", "seq", "transaction")
 
     def __init__(
         self,
@@ -74,9 +77,11 @@ class Run(dict[int, bytes]):
         clock: Clock,
         groups: Groups,
         counts: Counter[str],
+        ordinals: dict[str, int],
         last_end: int | None,
     ) -> None:
         self.transaction = transaction
+        self.ordinals = ordinals
         self.last_end = last_end
         self.counts = counts
         self.seq: int | None = None
@@ -99,6 +104,11 @@ class Run(dict[int, bytes]):
         """Count an execution of a Count, which writes nothing."""
         self.counts[key] += 1
         return b""
+
+    def ordinal(self, key: str) -> int:
+        """The next number of an Ordinal."""
+        number = self.ordinals[key] = self.ordinals.get(key, 0) + 1
+        return number
 
     def now(self) -> int:
         """The time of the clock when it was first asked for."""
@@ -123,12 +133,19 @@ class Slot(NamedTuple):
 class Line:
     """How rows are written whose cells are of the same kinds."""
 
-    __slots__ = ("_columns", "_converts", "_format", "_items", "_pieces", "counts")
+    __slots__ = ("_columns", "_converts", "_format", "_items", "_pieces", "counts", "ordinals")
 
-    def __init__(self, pieces: Sequence[bytes | Slot | Odd | Undecodable], counts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        pieces: Sequence[bytes | Slot | Odd | Undecodable],
+        counts: Sequence[str] = (),
+        ordinals: Sequence[str] = (),
+    ) -> None:
         self._pieces = pieces
         self.counts = counts
         """The keys of each Count."""
+        self.ordinals = ordinals
+        """The keys of each Ordinal: numbered() must be called for each row first."""
         self._format = b"".join(
             [
                 piece.replace(b"%", b"%%") if isinstance(piece, bytes) else b"%b" if isinstance(piece, Slot) else b""
@@ -141,6 +158,10 @@ class Line:
         self._converts = [slot.convert for slot in slots]
         self._items = _items([slot.place for slot in slots])
         self._columns = [(slot.place, slot.convert_all or partial(map, slot.convert)) for slot in slots]
+
+    def numbered(self, row: Row, run: Run) -> None:
+        """Append the Ordinals to a row."""
+        row += [run.ordinal(key) for key in self.ordinals]
 
     def text(self, row: Row) -> bytes:
         """The text of a row without long values. Raises Undecoded, and NoPlan as converters do."""
@@ -226,6 +247,10 @@ def reader(piece: Piece) -> Reader:
         return lambda run: piece.of(run.transaction)
     if isinstance(piece, Value):
         return _field_reader(piece)
+    if isinstance(piece, Ordinal):
+        return lambda run: b"%d" % run.ordinal(piece.key)
+    if isinstance(piece, Ordinals):
+        return lambda run: piece.of(run.ordinals)
     assert isinstance(piece, Count)
     return lambda run: run.count(piece.key)
 

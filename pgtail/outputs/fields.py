@@ -101,6 +101,7 @@ FIELDS: Final[dict[Field, Callable[[Known], bytes | None]]] = {
     Field.COMMIT_TIME: _of_time(_blank),
     Field.STATE: _state,
     Field.TIME: _of_time(_blank, lambda transaction: transaction.time),
+    Field.END_NUMBER: lambda run: _number(run.transaction.end_lsn),
     Field.CLOCK: _of_time(_clock, lambda transaction: transaction.time),
 }
 """Field -> its text; None if it is unknown."""

@@ -24,6 +24,7 @@ from pgtail.native.plan import (
     Names,
     NoPlan,
     Odd,
+    Ordinal,
     Plan,
     Side,
     Skip,
@@ -110,7 +111,7 @@ def _compares(plan: Plan) -> bool:
 def _shows_nulls(plan: Plan) -> bool:
     """Whether every NULL is written as a text in the place of the value."""
     return all(
-        isinstance(piece, bytes | Value | Text | Names | Undecodable)
+        isinstance(piece, bytes | Value | Text | Names | Undecodable | Ordinal)
         or (
             isinstance(piece, Cells)
             and not (piece.fill or piece.not_empty)
@@ -138,10 +139,11 @@ class _Maker:
         """By tuple: the indexes of its unchanged cells, of those of them that were filled, and of NULLs outside the
         replica identity."""
         self._counts: list[str] = []
+        self._ordinals: list[str] = []
 
     def line(self, plan: Plan) -> Line:
         """The line. Raises NoPlan."""
-        return Line(self._pieces(plan), self._counts)
+        return Line(self._pieces(plan), self._counts, self._ordinals)
 
     def _pieces(self, plan: Plan) -> list[bytes | Slot | Odd | Undecodable]:
         flat = [*self._flat(plan)]
@@ -164,6 +166,9 @@ class _Maker:
                 yield piece.of(_changed(piece, self._old, self._new))
             elif isinstance(piece, Count):
                 self._counts.append(piece.key)
+            elif isinstance(piece, Ordinal):
+                yield Slot(len(self._row) + len(self._ordinals), b"%d".__mod__)
+                self._ordinals.append(piece.key)
             elif isinstance(piece, Value) and piece.field in _DIRECT:
                 yield from self._direct(piece)
             else:
@@ -266,7 +271,7 @@ class _Maker:
         return piece.of(found) if found else b""
 
     def _nested(self, plan: Plan, fit: Callable[[bytes], bytes]) -> Slot:
-        nested = Line(self._pieces(plan), ())
+        nested = Line(self._pieces(plan))
         return Slot(slice(None), lambda row: fit(nested.text(row)), nested=nested, fit=fit)
 
 
@@ -275,9 +280,7 @@ def _or_null(convert: Callable[[bytes], bytes], null: bytes) -> Callable[[SentCe
 
 
 def _is_of_transaction(piece: object) -> bool:
-    return (isinstance(piece, Value) and piece.field in TRANSACTION_FIELDS) or (
-        isinstance(piece, Text) and not piece.of_row
-    )
+    return isinstance(piece, Text) or (isinstance(piece, Value) and piece.field in TRANSACTION_FIELDS)
 
 
 def _end_of_group(pieces: Sequence[object], start: int) -> int:

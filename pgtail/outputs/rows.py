@@ -85,6 +85,8 @@ class Rows:
         """The value of Field.LAST_END."""
         self.counts: Counter[str] = Counter()
         """The executions of each Count."""
+        self.ordinals: dict[str, int] = {}
+        """The last number of each Ordinal in the open transaction."""
         self._plan_of = plan_of
         self._clock = clock
         self._one_by_one = one_by_one
@@ -94,7 +96,7 @@ class Rows:
 
     def run(self, transaction: Transaction) -> Run:
         """For the rows of a transaction."""
-        return Run(transaction, self._clock, self._groups, self.counts, self.last_end)
+        return Run(transaction, self._clock, self._groups, self.counts, self.ordinals, self.last_end)
 
     def lines(self, shape: Shape) -> tuple[Lines, Write]:
         """How to write rows of this shape, and what they are written to. Raises NoPlan."""
@@ -154,7 +156,9 @@ class Rows:
             self._run = self.run(change.transaction)
         row = self._run.row(change.seq, change.lsn, aborted=change.aborted)
         row += (*(old or ()), *(new or ()))
-        return write, lines.line(row), row
+        line = lines.line(row)
+        line.numbered(row, self._run)
+        return write, line, row
 
 
 def _has_long_cell(row: Row) -> bool:

@@ -72,6 +72,16 @@ class TextScanner(RowScanner):
     def last_end_lsn(self, value: int | None) -> None:
         self._rows.last_end = value
 
+    @property
+    def ordinals(self) -> dict[str, int]:
+        """The last number of each Ordinal in the open transaction."""
+        return self._rows.ordinals.copy()
+
+    @ordinals.setter
+    def ordinals(self, value: dict[str, int]) -> None:
+        self._rows.ordinals.clear()
+        self._rows.ordinals.update(value)
+
     def forget(self) -> None:
         super().forget()
         self._batch = Batch(one_by_one=self._output.one_by_one)
@@ -125,6 +135,8 @@ class TextScanner(RowScanner):
         if self._run.transaction is not self._transaction:
             self._run = self._rows.run(self._transaction)
         row[0] = self._run
+        if like.line.ordinals:
+            like.line.numbered(row, self._run)
         self._batch.add(like, row)
         return True
 
@@ -151,6 +163,7 @@ class TextScanner(RowScanner):
         """Write the start of the transaction, if it was not written."""
         if not self.started:
             self.started = True
+            self._rows.ordinals.clear()
             self._boundary(self._output.begin)
 
     def _boundary(self, plan: Plan) -> None:
@@ -162,11 +175,12 @@ class TextScanner(RowScanner):
     def _state(self) -> dict[str, Any]:
         """What a batch changes."""
         counts = (self._counts.copy(), self._rows.counts.copy(), self._rows.last_end, self._transaction.end_lsn)
-        return {**vars(self), "counts": counts}
+        return {**vars(self), "counts": counts, "ordinals": self.ordinals}
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Go back to the start of the batch, of which nothing was written."""
         counts, of_open, self._rows.last_end, end_lsn = state.pop("counts")
+        self.ordinals = state.pop("ordinals")
         vars(self).update(state)
         self._counts = counts
         self._transaction.end_lsn = end_lsn

@@ -43,9 +43,9 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-_UTC: Final = "-Duser.timezone=UTC"
-"""Some of Spark's writers, that of ORC among them, keep a moment as the time of day in the JVM's zone."""
-_OPTIONS_OF_JVM: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+_OPTIONS_OF_JVM: Final = "spark.driver.extraJavaOptions"
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""The variable that spark-submit sets: its JVM runs already, and has its settings."""
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _STDERR: Final = 2
 _LAST_PATIENCE: Final = 10.0
@@ -77,30 +77,25 @@ def _wrong(name: str, least: tuple[int, ...], end: tuple[int, ...] | None) -> st
 
 
 @contextlib.contextmanager
-def session(master: str = "local[*]", conf: Mapping[str, str] | None = None, *, quiet: bool = True) -> Iterator[Any]:
+def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, quiet: bool = True) -> Iterator[Any]:
     """A session with `SETTINGS` and `conf` over them; at the end of the body it is stopped, and its JVM has ended.
 
-    `quiet` keeps what the JVM writes on standard error from being seen, but for a failed start.
+    Under spark-submit its settings, its master among them, are over `SETTINGS`. Otherwise the default for `master` is
+    local[*]. `quiet` keeps what the JVM writes on standard error from being seen, but for a failed start.
     Raises OptionError if something is missing, or the session cannot be started.
     """
     check_installed()
-    set_java_home()
+    if _SUBMITTED not in os.environ:
+        set_java_home()
     # Without this the workers take the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    local = master.startswith("local")
-    if local:
-        # Spark's launcher looks its own host up before it reads settings, and gives up if the name is not known.
-        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK["spark.driver.host"])
-    settings = {**SETTINGS, "spark.driver.memory": _memory(), **(_LOOPBACK if local else {})}
-    settings |= conf or {}
-    settings |= {name: f"{_UTC} {settings.get(name, '')}".strip() for name in _OPTIONS_OF_JVM}
+    own = dict(conf or {}) | ({} if master is None else {"spark.master": master})
     # A JVM that is ended in the middle does not remove all that it made.
     with _py4j_silent(), tempfile.TemporaryDirectory(prefix="pgtail-spark-", ignore_cleanup_errors=True) as folder:
-        settings[_OPTIONS_OF_JVM[0]] = f'"-Djava.io.tmpdir={folder}" {settings[_OPTIONS_OF_JVM[0]]}'
         started = None
         try:
             with _own_handler(), _known_from_its_start(), _hushed() if quiet else contextlib.nullcontext():
-                started = _start(master, settings)
+                started = _start(own, folder)
             yield started
         finally:
             _stop(started)
@@ -188,20 +183,45 @@ def _py4j_silent() -> Iterator[None]:
         own.setLevel(level)
 
 
-def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
+def _start(own: Mapping[str, str], folder: str) -> SparkSession:
+    """Start a session with the settings `own`, whose JVM keeps its temporary files in `folder`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     try:
+        builder = SparkSession.builder
+        for name, value in _settings(own, folder).items():
+            builder = builder.config(name, value)
         return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         reason = str(error).strip().splitlines()[-1:] or ["no reason was given"]
         java = getattr(error, "java_exception", None)
         raise OptionError(f"Spark did not start: {java.getMessage() if java is not None else reason[0]}") from error
+
+
+def _settings(own: Mapping[str, str], folder: str) -> dict[str, str]:
+    """All settings of a session: SETTINGS, over them those of spark-submit, and `own` over both."""
+    submitted = _submitted()
+    settings = {**SETTINGS, "spark.master": "local[*]", **submitted, **own}
+    if settings["spark.master"].startswith("local"):
+        # Spark's launcher looks its own host up before it reads settings, and gives up if the name is not known.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK["spark.driver.host"])
+        settings = {**_LOOPBACK, **settings}
+    if not submitted:
+        settings.setdefault("spark.driver.memory", _memory())
+        settings[_OPTIONS_OF_JVM] = f'"-Djava.io.tmpdir={folder}" {settings.get(_OPTIONS_OF_JVM, "")}'.strip()
+    return settings
+
+
+def _submitted() -> dict[str, str]:
+    """The settings of spark-submit, from the JVM; none if pgtail does not run under it."""
+    if _SUBMITTED not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _memory() -> str:

@@ -43,6 +43,7 @@ _CLOUDS: Final = {
     **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
 }
 """What names of options and variables begin with, by the scheme."""
+_OTHER_CLOUDS: Final = {cloud: {*_CLOUDS.values()} - {cloud} for cloud in _CLOUDS.values()}
 
 _LIMITS: Final = {"timeout": "2m"}
 """Of one request; the library's 30 seconds are too few for a large segment over a slow line."""
@@ -86,6 +87,8 @@ def _store(base: str, options: StorageOptions) -> ObjectStore:
             client[name] = variable
     for name, value in options.pairs:
         name = name.lower()
+        if name.partition("_")[0] in _OTHER_CLOUDS[cloud]:
+            continue  # for another storage of the same command
         plain = name.removeprefix(f"{cloud}_")
         if plain in _CLIENT:
             client[plain] = value

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from pgtail.capture import recorder as under_test
 from pgtail.capture.recorder import Recorder
 from pgtail.native import compiled
 from pgtail.pgoutput.frames import each, walk
@@ -16,9 +16,10 @@ from tests.support.captures import SMALL, data_frames, whole_streams
 from tests.support.captures import lengths as with_lengths
 from tests.support.corpus import Capture
 from tests.support.encode import begin, commit, delete, frame, insert, message, origin, relation, update
+from tests.support.render import Way, need_compiled, rows_by
 
 NEVER = (1 << 64) - 1
-needs_scanner = pytest.mark.skipif(compiled() is None, reason="the scanner was not built")
+Found: TypeAlias = tuple[dict[str, bytes], tuple[int, ...], list[int]]
 
 
 def transactions(seed: int, count: int = 120) -> list[bytes]:
@@ -36,7 +37,7 @@ def transactions(seed: int, count: int = 120) -> list[bytes]:
 
 def recorded(
     directory: Path, buffers: Iterable[bytes], *, one_by_one: bool = False, until: int = NEVER, time: int | None = None
-) -> tuple[dict[str, bytes], tuple[int, ...], list[int]]:
+) -> Found:
     """The files of a capture, the recorder's counts, and where it declined."""
     directory.mkdir()
     recorder, declined = Recorder(directory, {}, rotation=SMALL, compress=False), list[int]()
@@ -68,43 +69,44 @@ def cut(frames: list[bytes], seed: int) -> list[bytes]:
     return buffers
 
 
-def in_every_way(tmp_path: Path, buffers: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = recorded(tmp_path / "fast", buffers)
-    with monkeypatch.context() as patch:
-        patch.setattr(under_test, "compiled", lambda: None)
-        plain = recorded(tmp_path / "plain", buffers)
-    assert plain == fast
-    assert recorded(tmp_path / "single", buffers, one_by_one=True)[1] == fast[1]
+def in_every_way(tmp_path: Path, buffers: list[bytes]) -> None:
+    plain = recorded_by("plain", tmp_path, buffers)
+    assert recorded(tmp_path / "single", buffers, one_by_one=True)[1] == plain[1]
+    assert recorded_by("compiled", tmp_path, buffers) == plain
 
 
-@needs_scanner
+def recorded_by(
+    way: Way, tmp_path: Path, buffers: list[bytes], *, until: int = NEVER, time: int | None = None
+) -> Found:
+    with rows_by(way):
+        return recorded(tmp_path / way, buffers, until=until, time=time)
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_generated_transactions(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_every_way(tmp_path, cut(transactions(seed), seed), monkeypatch)
+def test_generated_transactions(tmp_path: Path, seed: int) -> None:
+    in_every_way(tmp_path, cut(transactions(seed), seed))
 
 
-@needs_scanner
 @pytest.mark.parametrize("capture", whole_streams(), ids=str)
-def test_recorded_streams(tmp_path: Path, capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_every_way(tmp_path, cut([*data_frames(capture)], 5), monkeypatch)
+def test_recorded_streams(tmp_path: Path, capture: Capture) -> None:
+    in_every_way(tmp_path, cut([*data_frames(capture)], 5))
 
 
-@needs_scanner
 @pytest.mark.parametrize("seed", range(8))
-def test_until_a_position_or_a_time(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_until_a_position_or_a_time(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
     until = NEVER if seed % 2 else 100 * choose.randrange(20, 100) + choose.choice([-1, 0, 8, 9])
     time = choose.randrange(20, 100) if seed % 2 else None
     buffers = cut(transactions(seed), seed)
-    fast = recorded(tmp_path / "fast", buffers, until=until, time=time)
-    monkeypatch.setattr(under_test, "compiled", lambda: None)
-    assert recorded(tmp_path / "plain", buffers, until=until, time=time) == fast
-    assert fast[2] or fast[1][-1] >= until
+    plain = recorded_by("plain", tmp_path, buffers, until=until, time=time)
+    assert plain[2] or plain[1][-1] >= until
+    assert recorded_by("compiled", tmp_path, buffers, until=until, time=time) == plain
 
 
-@needs_scanner
-def test_damaged_frames_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_frames_are_left() -> None:
     fast = compiled()
+    if fast is None:
+        need_compiled()
     assert fast is not None
     choose, frames, taken = random.Random(3), with_lengths(transactions(1, 6)[1:]), 0
     for _ in range(3000):

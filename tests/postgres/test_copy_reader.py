@@ -14,11 +14,10 @@ import psycopg
 import pytest
 from psycopg.pq.abc import PGconn
 
-from pgtail.native import compiled
 from pgtail.pgoutput.frames import each
-from pgtail.postgres import copy_reader
 from pgtail.postgres.copy_reader import BROKEN, ENDED, MAX_BATCH, Reader
 from tests.support.limits import within
+from tests.support.render import rows_by
 from tests.support.servers import Database
 
 TIMEOUT_MS = int(within(20_000))
@@ -26,13 +25,10 @@ HANGS = "SELECT CASE WHEN n < 1000 THEN repeat('x', 100) ELSE pg_sleep(60)::text
 """The server sends nothing, not even CopyOutResponse, before its buffer has 8 kB."""
 
 
-@pytest.fixture(params=[False, True], ids=["compiled", "plain"])
-def of_libpq(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Reader:
-    if request.param:
-        monkeypatch.setattr(copy_reader, "compiled", lambda: None)
-    elif compiled() is None:
-        pytest.skip("the scanner was not built")
-    return Reader()
+@pytest.fixture(params=["plain", "compiled"])
+def of_libpq(request: pytest.FixtureRequest) -> Iterator[Reader]:
+    with rows_by(request.param):
+        yield Reader()
 
 
 @contextmanager

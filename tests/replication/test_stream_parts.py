@@ -6,23 +6,23 @@ import random
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pgtail.errors import OptionError, OutputError
 from pgtail.humanize import size_text
-from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH, each
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres.connection import parameters
 from pgtail.postgres.errors import connection_error, server_error
 from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier, literal, resolve
-from pgtail.replication import feedback as feedback_module
 from pgtail.replication import trace
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.plan import counts_as_standby
 from pgtail.replication.queue import FrameQueue
+from tests.support.render import rows_by
 
 # -- options ---------------------------------------------------------------------------------------------------
 
@@ -133,12 +133,10 @@ def with_lengths(*frames: bytes) -> bytes:
     return b"".join([LENGTH.pack(len(frame)) + frame for frame in frames])
 
 
-@pytest.fixture(params=[False, True], ids=["compiled", "plain"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param:
-        monkeypatch.setattr(feedback_module, "compiled", lambda: None)
-    elif compiled() is None:
-        pytest.skip("the scanner was not built")
+@pytest.fixture(params=["plain", "compiled"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    with rows_by(request.param):
+        yield
 
 
 @pytest.mark.usefixtures("implementation")

@@ -33,7 +33,7 @@ FORM = os.environ.get("PGTAIL_CLUSTER")
 def test_the_recipes_of_the_manual(s3: ObjectStore, tmp_path: Path) -> None:
     paths = record(capture("D_twophase", "p3_2pc"), tmp_path / "capture", size=100_000)
     uri, out = s3.upload(tmp_path / "capture", "cluster/captures"), s3.locate("cluster/warehouse")
-    (_, make), (_, all_), (_, report), (_, submit) = recipes()
+    (_, make), (_, all_), (_, submit_all), (_, report), (_, submit) = recipes()
     set_java_home()
     with cluster(tmp_path, s3.environment) as master:
 
@@ -57,6 +57,7 @@ def test_the_recipes_of_the_manual(s3: ObjectStore, tmp_path: Path) -> None:
         assert Path(found).is_relative_to(tmp_path / "environment"), "tasks have pgtail from nowhere else"
         run(all_)
         same(tmp_path / "capture", paths, out)
+        assert "0 new segments" in run(submit_all)
         (tmp_path / "report.py").write_text(report.replace("s3://warehouse/shop", str(out)))
         shown = run(submit)
     counts = Counter(row["op"] for row in rows_of(paths))

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from pgtail.demo.server import EmbeddedServer
+from pgtail.spark import read
+from pgtail.spark.lake.update import Lake
+from tests.spark.test_changes import in_order
+from tests.support import killed_recorder
 from tests.support.servers import fresh_database
 from tests.support.spark import world
 from tests.support.spark.captures import rows_of
@@ -74,6 +78,20 @@ def test_what_was_sent_late_gets_into_the_state(spark: Any, newest_server: Embed
     for some in (segments[:end], segments[end : end + 1], segments[end + 1 :]):
         world.apply(spark, tmp_path / "out", some)
     assert sorted(world.stored(tmp_path / "out", "state")["t"]["v"].to_pylist()) == [2, 3, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("name", "moment"), [("rollback", "received"), ("sent late, of several segments", "synced")])
+def test_a_recorder_that_was_killed_before_an_outcome_makes_no_difference(
+    spark: Any, newest_server: EmbeddedServer, tmp_path: Path, name: str, moment: killed_recorder.Moment
+) -> None:
+    with fresh_database(newest_server) as database:
+        captures = killed_recorder.make(database, tmp_path, killed_recorder.HISTORIES[name], moment)
+    found = []
+    for capture in captures:
+        out = f"{capture}.out"
+        Lake(spark, out).update([str(capture)])
+        found.append(in_order(read(spark, out, "changes")))
+    assert found[0] == found[1] != []
 
 
 def outcome(path: str) -> bool:

@@ -141,6 +141,15 @@ def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
         )
         assert found.schema == plain.schema
         assert sorted(map(repr, found.collect())) == sorted(map(repr, plain.collect())) != []
+    plain_b = read(spark, str(local), "tables/public.b")
+    assert plain_b.where("c IS NULL").count() > 0, "files from before the column was added"
+    for columns in (["c"], ["c", "_position", "n"]):
+        for place, storage in ((out, s3.options), (local, None)):
+            found = read(spark, str(place), "tables/public.b", columns=columns, storage=storage)
+            assert found.columns == columns
+            assert sorted(map(repr, found.collect())) == sorted(map(repr, plain_b.select(columns).collect()))
+            with pytest.raises(InputError, match="there is no column d; there are n, at, c, "):
+                read(spark, str(place), "tables/public.b", columns=["n", "d"], storage=storage)
 
     listed = here("vacuum", *s3.arguments, str(out))
     assert "would be removed with --delete" in listed

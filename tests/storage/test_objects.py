@@ -152,6 +152,13 @@ def test_options_from_the_environment(s3: ObjectStore, prefix: str, monkeypatch:
     assert place.head() == ("a", 1)
 
 
+def test_options_of_another_cloud_are_left_out(s3: ObjectStore, prefix: str) -> None:
+    others = (("google_service_account", "/nowhere"), ("AZURE_storage_account_name", "x"), ("azure_timeout", "never"))
+    place = locate(s3.uri(f"{prefix}/a"), StorageOptions((*s3.options.items(), *others)))
+    place.create(b"1")
+    assert place.head() == ("a", 1)
+
+
 def test_options_that_do_not_exist_or_cannot_be() -> None:
     with pytest.raises(OptionError, match="'aws_nonsense' is not valid"):
         locate("s3://bucket/a", StorageOptions((("aws_nonsense", SECRET),))).head()

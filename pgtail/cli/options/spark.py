@@ -75,8 +75,7 @@ def spark_options(function: F) -> F:
         [
             click.option(
                 "--master",
-                default="local[*]",
-                show_default=True,
+                show_default="local[*]; under spark-submit its master",
                 metavar="URL",
                 help="Where Spark runs: this machine's cores, or a cluster (yarn, spark://host:7077, k8s://...).",
             ),

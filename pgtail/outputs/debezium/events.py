@@ -7,18 +7,17 @@ Sources: Debezium's documentation, "Data change events" and "Transaction metadat
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pgtail import __version__
 from pgtail._orjson import orjson
-from pgtail.changes.events import Ended, Event, LogicalMessage, TableTruncate, Transaction
+from pgtail.changes.events import Event, LogicalMessage, TableTruncate
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
-from pgtail.native.plan import Cell, Cells, Field, IfChanged, Odd, Piece, Plan, Text, Undecodable, Value
+from pgtail.native.plan import Cell, Cells, Field, IfChanged, Odd, Ordinal, Ordinals, Piece, Plan, Undecodable, Value
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.debezium import schema
 from pgtail.outputs.debezium.values import UNAVAILABLE, Converter, converter
@@ -27,8 +26,11 @@ from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined
 
 _OPS: Final = {"insert": b"c", "update": b"u", "delete": b"d"}
 _ROWS: Final = {"old": "before", "new": "after"}
-_TRANSACTION_ID: Final = (Value(Field.XID, missing=b"None"), b":", Value(Field.POSITION_NUMBER, missing=b"None"))
-"""xid:LSN, with the LSN of the change or, if unknown, of the commit."""
+_XID: Final = (Value(Field.XID, missing=b"None"), b":")
+_POSITION: Final = (Value(Field.POSITION_NUMBER, missing=b"None"),)
+"""The two parts of a transaction's ID; the position is that of the change or, if unknown, of the commit."""
+_ALL, _MESSAGES = "events", "messages"
+"""Keys of the numbers with --transactions. Those of tables are their names, which have a dot."""
 _TIMES: Final = (
     *(b'"ts_ms":', Value(Field.NOW_MS)),
     *(b',"ts_us":', Value(Field.NOW_US)),
@@ -44,18 +46,14 @@ class Debezium(PlannedOutput):
 
     With --keys each line is a key, a tab and an event, or no event (a tombstone) after a delete. Truncates have no key
     and are left out. Raises OptionError for --keys with --transactions.
-
-    With --transactions, each event has its number in the transaction, which changes from row to row: such rows are not
-    for the scanner.
     """
 
     buffers_prepared = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self.events_only = options.transactions
-        self._counts: Counter[str] = Counter()
-        """The events of the open transaction by table, with --transactions; messages have the name ""."""
+        self.begin = self._boundary(b"BEGIN", _POSITION, [b'"event_count":null,"data_collections":null'])
+        self.end = self._boundary(b"END", [Value(Field.END_NUMBER, missing=Field.POSITION_NUMBER)], [Ordinals(_counts)])
         self._truncates = 0
         """The truncates that were left out."""
         self._without_key: set[str] = set()
@@ -109,28 +107,13 @@ class Debezium(PlannedOutput):
                 line = joined([*key, b"\t", *line])
             self.write(self.rows.message(line, event))
 
-    def started(self, transaction: Transaction) -> None:
-        self._counts.clear()
-        self._boundary(transaction, b"BEGIN", transaction.lsn, b"null", b"null")
-
-    def ended(self, event: Ended) -> None:
-        if event.complete:
-            counts = [{"data_collection": name, "event_count": count} for name, count in self._counts.items() if name]
-            total = b"%d" % self._counts.total()
-            self._boundary(event.transaction, b"END", event.transaction.end_lsn, total, _dumps(counts))
-
-    def _boundary(
-        self, transaction: Transaction, status: bytes, lsn: int | None, count: bytes, collections: bytes
-    ) -> None:
+    def _boundary(self, status: bytes, position: Sequence[Piece], counts: Sequence[Piece]) -> Plan:
+        """The start or the end of a transaction, with --transactions."""
         if not self.options.transactions:
-            return
-        head, tail = (
-            b'{"status":"%b","id":"' % status,
-            b'","event_count":%b,"data_collections":%b' % (count, collections),
-        )
+            return ()
         time = Value(Field.UNIX_MS, missing=Field.NOW_MS)
-        plan = self._line(schema.BOUNDARY, [head, *_TRANSACTION_ID, tail, b',"ts_ms":', time, b"}"])
-        self.write(self.rows.boundary(plan, transaction, lsn=lsn))
+        event = [b'{"status":"%b","id":"' % status, *_XID, *position, b'",', *counts, b',"ts_ms":', time, b"}"]
+        return self._line(schema.BOUNDARY, event)
 
     def _payload(
         self,
@@ -167,13 +150,9 @@ class Debezium(PlannedOutput):
         """The transaction block: the event's position in its transaction; null without --transactions."""
         if not self.options.transactions:
             return [b"null"]
-        collection = "" if relation is None else f"{relation.schema}.{_name(relation)}"
-
-        def order(_: Transaction) -> bytes:
-            self._counts[collection] += 1
-            return b'%d,"data_collection_order":%d' % (self._counts.total(), self._counts[collection])
-
-        return [b'{"id":"', *_TRANSACTION_ID, b'","total_order":', Text(order, of_row=True), b"}"]
+        collection = _MESSAGES if relation is None else f"{relation.schema}.{_name(relation)}"
+        orders = (b'"total_order":', Ordinal(_ALL), b',"data_collection_order":', Ordinal(collection))
+        return [b'{"id":"', *_XID, *_POSITION, b'",', *orders, b"}"]
 
     def _envelope(self, relation: Relation, converters: list[tuple[Column, Converter]]) -> bytes:
         """The schema of a table's events; empty without --schema."""
@@ -214,6 +193,12 @@ class Debezium(PlannedOutput):
 
     def _line(self, described: bytes, payload: list[Piece]) -> Plan:
         return joined([*self._with_schema(described, payload), b"\n"])
+
+
+def _counts(ordinals: Mapping[str, int]) -> bytes:
+    """What the end of a transaction says of its events."""
+    tables = [{"data_collection": key, "event_count": count} for key, count in ordinals.items() if "." in key]
+    return b'"event_count":%d,"data_collections":%b' % (ordinals.get(_ALL, 0), _dumps(tables))
 
 
 def _name(relation: Relation) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,13 +29,15 @@ def read(
     table: str,
     version: int | None = None,
     *,
+    columns: Sequence[str] = (),
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """A table of the folder `uri`, as it is now or as of a version of Delta's log.
 
     `table` is changes, transactions, relations or catalog, or tables/NAME, state/NAME or history/NAME, where NAME is
-    the table's schema.table; `storage` are options as --storage takes them. Raises InputError where there is no such
-    table.
+    the table's schema.table; `storage` are options as --storage takes them. With `columns` no others are read, which
+    counts in an object store: there Spark cannot tell the tasks which ones a query needs. Raises InputError where there
+    is no such table or column.
     """
     out = locate_target(uri, StorageOptions.of(storage))
     kind, _, name = table.partition("/")
@@ -43,23 +45,32 @@ def read(
     found = Table(place, version)
     if found.schema is None:
         raise InputError(f"there is no table {table}", source=str(out))
-    schema = spark_schema(found.schema)
+    selected = found.schema if not columns else _selected(found.schema, columns, str(place))
+    schema = spark_schema(selected)
     places = [place / file.path for file in found.files()]
     if place.path is None or not places:
         # Spark opens object stores only with Hadoop's jars.
-        return frame(spark, _Rows(found.schema), places, schema)
+        return frame(spark, _Rows(selected), places, schema)
     return spark.read.schema(schema).parquet(*[literal(str(one)) for one in places])
+
+
+def _selected(schema: pa.Schema, columns: Sequence[str], source: str) -> pa.Schema:
+    """The schema with these columns alone, in this order. Raises InputError."""
+    for name in columns:
+        if name not in schema.names:
+            raise InputError(f"there is no column {name}; there are {', '.join(schema.names)}", source=source)
+    return pa.schema([schema.field(name) for name in columns])
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What a task does with a file: its rows with the columns of the table."""
+    """What a task does with a file: its rows with these columns; NULL where the file lacks one."""
 
     schema: pa.Schema
 
     def __call__(self, place: Location) -> Iterator[pa.RecordBatch]:
         with opened(place) as parquet:
-            for rows in parquet.iter_batches():
+            for rows in parquet.iter_batches(columns=self.schema.names):
                 yield pa.RecordBatch.from_struct_array(_with_fields(rows.to_struct_array(), pa.struct(self.schema)))
 
 

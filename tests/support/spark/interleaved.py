@@ -31,14 +31,7 @@ from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.outcomes import resolve
 from tests.support.servers import Database
 from tests.support.spark import model
-
-SETUP: Final = ("CREATE TABLE t (v int)", "ALTER TABLE t REPLICA IDENTITY FULL", "CREATE PUBLICATION p FOR ALL TABLES")
-CREATE_SLOT: Final = "SELECT pg_create_logical_replication_slot('{}', 'pgoutput', false, {})"
-ADVANCE: Final = "SELECT pg_replication_slot_advance('{}', pg_current_wal_insert_lsn())"
-SWITCH_ON: Final = (
-    "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('{}', NULL, 1,"
-    " 'proto_version', '3', 'publication_names', 'p', 'two_phase', 'on')"
-)
+from tests.support.two_phase import ADVANCE, CREATE_SLOT, SETUP, SWITCH_ON
 
 
 @dataclass(frozen=True)
