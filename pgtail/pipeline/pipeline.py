@@ -29,7 +29,8 @@ class Pipeline:
     """Renders the changes that pass the filter.
 
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes. `shown`
-    counts the shown transactions; `damaged` says that a warning reported lost input.
+    counts the shown transactions, prepared ones when they are committed if the output needs outcomes. `damaged` says
+    that a warning reported lost input.
 
     Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller stops after
     `limit` shown transactions or at the LSN `until`; scan() leaves the message that reaches one of them.
@@ -50,8 +51,8 @@ class Pipeline:
         self._filter = filter_ if filter_ is not None and filter_.active else None
         self._note = note
         self._waiting: Started | None = None
-        self._prepared_unseen: set[int | None] = set()
-        """The xids of selected prepared transactions without a change that passed, until their outcome."""
+        self._prepared: dict[int | None, bool] = {}
+        """The selected prepared transactions without an outcome, if the output needs that: whether one was shown."""
         self._interrupted: Transaction | None = None
         self._limit, self._until = limit, until
         self._fast_path = fast_path(assembler, output, self._filter)
@@ -229,12 +230,14 @@ class Pipeline:
 
     def _end(self, event: Ended) -> None:
         transaction = event.transaction
+        shown = self._waiting is None and bool(transaction.changes or transaction.messages)
         if self._waiting is None:
             self._emit(event)
-            self.shown += bool(transaction.changes or transaction.messages)
-        elif transaction.state == "prepared" and self._filter is not None and self._filter.selects(transaction):
-            self._prepared_unseen.add(transaction.xid)
         self._waiting = None
+        if transaction.state != "prepared" or not self._output.needs_outcomes:
+            self.shown += shown
+        elif self._filter is None or self._filter.selects(transaction):
+            self._prepared[transaction.xid] = shown and event.complete
         if event.complete and transaction.end_lsn is not None:
             self.end_lsn = transaction.end_lsn
 
@@ -245,9 +248,10 @@ class Pipeline:
     def _outcome(self, outcome: Outcome) -> None:
         filter_ = self._filter
         passes = filter_ is None or filter_.outcome_passes(outcome)
+        shown = self._prepared.pop(outcome.xid, None)
         if filter_ is not None and self._output.needs_outcomes:
-            passes = filter_.selects_outcome(outcome) and outcome.xid not in self._prepared_unseen
-        self._prepared_unseen.discard(outcome.xid)
+            passes = filter_.selects_outcome(outcome) and shown is not False
         if passes:
             self._emit(outcome)
+            self.shown += shown is True and outcome.op == "commit_prepared"
         self.end_lsn = outcome.end_lsn

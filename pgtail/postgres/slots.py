@@ -25,6 +25,7 @@ from pgtail.postgres.walsender import Session
 
 PLUGIN: Final = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
+_NAMES: Final = "the name of a slot has at most 63 characters: lower case letters, digits and underscores"
 _TEMPORARY: Final = "use pgtail stream without --slot, which creates a temporary slot."
 _COPY_SINCE: Final = 12
 _FAILOVER_SINCE: Final = 17
@@ -48,9 +49,7 @@ def temporary_name() -> str:
 def check_name(name: str) -> None:
     """Check that a name is valid for a new slot. Raises OptionError."""
     if _NAME.fullmatch(name) is None:
-        raise OptionError(
-            f"slot {name}: the name of a slot has at most 63 characters: lower case letters, digits and underscores"
-        )
+        raise OptionError(f"slot {name}: {_NAMES}")
 
 
 def exists(connector: Connector, name: str) -> bool:
@@ -61,7 +60,8 @@ def exists(connector: Connector, name: str) -> bool:
 
 def find_readable(connection: Connection, name: str, server: ServerFacts) -> Slot:
     """The slot of this name. Raises ServerError if it does not exist or cannot be read."""
-    cure = f"pgtail slot create {name} creates it; without --slot pgtail uses a temporary slot."
+    create = f"pgtail slot create {name} creates it" if _NAME.fullmatch(name) else _NAMES.capitalize()
+    cure = f"{create}; without --slot pgtail uses a temporary slot."
     slot = existing(connection, name, cure=cure)
     check_readable(slot, server)
     check_free(

@@ -9,14 +9,18 @@ import pytest
 from pgtail.changes.commit_range import CommitRange
 from pgtail.pgoutput.scalars import Point
 from tests.support.encode import (
+    begin,
     begin_prepare,
+    commit,
     commit_prepared,
     insert,
+    lengths,
     prepare,
     relation,
     rollback_prepared,
 )
 from tests.support.render import WAYS, Way, render
+from tests.support.run import decode
 
 MESSAGES = (
     *(relation(), relation(oid=101, name="u")),
@@ -63,6 +67,16 @@ def test_the_outcome_of_a_transaction_prepared_earlier_is_written() -> None:
         *("COMMIT PREPARED 'of t';", "COMMIT PREPARED 'of u';", "ROLLBACK PREPARED 'back';"),
     ]
     assert "COMMIT PREPARED 'g';" in render(commit_prepared(7), output="sql", filters=FILTERS["table"]).lines
+
+
+@pytest.mark.parametrize("output", ["wal2json", "debezium", "csv", "sql"])
+def test_a_prepared_transaction_counts_when_it_is_committed(output: str) -> None:
+    dump = lengths(*MESSAGES, begin(10), insert("4", "dan"), commit())
+    one, two, three = (decode("-o", output, "-t", "t", "-n", count, input=dump) for count in "123")
+    assert [b"ann" in one.stdout, b"dan" in one.stdout] == [True, False]
+    assert [b"ann" in two.stdout, b"dan" in two.stdout] == [True, True]
+    assert three.stdout == two.stdout if output != "debezium" else len(three.lines) == len(two.lines)
+    assert "not shown" not in two.stderr
 
 
 def test_other_formats_have_no_outcome_where_tables_are_selected() -> None:

@@ -29,6 +29,9 @@ def test_a_missing_slot_lists_the_existing_ones(database: Database) -> None:
     assert f"one, pgoutput, database {database.name}, free, confirmed" in words
     assert "phys, physical" in words
     assert "pgtail slot create nosuch creates it" in words
+    words = fails(database, "-S", "NOSUCH")
+    assert "The name of a slot has at most 63 characters: lower case letters" in words
+    assert "slot create" not in words  # it would be refused
 
 
 def test_a_slot_in_use_names_its_reader(database: Database) -> None:
