@@ -10,6 +10,7 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import heading
+from pgtail.cli.options.encoding import encoding_name
 from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
 from pgtail.errors import OptionError
 from pgtail.outputs import OUTPUTS
@@ -50,20 +51,6 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     if not value.isdecimal() or len(value) > MOST_DIGITS:
         raise click.BadParameter(f"{value!r} is not a number; 0 means no limit", ctx, param)
     return int(value) or None
-
-
-def encoding_name(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Python's name of an encoding that is given by it or by PostgreSQL's. Raises BadParameter."""
-    if value is None or value == "utf-8":
-        return value
-    from pgtail.values.encodings import of_postgresql
-
-    try:
-        return of_postgresql(value)
-    except LookupError:
-        raise click.BadParameter(
-            f"{value!r} is no encoding of PostgreSQL that Python has; examples are UTF8, LATIN1, WIN1252", ctx, param
-        ) from None
 
 
 def storage_options(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> StorageOptions:

@@ -10,7 +10,8 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import heading
-from pgtail.cli.options.shared import F, configured, encoding_name, in_order
+from pgtail.cli.options.encoding import encoding_name
+from pgtail.cli.options.shared import F, configured, in_order
 from pgtail.cli.settings import ConfiguredArgument
 from pgtail.humanize import parse_seconds
 
