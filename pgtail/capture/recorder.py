@@ -168,7 +168,7 @@ class Recorder:
         after one that ends at `until`. Returns the position of the first frame that was not recorded.
         """
         segment, stream, count = self._segment, self._stream, 0
-        if segment is None or self._next_head is not None or self._finished:
+        if segment is None or self._next_head is not None or (self._finished and not stream.inside):
             return pos
         head, parts, inside = _FRAME.unpack_from, list[bytes](), stream.inside
         room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
@@ -203,7 +203,7 @@ class Recorder:
             room -= len(messages)
             if tag == _COMMIT:
                 self.transactions += 1
-                if stream.whole >= until:
+                if stream.whole >= until or self._finished:
                     break
         self._added(segment, parts, count)
         return pos
@@ -221,7 +221,7 @@ class Recorder:
     def _added(self, segment: SegmentWriter, parts: list[bytes], count: int) -> None:
         self.messages += count
         self.bytes += segment.add_frames(parts, count) - count * HEAD.size
-        if segment.pending >= self._rotation.sync_size:
+        if segment.pending >= self._rotation.sync_size or (self._finished and self._stream.complete):
             self.sync()
 
     def reached(self, position: int) -> None:
