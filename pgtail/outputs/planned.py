@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pgtail.changes.events import Ended, Event, RowChange, Started, Transaction
@@ -136,11 +136,11 @@ class PlannedOutput:
 
     def before_run(self, scanner: Any) -> None:
         scanner.elements, scanner.last_end_lsn = self.elements, self.rows.last_end
-        scanner.ordinals = self.rows.ordinals.copy()
+        scanner.ordinals = self.rows.ordinals
 
     def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
         self.open, self.elements, self.rows.last_end = transaction, scanner.elements, scanner.last_end_lsn
-        self._use_ordinals(scanner.ordinals)
+        self.rows.resume(scanner.ordinals)
         if self._prepared is not None:
             self._prepared.inside = transaction
 
@@ -149,7 +149,7 @@ class PlannedOutput:
             self._row(event)
         elif isinstance(event, Started):
             self.open, self.elements = event.transaction, 0
-            self._use_ordinals({})
+            self.rows.resume({})
             self.started(event.transaction)
         elif isinstance(event, Ended):
             self._end(event)
@@ -157,10 +157,6 @@ class PlannedOutput:
                 self.rows.last_end = event.transaction.end_lsn
         else:
             self.other(event)
-
-    def _use_ordinals(self, ordinals: Mapping[str, int]) -> None:
-        self.rows.ordinals.clear()
-        self.rows.ordinals.update(ordinals)
 
     def _end(self, event: Ended) -> None:
         self.ended(event)

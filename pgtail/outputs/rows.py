@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTruncate, Transaction
@@ -97,6 +97,11 @@ class Rows:
     def run(self, transaction: Transaction) -> Run:
         """For the rows of a transaction."""
         return Run(transaction, self._clock, self._groups, self.counts, self.ordinals, self.last_end)
+
+    def resume(self, ordinals: Mapping[str, int]) -> None:
+        """Number on from these last numbers. Runs share the dictionary."""
+        self.ordinals.clear()
+        self.ordinals.update(ordinals)
 
     def lines(self, shape: Shape) -> tuple[Lines, Write]:
         """How to write rows of this shape, and what they are written to. Raises NoPlan."""

@@ -79,8 +79,7 @@ class TextScanner(RowScanner):
 
     @ordinals.setter
     def ordinals(self, value: dict[str, int]) -> None:
-        self._rows.ordinals.clear()
-        self._rows.ordinals.update(value)
+        self._rows.resume(value)
 
     def forget(self) -> None:
         super().forget()
