@@ -332,7 +332,7 @@ class Assembler:
         transaction = self.streams.end(xid)
         if transaction is None:
             yield from self._warn_or_raise(f"the end of streamed transaction {xid}, which has no changes in this input")
-            transaction = Transaction(xid, streamed=True, begun=False)
+            transaction = Transaction(xid, begun=False)
         return transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
