@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.schemas import CHANGES, spark_schema
 from pgtail.spark.segments.listing import Surveys, directories, plan, segments
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
@@ -73,7 +73,7 @@ class Selection:
     def batches(self, path: str, parts: Parts) -> Iterator[pa.RecordBatch]:
         """The rows in these parts of a segment. Raises InputError."""
         with locate(path, self.storage).open() as file:
-            for batch in changes_of(file, path, parts=parts, tables=self.tables):
+            for batch in SegmentChanges(file, path, parts=parts, tables=self.tables):
                 rows = batch.filter(pc.is_in(batch["op"], pa.array(self.ops))) if self.ops else batch
                 yield rows.select(self.schema.names)
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import InputError, OptionError
+from pgtail.spark.decoding.decode import survey
 from pgtail.spark.segments.listing import Covered, check_one_server, collapse_whole_segments, parts_of
 from pgtail.spark.segments.ranges import EVERYWHERE, Place, Range, within
-from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.segments.survey import Survey
 from tests.support.servers import fresh_database
 from tests.support.spark import model
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pgtail.spark.decoding.batches import TransactionColumns
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
 from pgtail.spark.segments.listing import plan, segments, surveys
@@ -54,7 +54,7 @@ class _Decode:
     def __call__(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for path in paths:
             with locate(path, self.storage).open() as file:
-                yield from changes_of(file, path, parts=self.parts[path], tables=self.tables)
+                yield from SegmentChanges(file, path, parts=self.parts[path], tables=self.tables)
 
 
 def transactions(found: DataFrame) -> DataFrame:

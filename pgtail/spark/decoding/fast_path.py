@@ -48,15 +48,33 @@ class ColumnScanner(Scanner, Protocol):
 
 
 class Runs:
-    """Takes runs for one segment and keeps the assembler in step; `rows` of them are in the buffers."""
+    """Takes runs for one segment and keeps the assembler in step; `rows` of them are in the buffers.
 
-    def __init__(self, scanner: ColumnScanner, tables: Tables) -> None:
-        self._scanner = scanner
+    `scanner` is the class of scanners; `shows` says whether a table's rows are wanted.
+    """
+
+    def __init__(
+        self,
+        scanner: Callable[[Callable[[int], object], None], ColumnScanner],
+        assembler: Assembler,
+        tables: Tables,
+        shows: Callable[[Relation], bool],
+    ) -> None:
+        self._scanner = scanner(self._find, None)
+        self._assembler = assembler
         self._tables = tables
+        self._shows = shows
         self._found: list[Table] = []
         self._version = -1
         self._special: TransactionColumns | None = None
-        self.ordinal = 0
+
+    def _find(self, oid: int) -> tuple[Relation, int, bool] | None:
+        """What the scanner needs to know of a table."""
+        relation = self._assembler.tables.get(oid)
+        if relation is None or not relation.seen:
+            return None
+        self._found.append(self._tables.of(relation))
+        return relation, len(self._found) - 1, self._shows(relation)
 
     @property
     def rows(self) -> int:
@@ -68,10 +86,10 @@ class Runs:
         """Whether it is time for batch()."""
         return self._scanner.full
 
-    def described(self, relation: Relation, *, shown: bool) -> tuple[Relation, int, bool]:
-        """What the scanner needs to know of a table."""
-        self._found.append(self._tables.of(relation))
-        return relation, len(self._found) - 1, shown
+    @property
+    def ordinal(self) -> int:
+        """The number of the last row in its transaction."""
+        return self._scanner.ordinal
 
     def takes(self, common: TransactionColumns | None) -> bool:
         """Whether rows of this transaction may join those in the buffers: its other columns are kept once for all."""
@@ -81,9 +99,10 @@ class Runs:
         self._special = special
         return True
 
-    def run(self, assembler: Assembler, buf: bytes, pos: int, ordinal: int) -> int:
+    def run(self, buf: bytes, pos: int, ordinal: int) -> int:
         """Take messages from `pos` on; returns the offset of the first one that is to be decoded."""
-        scanner, transaction = self._scanner, assembler.whole
+        scanner, assembler = self._scanner, self._assembler
+        transaction = assembler.whole
         if assembler.relations.changes != self._version:
             self._version = assembler.relations.changes
             scanner.forget()
@@ -98,7 +117,6 @@ class Runs:
         if scanner.inside and transaction is not None:
             transaction.changes = scanner.seq
         assembler.resume_inside(transaction if scanner.inside else None)
-        self.ordinal = scanner.ordinal
         return pos
 
     def batch(self) -> pa.RecordBatch:
@@ -143,15 +161,7 @@ class Runs:
 def runs(assembler: Assembler, tables: Tables, encoding: str, shows: Callable[[Relation], bool]) -> Runs | None:
     """The fast path through one segment, if there is one: compiled, for text in UTF-8."""
     fast = compiled()
-    if fast is None or encoding != "utf-8":
-        return None
-
-    def find(oid: int) -> tuple[Relation, int, bool] | None:
-        relation = assembler.tables.get(oid)
-        return found.described(relation, shown=shows(relation)) if relation is not None and relation.seen else None
-
-    found = Runs(fast.ColumnScanner(find, None), tables)
-    return found
+    return None if fast is None or encoding != "utf-8" else Runs(fast.ColumnScanner, assembler, tables, shows)
 
 
 def _numbers(found: dict[str, pa.Buffer], name: str, kind: pa.DataType, rows: int) -> pa.Array:

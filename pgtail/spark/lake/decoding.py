@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import counted
 from pgtail.spark.jobs import Result
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, FileWriter, row_groups
 from pgtail.spark.lake.sorting import CHANGES_LAYOUT, TRANSACTIONS_LAYOUT, Sorting
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
-from pgtail.spark.segments.ranges import EVERYWHERE, Parts
-from pgtail.spark.segments.survey import Surveyor
+from pgtail.spark.segments.ranges import Parts
+from pgtail.spark.segments.survey import Survey
 from pgtail.spark.typed.columns import META, columns_of, own_columns, schema_of
 from pgtail.spark.typed.rows import typed_rows
 from pgtail.spark.typed.versions import Version
@@ -98,18 +98,16 @@ class _Files:
         how, described = self._how, dict[str, Version]()
         rows, transactions = Sorting(CHANGES_LAYOUT), Sorting(TRANSACTIONS_LAYOUT)
         for path, parts in items:
-            surveyor = Surveyor(path)
             with locate(path, how.storage).open() as file:
-                for found in changes_of(file, path, parts=parts, tables=how.tables, surveyor=surveyor):
-                    _describe(described, surveyor)
-                    if parts is EVERYWHERE:
-                        surveyor.rows(found)
+                changes = SegmentChanges(file, path, parts=parts, tables=how.tables)
+                for found in changes:
+                    _describe(described, changes.survey)
                     whole, shared = _split(counted(found), parts)
                     yield "counted", packed(shared)
                     for batch in whole.to_batches():
                         self._write("transactions", TRANSACTIONS, transactions.add(batch))
                     self._changes(rows.add(found), described)
-            yield "survey", pickle.dumps(surveyor.end())
+            yield "survey", pickle.dumps(changes.survey)
         self._changes(rows.rest(), described)
         self._write("transactions", TRANSACTIONS, transactions.rest())
         yield from self.close()
@@ -168,9 +166,9 @@ class _Files:
             yield "undescribed", pickle.dumps(relid)
 
 
-def _describe(described: dict[str, Version], surveyor: Surveyor) -> None:
-    """Add the versions that the surveyor has seen since."""
-    for row in surveyor.relations:
+def _describe(described: dict[str, Version], survey: Survey) -> None:
+    """Add the versions that the survey has got since."""
+    for row in survey.relations:
         if row["relation"] not in described:
             described[row["relation"]] = Version.of(row)
 

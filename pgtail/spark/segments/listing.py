@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
+from pgtail.spark.decoding.decode import survey
 from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
-from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of, survey
+from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 if TYPE_CHECKING:

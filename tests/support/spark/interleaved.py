@@ -17,7 +17,7 @@ from typing import Any, Final
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.segment import MARK, SegmentFrames
 from pgtail.errors import InputError
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.segments.applied import Capture, covered, new_ones
 from pgtail.spark.segments.listing import (
     check_one_server,
@@ -25,7 +25,7 @@ from pgtail.spark.segments.listing import (
     parts_of,
 )
 from pgtail.spark.segments.ranges import Parts, Range, joined, within
-from pgtail.spark.segments.survey import Survey, folder_of, survey
+from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.outcomes import resolve
@@ -125,7 +125,7 @@ def _survey(path: str) -> Survey:
 
 @functools.cache
 def _decoded(path: str, parts: Parts) -> list[dict[str, Any]]:
-    batches = changes_of(io.BytesIO(Path(path).read_bytes()), path, parts=parts)
+    batches = SegmentChanges(io.BytesIO(Path(path).read_bytes()), path, parts=parts)
     return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
 
 
