@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.lake.delta import Commit, Table
-from pgtail.spark.lake.parquet import rows_in, write_file
+from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.state.notes import Notes
 from pgtail.storage import Location
@@ -45,6 +45,11 @@ class Plan:
     notes: dict[str, Notes] = field(default_factory=dict)
     """Of `state` and of `history`."""
 
+    @property
+    def runs(self) -> list[SegmentRun]:
+        """What was applied of all captures."""
+        return [run for capture in self.captures.values() for run in capture.runs]
+
     @classmethod
     def of(cls, found: dict[str, Any]) -> Plan:
         """From the table."""
@@ -60,17 +65,16 @@ class Batches:
 
     def __init__(self, out: Location) -> None:
         self.out = out
-        for name in _OLD:
-            if (out / name).head() is not None:
-                raise OptionError(
-                    f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
-                    "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
-                )
         self._table = Table(out / _NAME)
         self.plan, self._commits = Plan(), list[Commit]()
         files = self._table.files()
         if files:
             self.plan, self._commits = self._read(files[0].path)
+        elif any((out / name).head() is not None for name in _OLD):
+            raise OptionError(
+                f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
+                "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
+            )
 
     @property
     def exists(self) -> bool:
@@ -101,10 +105,6 @@ class Batches:
         self.plan, self._commits = plan, list(commits)
         found = {"format": _FORMAT, "plan": asdict(plan), "commits": [commit.to_json() for commit in commits]}
         row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
-        file = write_file(self._table.place, row, "zstd")
-        removes = [(one.path, one.size) for one in self._table.files()]
-        self._table.commit(
-            Commit(_NAME, _SCHEMA, [file._replace(stats='{"numRecords":1}')], removes, retain=_KEPT), plan.batch
-        )
+        self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
         self._table = Table(self._table.place)
         self.finish()

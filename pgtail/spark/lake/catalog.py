@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from pgtail.errors import InputError
 from pgtail.spark.lake.delta import Commit, Table
-from pgtail.spark.lake.parquet import write_file
 from pgtail.storage import Location
 
 CATALOG: Final = "catalog"
@@ -67,5 +66,4 @@ def changed(out: Location, new: Iterable[Entry], codec: str) -> list[Commit]:
     if sorted(before) == sorted(now.values()):
         return []
     rows = pa.Table.from_pylist([asdict(entry) for entry in sorted(now.values(), key=lambda e: e.folder)], _SCHEMA)
-    removes = [(file.path, file.size) for file in table.files()]
-    return [Commit(CATALOG, _SCHEMA, [write_file(table.place, rows, codec)], removes)]
+    return [table.replacing(CATALOG, rows, codec)]

@@ -107,9 +107,17 @@ class FileWriter:
 
 def write_file(folder: Location, rows: pa.Table, codec: str, prefix: str = "part-") -> DataFile:
     """Write rows to a new file."""
-    file = FileWriter(folder, rows.schema, codec, prefix)
+    return write_groups(folder, iter([rows]), codec, prefix)
+
+
+def write_groups(folder: Location, groups: Iterator[pa.Table], codec: str, prefix: str = "part-") -> DataFile:
+    """Write tables of the same columns, at least one, to a new file, each as a row group."""
+    first = next(groups)
+    file = FileWriter(folder, first.schema, codec, prefix)
     try:
-        file.write(rows)
+        file.write(first)
+        for rows in groups:
+            file.write(rows)
         return file.close()
     except BaseException:
         file.abandon()

@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from pgtail.spark.decoding.transactions import ranked
 
 PIECE: Final = 64 << 20
 """Bytes of Arrow that are sorted and become a row group. A worker has them in memory twice for a moment."""
@@ -27,9 +26,9 @@ TRANSACTIONS_LAYOUT: Final = Layout(("commit_date",), ("position",))
 
 
 class Sorting:
-    """Takes rows in the order of the stream, and returns them sorted, in pieces."""
+    """Takes rows in the order of the stream, and returns them sorted, in pieces; without a layout as they come."""
 
-    def __init__(self, layout: Layout, piece: int = PIECE) -> None:
+    def __init__(self, layout: Layout | None, piece: int = PIECE) -> None:
         self._layout = layout
         self._piece = piece
         self._gathered: list[pa.RecordBatch] = []
@@ -46,7 +45,8 @@ class Sorting:
     def rest(self) -> Iterator[pa.Table]:
         """The rest."""
         if self._gathered:
-            found = _sorted(self._gathered, self._layout)
+            batches, layout = self._gathered, self._layout
+            found = pa.Table.from_batches(batches) if layout is None else _sorted(batches, layout)
             # They are released while the rest is written.
             self._gathered, self._size = [], 0
             yield found
@@ -55,7 +55,7 @@ class Sorting:
 def _sorted(batches: list[pa.RecordBatch], layout: Layout) -> pa.Table:
     """The rows as the layout says, NULL first."""
     table = pa.Table.from_batches(batches)
-    ranks, _ = ranked([table.column(name).combine_chunks() for name in layout.names])
+    ranks = _ranks([table.column(name).combine_chunks() for name in layout.names])
     keys = {"rank": ranks}
     if not _follow(batches, layout.order):
         keys |= {name: pc.fill_null(table.column(name), 0) for name in layout.order}
@@ -65,6 +65,16 @@ def _sorted(batches: list[pa.RecordBatch], layout: Layout) -> pa.Table:
     # Most of the rare columns are NULL in every row, in any order.
     columns = [column if column.null_count == len(column) else column.take(order) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _ranks(columns: list[pa.Array]) -> pa.Array:
+    """A number for each row: in the order of these columns, NULL first."""
+    found = pa.array(np.zeros(len(columns[0]), np.int64))
+    for column in columns:
+        encoded = column.dictionary_encode()
+        own = pc.rank(encoded.dictionary).cast(pa.int64()).take(encoded.indices)
+        found = pc.add(pc.multiply(found, len(encoded.dictionary) + 1), pc.fill_null(own, 0))
+    return found
 
 
 def _follow(batches: list[pa.RecordBatch], order: tuple[str, ...]) -> bool:

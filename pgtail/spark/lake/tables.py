@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtail.spark.jobs import Result, collected
+from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
 from pgtail.spark.lake.decoding import Names, TableFile
 from pgtail.spark.lake.delta import Commit, Table, holds
 from pgtail.spark.lake.names import folder_name
-from pgtail.spark.lake.parquet import DataFile, FileWriter, prefix_of, row_groups
+from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
 from pgtail.spark.typed.described import as_stored, as_version
@@ -37,15 +36,11 @@ class Rewriting:
     columns: Sequence[TableColumn]
     codec: str
 
-    def done(self) -> Iterator[Result]:
-        """Rewrite it: `file` a DataFile."""
-        writer: FileWriter | None = None
-        for group in row_groups(self.folder / self.path):
-            rows = as_stored(as_version(group, self.version, self.before), self.version, self.columns)
-            writer = writer or FileWriter(self.folder, rows.schema, self.codec, prefix_of(self.path))
-            writer.write(rows)
-        if writer is not None:
-            yield "file", pickle.dumps(writer.close())
+    def done(self) -> DataFile:
+        """Rewrite it."""
+        groups = row_groups(self.folder / self.path)
+        rows = (as_stored(as_version(one, self.version, self.before), self.version, self.columns) for one in groups)
+        return write_groups(self.folder, rows, self.codec, prefix_of(self.path))
 
 
 def columns_in(schema: pa.Schema) -> list[TableColumn]:
@@ -55,7 +50,7 @@ def columns_in(schema: pa.Schema) -> list[TableColumn]:
 
 def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]:
     """Files that replace others."""
-    return [pickle.loads(data) for _, data in collected(spark, Rewriting.done, items)]
+    return collected(spark, Rewriting.done, items)
 
 
 def table_commits(
@@ -72,7 +67,7 @@ def table_commits(
     """
     by_names: dict[Names, list[TableFile]] = {}
     for one in files:
-        by_names.setdefault(one.names, []).append(one)
+        by_names.setdefault((one.version.schema, one.version.table), []).append(one)
     commits, entries = [], []
     for names, own in by_names.items():
         name = f"tables/{folder_name(*names)}"

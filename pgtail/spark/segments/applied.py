@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pgtail.spark.segments.listing import Covered, covered_by
 from pgtail.spark.segments.ranges import Place, Range, joined
 from pgtail.spark.segments.survey import Survey, folder_of, name_of
 
@@ -84,12 +83,6 @@ class Capture:
             else:
                 kept.append(one)
         self.runs = sorted([*kept, new], key=lambda run: run.start)
-
-
-def covered(captures: Iterable[Capture]) -> list[Covered]:
-    """The parts of streams that were applied."""
-    runs = [run for capture in captures for run in capture.runs]
-    return [one for run in runs for one in covered_by(run.stream, run.places, run.late)]
 
 
 def new_ones(paths: Iterable[str], captures: Mapping[str, Capture]) -> list[str]:
