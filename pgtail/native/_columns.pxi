@@ -40,8 +40,8 @@ cdef enum:
     BUFFERS
 
 BUFFER_NAMES = (
-    "op", "table", "xid", "seq", "position", "time", "date", "lsn_number", "lsn_valid", "bytes", "ordinal",
-    "commit_ends", "commit_text", "lsn_ends", "lsn_text",
+    "op", "table", "xid", "seq", "position", "commit_ts", "commit_date", "lsn_number", "lsn_valid", "bytes", "ordinal",
+    "commit_lsn_ends", "commit_lsn_text", "lsn_ends", "lsn_text",
     "unchanged_valid", "unchanged_ends", "unchanged_name_ends", "unchanged_name_text",
     "old_valid", "old_ends", "old_name_ends", "old_name_text", "old_value_valid", "old_value_ends", "old_value_text",
     "new_valid", "new_ends", "new_name_ends", "new_name_text", "new_value_valid", "new_value_ends", "new_value_text",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -31,13 +30,19 @@ def frame(
     """The record batches that `work` makes of each item."""
     if not items:
         return spark.createDataFrame([], schema)
-    return spark.range(0, len(items), 1, len(items)).mapInArrow(_Job(work, tuple(items)), schema)
+
+    def job(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from work(items[number])
+
+    return spark.range(0, len(items), 1, len(items)).mapInArrow(job, schema)
 
 
 def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """What `work` returns for each item. Raises PgtailError if a task fails."""
     with translate_spark_errors():
-        return results(frame(spark, _Pickled(work), items, RESULT))
+        return results(frame(spark, lambda item: iter([result(work(item))]), items, RESULT))
 
 
 def result(found: object) -> pa.RecordBatch:
@@ -63,25 +68,6 @@ def unpacked(data: bytes) -> pa.Table:
     """The inverse: a table from Arrow's IPC stream."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()
-
-
-@dataclass(frozen=True, slots=True)
-class _Job(Generic[T]):
-    work: Callable[[T], Iterator[pa.RecordBatch]]
-    items: tuple[T, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self.work(self.items[number])
-
-
-@dataclass(frozen=True, slots=True)
-class _Pickled(Generic[T]):
-    work: Callable[[T], object]
-
-    def __call__(self, item: T) -> Iterator[pa.RecordBatch]:
-        yield result(self.work(item))
 
 
 def groups(spark: SparkSession, files: Iterable[tuple[T, int]]) -> list[list[T]]:

@@ -20,7 +20,7 @@ from pgtail.errors import OptionError, OutputError
 from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.decoding.transactions import added_up, counted
 from pgtail.spark.lake.parquet import FileWriter, codec_of, write_file
-from pgtail.spark.lake.sorting import CHANGES_LAYOUT, PIECE, Sorting
+from pgtail.spark.lake.sorting import PIECE, Pieces, sorted_changes
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.storage import locate
@@ -57,7 +57,7 @@ def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Pat
 
 def written(batches: list[pa.RecordBatch], folder: Path, piece: int = PIECE) -> pq.ParquetFile:
     """A file of these rows."""
-    rows, file = Sorting(CHANGES_LAYOUT, piece), FileWriter(locate(str(folder)), CHANGES, "snappy")
+    rows, file = Pieces(sorted_changes, piece), FileWriter(locate(str(folder)), CHANGES, "snappy")
     for found in itertools.chain(*(rows.add(batch) for batch in batches), rows.rest()):
         file.write(found)
     done = file.close()

@@ -42,7 +42,7 @@ from pgtail.spark.decoding.batches import (
     TransactionColumns,
 )
 from pgtail.spark.decoding.fast_path import Runs, runs
-from pgtail.spark.decoding.tables import Tables, described
+from pgtail.spark.decoding.tables import Table, described
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, within
 from pgtail.spark.segments.survey import Survey
 from pgtail.values import Types
@@ -80,6 +80,7 @@ class SegmentChanges:
         self._parts = parts
         self._filter = Filter(tables=tables) if tables else None
         self._batch = Batch()
+        self._tables: dict[int, Table] = {}
         self._described: set[str] = set()
         self._own = False
         """Whether what is repeated at the beginning was read."""
@@ -101,10 +102,8 @@ class SegmentChanges:
             self.survey = Survey.of(frames.name, head)
             decoder = Decoder(encoding=head.encoding)
             self._assembler = assembler = Assembler(Types(encoding=head.encoding))
-            self._tables = Tables(utf8=head.encoding == "utf-8")
-            fast = None
-            if self._parts is EVERYWHERE:
-                fast = runs(assembler, self._tables, head.encoding, self._shows)
+            self._utf8 = head.encoding == "utf-8"
+            fast = runs(assembler, self._table, self._shows) if self._utf8 and self._parts is EVERYWHERE else None
             for start, stop in frames:
                 if start == MARK:
                     self._go_on()
@@ -150,6 +149,12 @@ class SegmentChanges:
             if not fast.full:
                 return
             yield fast.batch()
+
+    def _table(self, relation: Relation) -> Table:
+        """What a version of a table contributes to its rows."""
+        if relation.version not in self._tables:
+            self._tables[relation.version] = Table(relation, utf8=self._utf8)
+        return self._tables[relation.version]
 
     def _shows(self, relation: Relation) -> bool:
         return self._filter is None or self._filter.table_passes(relation)
@@ -204,7 +209,7 @@ class SegmentChanges:
     def _row(self, change: RowChange, size: int) -> None:
         if not (self._enter(change.transaction) and self._shows(change.relation)):
             return
-        table = self._tables.of(change.relation)
+        table = self._table(change.relation)
         unchanged: list[str] = []
         undecoded: list[str] = []
         old = new = None
@@ -219,7 +224,7 @@ class SegmentChanges:
     def _truncate(self, change: TableTruncate, size: int) -> None:
         if self._enter(change.transaction) and self._shows(change.relation):
             rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
-            columns = self._tables.of(change.relation).without_identity
+            columns = self._table(change.relation).without_identity
             self._add(change.op, change.seq, change.lsn, size, columns, rare)
 
     def _message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
@@ -286,14 +291,15 @@ def _not_tiny(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         small.append(batch)
         if sum(one.num_rows for one in small) >= _FEW:
-            yield _joined(small)
+            yield from _joined(small)
             small.clear()
     if small:
-        yield _joined(small)
+        yield from _joined(small)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 def _common(transaction: Transaction) -> TransactionColumns:

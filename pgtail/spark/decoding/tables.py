@@ -92,16 +92,3 @@ class Table:
         for index in range(len(self._names), count):
             self._names.append(unnamed(index))
             self._codecs.append(self._relation.beyond)
-
-
-class Tables:
-    """Every version of a table that was met, in a stream whose text is UTF-8 or not."""
-
-    def __init__(self, *, utf8: bool) -> None:
-        self._utf8 = utf8
-        self._found: dict[int, Table] = {}
-
-    def of(self, relation: Relation) -> Table:
-        if relation.version not in self._found:
-            self._found[relation.version] = Table(relation, utf8=self._utf8)
-        return self._found[relation.version]

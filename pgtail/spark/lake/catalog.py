@@ -42,10 +42,7 @@ class Entry:
 
 def entries(out: Location) -> list[Entry]:
     """Every table of OUT."""
-    table = Table(out / CATALOG)
-    if table.schema is None:
-        return []
-    return [Entry(**row) for row in table.rows().to_pylist()]
+    return [Entry(**row) for row in Table(out / CATALOG).rows()]
 
 
 def folder_in(out: Location, kind: str, name: str) -> str:

@@ -14,7 +14,7 @@ from pgtail.spark.jobs import collected, in_groups
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Commit, File
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
-from pgtail.spark.lake.sorting import CHANGES_LAYOUT, Sorting
+from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.tasks import CLOSED
 from pgtail.storage import Location
@@ -39,7 +39,7 @@ class _Merging:
         return write_groups(self.place, self._rows(), self.codec, prefix_of(self.files[0][0]))
 
     def _rows(self) -> Iterator[pa.Table]:
-        rows = Sorting(CHANGES_LAYOUT if self.name == "changes" else None)
+        rows = Pieces(sorted_changes) if self.name == "changes" else Pieces()
         for path, _ in self.files:
             for group in row_groups(self.place / path):
                 for batch in group.combine_chunks().to_batches():

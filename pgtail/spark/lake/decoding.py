@@ -19,7 +19,7 @@ from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import counted
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, FileWriter, row_groups
-from pgtail.spark.lake.sorting import CHANGES_LAYOUT, TRANSACTIONS_LAYOUT, Sorting
+from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.schemas import CHANGES
 from pgtail.spark.segments.ranges import Parts
 from pgtail.spark.segments.survey import Survey
@@ -118,7 +118,7 @@ class _Files:
 
     def segments(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
         how, described = self._how, dict[str, Version]()
-        rows, transactions = Sorting(CHANGES_LAYOUT), Sorting(TRANSACTIONS_LAYOUT)
+        rows, transactions = Pieces(sorted_changes), Pieces()
         for path, parts in items:
             with locate(path, how.storage).open() as file:
                 changes = SegmentChanges(file, path, parts=parts, tables=how.tables)

@@ -52,8 +52,6 @@ class File:
     path: str
     size: int
     rows: int
-    written: int
-    """Milliseconds since 1970."""
     _place: Location
     _stats: dict[str, Any]
 
@@ -146,14 +144,11 @@ class Table:
         if self._table is None:
             return []
         rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
-        return [
-            File(row["path"], row["size_bytes"], row["num_records"], row["modification_time"], self.place, row)
-            for row in rows
-        ]
+        return [File(row["path"], row["size_bytes"], row["num_records"], self.place, row) for row in rows]
 
-    def rows(self) -> pa.Table:
-        """All rows of a small table, whose files have one schema."""
-        return pa.concat_tables([rows_in(self.place / file.path) for file in self.files()])
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows of a small table."""
+        return [row for file in self.files() for row in rows_in(self.place / file.path).to_pylist()]
 
     def replacing(self, name: str, rows: pa.Table, codec: str, retain: float = WEEK) -> Commit:
         """The commit of rows that replace all others; writes their file."""

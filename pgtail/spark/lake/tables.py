@@ -74,22 +74,18 @@ def table_commits(
         table, folder = Table(out / name), out / name
         columns = columns_of(versions[names])
         schema = schema_of(columns, META, old=True)
-        overwrite = table.schema is not None and not holds(schema, table.schema)
+        by_relation = {version.relation: version for version in versions[names]}
         adds, again = [], []
-        if overwrite:
-            assert table.schema is not None
-            by_relation = {version.relation: version for version in versions[names]}
-            before = columns_in(table.schema)
-            for file in table.files():
-                version = by_relation[file.bounds("_relation").least]
-                again.append(Rewriting(folder, file.path, version, before, columns, codec))
-        for one in own:
-            written = own_columns(one.version, columns_of([*known.get(names, ()), one.version]))
-            wanted = own_columns(one.version, columns)
-            if written == wanted:
-                adds.append(one.file)
+        overwrite = table.schema is not None and not holds(schema, table.schema)
+        for file in table.files() if overwrite else ():
+            version = by_relation[file.bounds("_relation").least]
+            again.append(Rewriting(folder, file.path, version, columns_in(table.schema), columns, codec))
+        for version, added in own:
+            written = own_columns(version, columns_of([*known.get(names, ()), version]))
+            if written == own_columns(version, columns):
+                adds.append(added)
             else:
-                again.append(Rewriting(folder, one.file.path, one.version, written, columns, codec))
+                again.append(Rewriting(folder, added.path, version, written, columns, codec))
         adds += rewritten(spark, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
         entries.append(Entry("tables", *names, None, name, 0))

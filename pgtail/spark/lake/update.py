@@ -32,7 +32,7 @@ from pgtail.spark.segments.listing import (
     surveys,
 )
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
-from pgtail.spark.segments.survey import Survey, folder_of
+from pgtail.spark.segments.survey import Survey, first_seen, folder_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate, locate_target
 
@@ -73,13 +73,12 @@ class Lake:
         self._storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
         self.tell = tell
-        self._tables = list(tables)
         self.batches = Batches(self.out)
         self.plan = self.batches.plan
         if not self.batches.exists:
             self._check_empty()
-            self.plan.tables = self._tables
-        elif self.plan.tables != self._tables:
+            self.plan.tables = list(tables)
+        elif self.plan.tables != list(tables):
             held = ", ".join(self.plan.tables) or "all tables"
             raise OptionError(f"{self.out} is of {held} (--table): name another one for others")
         self.batches.finish()
@@ -145,7 +144,7 @@ class Lake:
         self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Mapping[Names, Sequence[Version]] | None
     ) -> Decoded:
         self.tell(f"decoding {counted(len(parts), 'segment')}")
-        how = Decoding(self.out, self.codec, tuple(self._tables), known, self._storage)
+        how = Decoding(self.out, self.codec, tuple(self.plan.tables), known, self._storage)
         items = groups(self.spark, [((path, some), sizes[path]) for path, some in parts.items()])
         return joined(collected(self.spark, how.segments, items))
 
@@ -161,7 +160,7 @@ class Lake:
         relations, commits = self._relations(found)
         commits += self._transactions(decoded.transactions, decoded.shared, split)
         if known is not None:
-            commits += self._typed(decoded.tables, known, relations)
+            commits += self._typed(decoded.tables, known, versions_of(relations))
         if decoded.changes:
             commits.append(Commit("changes", CHANGES, decoded.changes))
         return commits
@@ -171,27 +170,16 @@ class Lake:
     def _relations(self, found: Sequence[Survey]) -> tuple[list[dict[str, Any]], list[Commit]]:
         """All versions of tables, each at the first place where it was seen; written again where there are more."""
         table = self.batches.table("relations")
-        before = self.relations()
-        now = {row["relation"]: row for row in before}
-        for row in (row for one in found for row in one.relations):
-            known = now.get(row["relation"])
-            if known is None or (row["position"], row["ordinal"]) < (known["position"], known["ordinal"]):
-                now[row["relation"]] = row
-        rows = _sorted(now.values())
+        before = table.rows()
+        now = first_seen([*before, *(row for one in found for row in one.relations)])
+        rows = sorted(now, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
         if rows == before:
             return rows, []
         return rows, [table.replacing("relations", pa.Table.from_pylist(rows, RELATIONS), self.codec)]
 
-    def relations(self) -> list[dict[str, Any]]:
-        """The rows of `relations`, in their order."""
-        table = self.batches.table("relations")
-        if table.schema is None:
-            return []
-        return _sorted(table.rows().to_pylist())
-
     def versions(self) -> dict[Names, list[Version]]:
         """The versions of every table, in the order of their appearance."""
-        return versions_of(self.relations())
+        return versions_of(self.batches.table("relations").rows())
 
     def _transactions(self, files: list[DataFile], parts: Sequence[pa.Table], split: Sequence[int]) -> list[Commit]:
         """A transaction of which an earlier batch has a part becomes one row again."""
@@ -208,9 +196,12 @@ class Lake:
     # -- tables/* ------------------------------------------------------------------------------------------------
 
     def _typed(
-        self, files: Sequence[TableFile], known: Mapping[Names, Sequence[Version]], relations: list[dict[str, Any]]
+        self,
+        files: Sequence[TableFile],
+        known: Mapping[Names, Sequence[Version]],
+        versions: Mapping[Names, Sequence[Version]],
     ) -> list[Commit]:
-        commits, entries = table_commits(self.spark, self.out, self.codec, files, known, versions_of(relations))
+        commits, entries = table_commits(self.spark, self.out, self.codec, files, known, versions)
         return changed(self.out, entries, self.codec) + commits
 
     def _type_all(self) -> None:
@@ -223,17 +214,13 @@ class Lake:
         if files:
             self.tell("typing the changes that are there")
         made = joined(collected(self.spark, how.stored, groups(self.spark, files)))
-        self.commit(plan, self._typed(made.tables, known, self.relations()))
+        self.commit(plan, self._typed(made.tables, known, known))
 
 
-def _sorted(relations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(relations, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
-
-
-def versions_of(relations: Iterable[Mapping[str, Any]]) -> dict[Names, list[Version]]:
+def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version]]:
     """The versions of every table from rows of `relations`, in the order of their appearance."""
     found: dict[Names, list[Version]] = {}
-    for row in sorted(relations, key=lambda row: (row["position"], row["ordinal"])):
+    for row in first_seen(relations):
         found.setdefault((row["schema"], row["table"]), []).append(Version.of(row))
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pgtail.spark.segments.ranges import Place, Range, joined
+from pgtail.spark.segments.ranges import Range, joined
 from pgtail.spark.segments.survey import Survey, folder_of, name_of
 
 
@@ -29,8 +29,7 @@ class SegmentRun(NamedTuple):
     def of(cls, found: Sequence[Any]) -> SegmentRun:
         """From JSON."""
         start, end, predecessor, stream, open_, places, late = found
-        known = None if places is None else _range(places)
-        return cls(start, end, predecessor, stream, open_, known, tuple(map(_range, late)))
+        return cls(start, end, predecessor, stream, open_, places and Range.of(places), tuple(map(Range.of, late)))
 
     def followed_by(self, other: SegmentRun) -> SegmentRun:
         """Both as one run. What seemed to be sent late was not, if it is after what this run has."""
@@ -46,11 +45,6 @@ class SegmentRun(NamedTuple):
         return SegmentRun(
             self.start, other.end, self.predecessor, self.stream, other.open and inside, places, tuple(joined(late))
         )
-
-
-def _range(found: Sequence[Sequence[int]]) -> Range:
-    first, end = found
-    return Range(Place(*first), Place(*end))
 
 
 @dataclass(slots=True)

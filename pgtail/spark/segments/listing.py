@@ -122,13 +122,12 @@ def _same_changes(one: Covered, other: Covered, path: str) -> bool:
 
 def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey]) -> dict[str, Parts]:
     """The same parts, with EVERYWHERE for those that have all of their segment: that is read faster."""
-    segments_of = {segment.path: segment for segment in found}
-    return {path: EVERYWHERE if _is_whole(some, segments_of.get(path)) else some for path, some in parts.items()}
+    own = {segment.path: covered_by(segment) for segment in found}
 
+    def is_whole(path: str, some: Parts) -> bool:
+        return all(any(part.covers(one.places) for part in some or ()) for one in own[path])
 
-def _is_whole(parts: Parts, segment: Survey | None) -> bool:
-    own = [] if segment is None else [one for one in (segment.places, *segment.late) if one is not None]
-    return bool(own) and all(any(part.covers(one) for part in parts or ()) for one in own)
+    return {path: EVERYWHERE if is_whole(path, some) else some for path, some in parts.items()}
 
 
 def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -101,6 +102,14 @@ class Survey:
         seen = [row for row in self.relations if row["position"]]
         repeated = [row for row in self.relations if not row["position"]]
         self.relations = seen + [row | places.first._asdict() for row in repeated if places is not None]
+
+
+def first_seen(relations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows of `relations`, for each version the one at the first place, in the order of these places."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in sorted(relations, key=lambda row: (row["position"], row["ordinal"])):
+        found.setdefault(row["relation"], row)
+    return list(found.values())
 
 
 def name_of(path: str) -> str:
