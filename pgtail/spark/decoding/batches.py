@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgtail.spark.schemas import CHANGES
 
@@ -28,7 +29,6 @@ class TransactionColumns(NamedTuple):
     origin: str | None = None
     gid: str | None = None
     state: str | None = None
-    commit_date: int | None = None
 
 
 class TableColumns(NamedTuple):
@@ -126,4 +126,13 @@ class Batch:
         columns = dict(zip(_NAMES, zip(*self._rows, strict=True), strict=True))
         arrays = {"old": self._old.array(), "new": self._new.array()}
         arrays |= {name: pa.array(column, CHANGES.field(name).type) for name, column in columns.items()}
-        return pa.RecordBatch.from_arrays([arrays[name] for name in CHANGES.names], schema=CHANGES)
+        return with_all_columns(arrays)
+
+
+def with_all_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of `changes` with these columns; `commit_date` is made, others are NULL."""
+    time = pc.coalesce(columns["commit_ts"], columns.get("prepare_ts", columns["commit_ts"]))
+    # Without its zone, which would be looked up.
+    columns["commit_date"] = time.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.date32())
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(len(time), field.type) for field in CHANGES]
+    return pa.RecordBatch.from_arrays(arrays, schema=CHANGES)

@@ -49,7 +49,6 @@ from pgtail.values import Types
 
 _COUNTED: Final = messages(Role.ROW, Role.TRUNCATE)
 _BEGINS: Final = messages(Role.BEGIN)
-_DAY: Final = 86_400_000_000
 _FEW: Final = 4096
 """A batch of fewer rows is joined with the next ones."""
 _END_OF_BIGINT: Final = 1 << 63
@@ -87,7 +86,6 @@ class SegmentChanges:
         self._ordinal = 0
         self._of: Transaction | None = None
         self._common = TransactionColumns()
-        self._position = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for rows in _not_tiny(self._batches()):
@@ -237,19 +235,18 @@ class SegmentChanges:
             return
         assert isinstance(message, Message)
         inside, self._ordinal = self._ordinal, 0
-        if self._alone(TransactionColumns(position=message.lsn)):
+        if self._alone(TransactionColumns(position=_bigint(message.lsn, "lsn"))):
             self._add(change.op, None, change.lsn, size, NO_TABLE, rare)
         self._ordinal = inside
 
     def _outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
         self._ordinal = 0
-        common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=outcome.end_lsn)
+        position = _bigint(outcome.end_lsn, "end_lsn")
+        common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=position)
         if outcome.op == "commit_prepared":
-            time = _micros(outcome.time)
-            common = common._replace(commit_lsn=lsn_text(outcome.lsn), commit_ts=time, commit_date=time // _DAY)
+            common = common._replace(commit_lsn=lsn_text(outcome.lsn), commit_ts=_micros(outcome.time))
         elif outcome.prepare_ts is not None:
-            time = _micros(outcome.prepare_ts)
-            common = common._replace(prepare_ts=time, commit_date=time // _DAY)
+            common = common._replace(prepare_ts=_micros(outcome.prepare_ts))
         if self._alone(common):
             self._add(outcome.op, None, lsn, size, NO_TABLE)
 
@@ -258,16 +255,16 @@ class SegmentChanges:
     def _enter(self, transaction: Transaction) -> bool:
         """Make what the transaction's rows have in common; returns whether the row at hand is wanted."""
         if transaction is not self._of:
-            self._of = transaction
-            self._common = _common(transaction)
-            self._position = _bigint(transaction.lsn, "commit_lsn") or 0
-        return within(self._parts, self._position, self._ordinal)
+            self._of, self._common = transaction, _common(transaction)
+        return self._is_wanted()
 
     def _alone(self, common: TransactionColumns) -> bool:
         """The same for a row outside of any transaction."""
         self._of, self._common = None, common
-        position = _bigint(common.position, "lsn") or 0
-        return within(self._parts, position, self._ordinal)
+        return self._is_wanted()
+
+    def _is_wanted(self) -> bool:
+        return within(self._parts, self._common.position or 0, self._ordinal)
 
     def _add(
         self,
@@ -307,11 +304,10 @@ def _common(transaction: Transaction) -> TransactionColumns:
     text = None if transaction.lsn is None else lsn_text(transaction.lsn)
     common = TransactionColumns(
         xid=transaction.xid,
-        position=transaction.lsn,
+        position=_bigint(transaction.lsn, "commit_lsn"),
         origin=transaction.origin,
         gid=transaction.gid,
         state=transaction.state,
-        commit_date=None if time is None else time // _DAY,
     )
     if transaction.state is None:
         return common._replace(commit_lsn=text, commit_ts=time)

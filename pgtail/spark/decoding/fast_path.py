@@ -15,12 +15,12 @@ from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, compiled
 from pgtail.pgoutput.frames import COPY_DATA
-from pgtail.spark.decoding.batches import TableColumns, TransactionColumns
+from pgtail.spark.decoding.batches import TableColumns, TransactionColumns, with_all_columns
 from pgtail.spark.decoding.tables import Table
 from pgtail.spark.schemas import CHANGES
 
 _OPS: Final = pa.array(["insert", "update", "delete"])
-_NUMBERS: Final = ("xid", "seq", "position", "commit_ts", "commit_date", "bytes", "ordinal")
+_NUMBERS: Final = ("xid", "seq", "position", "commit_ts", "bytes", "ordinal")
 """Columns that the scanner writes as numbers, as wide as those of Arrow."""
 
 
@@ -125,10 +125,7 @@ class Runs:
                 columns[name] = pa.repeat(pa.scalar(value, CHANGES.field(name).type), rows)
         columns["op"] = _OPS.take(_numbers(found, "op", pa.uint8(), rows))
         columns["lsn_number"] = pa.Array.from_buffers(pa.int64(), rows, [found["lsn_valid"], found["lsn_number"]])
-        for name in CHANGES.names:
-            if name not in columns:
-                columns[name] = pa.nulls(rows, CHANGES.field(name).type)
-        return pa.RecordBatch.from_arrays([columns[name] for name in CHANGES.names], schema=CHANGES)
+        return with_all_columns(columns)
 
     def _of_tables(self, numbers: pa.Array) -> dict[str, pa.Array]:
         """Each table is in it twice: for its updates and deletes, and without identity for its inserts."""

@@ -35,6 +35,7 @@ class Plan:
     """The content of OUT, and what the last batch does to its tables."""
 
     batch: int = 0
+    """Its number; 0 if nothing was ever written."""
     tables: list[str] = field(default_factory=list)
     """Globs of the tables that are in it; none for all."""
     server: str = ""
@@ -75,11 +76,6 @@ class Batches:
                 f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
                 "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
             )
-
-    @property
-    def exists(self) -> bool:
-        """Whether anything was ever written."""
-        return self.plan.batch > 0
 
     def _read(self, path: str) -> tuple[Plan, list[Commit]]:
         place = self._table.place / path

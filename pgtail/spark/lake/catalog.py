@@ -28,7 +28,7 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A table: `kind` says what the folder has of it; `since` is the position from which it has its name."""
 
@@ -58,9 +58,7 @@ def folder_in(out: Location, kind: str, name: str) -> str:
 def changed(out: Location, new: Iterable[Entry], codec: str) -> list[Commit]:
     """The commit that brings the catalog up to date: an entry replaces that of the same folder."""
     table = Table(out / CATALOG)
-    before = entries(out)
-    now = {entry.folder: entry for entry in before} | {entry.folder: entry for entry in new}
-    if sorted(before) == sorted(now.values()):
-        return []
-    rows = pa.Table.from_pylist([asdict(entry) for entry in sorted(now.values(), key=lambda e: e.folder)], _SCHEMA)
-    return [table.replacing(CATALOG, rows, codec)]
+    before = table.rows()
+    now = {row["folder"]: row for row in [*before, *map(asdict, new)]}
+    rows = [now[folder] for folder in sorted(now)]
+    return [] if rows == before else [table.replacing(CATALOG, pa.Table.from_pylist(rows, _SCHEMA), codec)]

@@ -30,6 +30,8 @@ from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 
 Names = tuple[str, str]
 """A table's schema and name."""
+Versions = Mapping[Names, Sequence[Version]]
+"""The versions of each table, in the order of their appearance."""
 _MOST_OPEN: Final = 64
 """Files that are open at a time: a capture may have thousands of tables."""
 
@@ -66,12 +68,12 @@ def joined(parts: Iterable[Decoded]) -> Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How to decode: `tables` are globs, `known` are the known versions of tables, in order."""
+    """How to decode: `tables` are globs, `known` are the versions that are known already."""
 
     out: Location
     codec: str
     tables: tuple[str, ...] = ()
-    known: Mapping[Names, Sequence[Version]] | None = None
+    known: Versions | None = None
     """None if no typed rows are wanted."""
     storage: StorageOptions = NO_OPTIONS
     """Of the segments."""
@@ -123,7 +125,8 @@ class _Files:
             with locate(path, how.storage).open() as file:
                 changes = SegmentChanges(file, path, parts=parts, tables=how.tables)
                 for found in changes:
-                    _describe(described, changes.survey)
+                    new = [row for row in changes.survey.relations if row["relation"] not in described]
+                    described |= {row["relation"]: Version.of(row) for row in new}
                     whole, shared = _split(counted(found), parts)
                     self._done.shared.append(shared)
                     for batch in whole.to_batches():
@@ -182,13 +185,6 @@ class _Files:
         for key in list(self._open):
             self._end(key)
         return self._done
-
-
-def _describe(described: dict[str, Version], survey: Survey) -> None:
-    """Add the versions that the survey has got since."""
-    for row in survey.relations:
-        if row["relation"] not in described:
-            described[row["relation"]] = Version.of(row)
 
 
 def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:

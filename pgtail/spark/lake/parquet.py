@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
-import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pgtail._orjson import orjson
 from pgtail.errors import OptionError
 from pgtail.storage import Location, Reader
 
@@ -140,22 +140,21 @@ def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, finite: bool) -> s
     of a file in which another column has bounds, where the one that is looked for has none.
     """
     known = _by_column(metadata)
-    least, most, nulls = {}, {}, {}
+    least, most, nulls = dict[str, object](), dict[str, object](), dict[str, int]()
     for field in schema:
         found = known.get(field.name, [])
         if not found or not all(one.has_null_count for one in found):
             continue
-        nulls[field.name] = str(sum(one.null_count for one in found))
+        nulls[field.name] = sum(one.null_count for one in found)
         there = [one for one in found if one.num_values]
-        if not there or not _has_bounds(field.type):
+        if not there or pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
             continue
         bounds = _bounds(field.type, there)
         finite = finite and bounds is not None
         if bounds is not None:
             least[field.name], most[field.name] = bounds
-    parts = {"minValues": least, "maxValues": most} if finite else {}
-    texts = [f'"{name}":{_object(values)}' for name, values in (parts | {"nullCount": nulls}).items()]
-    return f'{{"numRecords":{metadata.num_rows},{",".join(texts)}}}'
+    bounds_of_all = {"minValues": least, "maxValues": most} if finite else {}
+    return orjson.dumps({"numRecords": metadata.num_rows, **bounds_of_all, "nullCount": nulls}).decode()
 
 
 def _by_column(metadata: pq.FileMetaData) -> dict[str, list[pq.Statistics]]:
@@ -168,16 +167,8 @@ def _by_column(metadata: pq.FileMetaData) -> dict[str, list[pq.Statistics]]:
     return found
 
 
-def _has_bounds(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind))
-
-
-def _object(values: Mapping[str, str]) -> str:
-    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in values.items()) + "}"
-
-
-def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[str, str] | None:
-    """The least and the greatest value as JSON; None if one of them has no exact form."""
+def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[object, object] | None:
+    """The least and the greatest value, for JSON; None if one of them has no exact form."""
     if not all(one.has_min_max for one in found):
         return None
     values = [_comparable(kind, raw) for one in found for raw in (one.min_raw, one.max_raw)]
@@ -195,7 +186,7 @@ def _text_bounds(least: bytes, most: bytes) -> tuple[str, str] | None:
         if last[_LONGEST] == _GREATEST:
             return None
         last = last[:_LONGEST] + _GREATEST
-    return json.dumps(first), json.dumps(last)
+    return first, last
 
 
 def _comparable(kind: pa.DataType, raw: Any) -> Any:
@@ -210,15 +201,13 @@ def _comparable(kind: pa.DataType, raw: Any) -> Any:
     return raw
 
 
-def _json(kind: pa.DataType, value: Any) -> str:
-    if pa.types.is_boolean(kind):
-        return "true" if value else "false"
+def _json(kind: pa.DataType, value: Any) -> object:
     if pa.types.is_date(kind):
-        return f'"{datetime.date(1970, 1, 1) + datetime.timedelta(days=value)}"'
+        return datetime.date(1970, 1, 1) + datetime.timedelta(days=value)
     if pa.types.is_timestamp(kind):
         moment = _EPOCH + datetime.timedelta(microseconds=value)
-        return f'"{moment.isoformat(timespec="microseconds")}{"" if kind.tz is None else "Z"}"'
-    return f"{value:f}" if isinstance(value, Decimal) else repr(value)
+        return f"{moment.isoformat(timespec='microseconds')}{'' if kind.tz is None else 'Z'}"
+    return orjson.Fragment(f"{value:f}") if isinstance(value, Decimal) else value
 
 
 class _File:

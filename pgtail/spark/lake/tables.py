@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
-from pgtail.spark.lake.decoding import Names, TableFile
+from pgtail.spark.lake.decoding import Names, TableFile, Versions
 from pgtail.spark.lake.delta import Commit, Table, holds
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
@@ -54,12 +54,7 @@ def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]
 
 
 def table_commits(
-    spark: SparkSession,
-    out: Location,
-    codec: str,
-    files: Sequence[TableFile],
-    known: Mapping[Names, Sequence[Version]],
-    versions: Mapping[Names, Sequence[Version]],
+    spark: SparkSession, out: Location, codec: str, files: Sequence[TableFile], known: Versions, versions: Versions
 ) -> tuple[list[Commit], list[Entry]]:
     """What is to be committed where tasks wrote these files, knowing the versions `known`; `versions` are all of them.
 

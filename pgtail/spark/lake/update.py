@@ -16,7 +16,7 @@ from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import changed
-from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, joined
+from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
 from pgtail.spark.lake.delta import Commit, File
 from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
@@ -75,18 +75,15 @@ class Lake:
         self.tell = tell
         self.batches = Batches(self.out)
         self.plan = self.batches.plan
-        if not self.batches.exists:
-            self._check_empty()
+        if not self.plan.batch:
+            for kind in ("changes", "transactions", "relations"):
+                if self.batches.table(kind).schema is not None:
+                    raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
             self.plan.tables = list(tables)
         elif self.plan.tables != list(tables):
             held = ", ".join(self.plan.tables) or "all tables"
             raise OptionError(f"{self.out} is of {held} (--table): name another one for others")
         self.batches.finish()
-
-    def _check_empty(self) -> None:
-        for kind in ("changes", "transactions", "relations"):
-            if self.batches.table(kind).schema is not None:
-                raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
         """Apply every segment of these captures that is not in it; with `typed` there are `tables/*` from now on.
@@ -130,7 +127,7 @@ class Lake:
         before = plan.runs
         parts = parts_of(found, before)
         wanted = collapse_whole_segments(parts, found)
-        if decoded is None or not _whole(wanted, found):
+        if decoded is None or any(wanted.get(one.path, ()) is not EVERYWHERE for one in found if covered_by(one)):
             decoded = self._decode(wanted, paths, known)
         for segment in found:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
@@ -140,20 +137,14 @@ class Lake:
         done.segments += len(paths)
         done.batches += 1
 
-    def _decode(
-        self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Mapping[Names, Sequence[Version]] | None
-    ) -> Decoded:
+    def _decode(self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Versions | None) -> Decoded:
         self.tell(f"decoding {counted(len(parts), 'segment')}")
         how = Decoding(self.out, self.codec, tuple(self.plan.tables), known, self._storage)
         items = groups(self.spark, [((path, some), sizes[path]) for path, some in parts.items()])
         return joined(collected(self.spark, how.segments, items))
 
     def _commits(
-        self,
-        decoded: Decoded,
-        found: Sequence[Survey],
-        known: Mapping[Names, Sequence[Version]] | None,
-        split: Sequence[int],
+        self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int]
     ) -> list[Commit]:
         """Relations and transactions first: a reader that opens `changes` before them finds all that it needs there."""
         self.tell("collecting tables")
@@ -195,12 +186,7 @@ class Lake:
 
     # -- tables/* ------------------------------------------------------------------------------------------------
 
-    def _typed(
-        self,
-        files: Sequence[TableFile],
-        known: Mapping[Names, Sequence[Version]],
-        versions: Mapping[Names, Sequence[Version]],
-    ) -> list[Commit]:
+    def _typed(self, files: Sequence[TableFile], known: Versions, versions: Versions) -> list[Commit]:
         commits, entries = table_commits(self.spark, self.out, self.codec, files, known, versions)
         return changed(self.out, entries, self.codec) + commits
 
@@ -235,11 +221,6 @@ def split_at(parts: Mapping[str, Parts], before: Iterable[SegmentRun]) -> list[i
     new = {place.position for some in parts.values() for part in some or () for place in part}
     old = {place.position for run in before for one in covered_by(run) for place in one.places}
     return sorted(new & old)
-
-
-def _whole(wanted: Mapping[str, Parts], found: Sequence[Survey]) -> bool:
-    """Whether all of each segment is wanted."""
-    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.places is not None or one.late)
 
 
 def _missing(captures: Mapping[str, Capture], found: Sequence[Survey]) -> list[str]:
