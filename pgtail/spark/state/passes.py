@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pgtail.spark.jobs import RESULT, cores, frame, groups
+from pgtail.spark.jobs import RESULT, cores, frame, groups, results
 from pgtail.spark.lake.delta import File
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.ranges import Place, Range
@@ -201,8 +201,7 @@ def _pass(
         spread = parts.where("kind IN ('rows', 'changes')").join(F.broadcast(named), ["relid", "bucket"])
         spread = spread.repartition(min(len(members), _TURNS * cores(spark)), "group").sortWithinPartitions("group")
         folding = Folding(tables, members)
-        results = spread.select("group", "relid", "kind", "data").mapInArrow(folding, RESULT).toArrow()
-        return count, [pickle.loads(data) for data in results["data"].to_pylist()], buckets
+        return count, results(spread.select("group", "relid", "kind", "data").mapInArrow(folding, RESULT)), buckets
     finally:
         parts.unpersist()
 

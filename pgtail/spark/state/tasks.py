@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.lake.decoding import packed, unpacked
+from pgtail.spark.jobs import packed, result, unpacked
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
@@ -201,9 +201,7 @@ class Folding:
             table = self.tables[relid]
             buckets = self.groups[group]
             for written in self._folded(table, buckets, parts):
-                yield pa.RecordBatch.from_pydict(
-                    {"kind": ["file"], "data": pa.array([pickle.dumps(written)], pa.binary())}
-                )
+                yield result(written)
 
     def _folded(
         self, table: TablePass, buckets: Sequence[int], parts: Mapping[str, Sequence[bytes]]
