@@ -15,10 +15,10 @@ from pgtail.spark import read
 from pgtail.spark.lake.delta import Table
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.typed.arrow_types import Declared
-from pgtail.spark.typed.casts import RESCUED, typed
+from pgtail.spark.typed.arrays import texts_by_name
+from pgtail.spark.typed.arrow_types import RESCUED, Declared
+from pgtail.spark.typed.casts import typed
 from pgtail.spark.typed.columns import TRUE_NAME, columns_of
-from pgtail.spark.typed.rows import texts_by_name
 from pgtail.spark.typed.versions import Column, Version
 from pgtail.storage import locate
 from tests.support.corpus import capture as corpus

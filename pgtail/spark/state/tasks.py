@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from pgtail.spark.lake.decoding import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
-from pgtail.spark.typed.arrow_types import TEXTS
-from pgtail.spark.typed.casts import RESCUED, TableColumn
-from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
+from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Cells, Events, Folded, fold, identities
+from pgtail.spark.typed.arrays import one_chunk
+from pgtail.spark.typed.casts import TableColumn
+from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, own_columns, schema_of
 from pgtail.spark.typed.described import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
@@ -32,6 +32,11 @@ CLOSED: Final = "closed-"
 """How the files of a history begin whose rows are no more; those of others with the bucket."""
 _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+
+_ROW: Final = [field for field in ROW if field.name != "_relation"]
+
+_NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
+"""What a history calls the columns that say since when a row is there."""
 
 Buckets = npt.NDArray[np.int64]
 
@@ -131,8 +136,8 @@ class ChangesFile:
         table, version = self.table, self.table.version
         columns = columns_of([version])
         events = Events(rows, version, columns)
-        was, now = _hashed(events, version, columns, table.buckets)
-        op = events.column("_op")
+        was, now = (_buckets_of(rows, side, version, columns, table.buckets) for side in (events.before, events.new))
+        op = one_chunk(rows["_op"])
         deleted, updated, truncated = (
             pc.equal(op, name).to_numpy(zero_copy_only=False) for name in ("delete", "update", "truncate")
         )
@@ -214,7 +219,7 @@ class Folding:
             paths = [table.place / path for path in table.files.get(bucket, ())]
             rows += [_as_rows(rows_in(path), table.version, table.stored) for path in paths]
         changes = [unpacked(data) for data in parts.get("changes", ())]
-        before = pa.concat_tables(rows) if rows else schema_of(columns, ROW).empty_table()
+        before = pa.concat_tables(rows) if rows else schema_of(columns, _ROW).empty_table()
         if changes:
             found = fold(before, pa.concat_tables(changes), table.version, columns, history=table.history)
         else:
@@ -230,26 +235,22 @@ class Folding:
 
 
 def _write(table: TablePass, rows: pa.Table, prefix: str) -> DataFile:
+    """A new file of a state or of a history; a row without an end is still there."""
     rows = as_stored(rows, table.version, table.stored)
-    own = VALIDITY if table.history else ROW
-    if table.history:
-        count = len(rows)
-        named = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
-        rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
-        for name, until in (("_valid_to_position", "_until_position"), ("_valid_to", "_until_time")):
-            kind = next(one.type for one in VALIDITY if one.name == name)
-            there = until in rows.column_names
-            rows = rows.append_column(name, rows[until].cast(kind) if there else pa.nulls(count, kind))
-    has = {column.name for column in table.version.columns}
-    schema = schema_of([column for column in table.stored if column.name in has], own)
+    rows = rows.append_column("_relation", pa.repeat(pa.scalar(table.version.relation), len(rows)))
+    rows = rows.rename_columns([_NAMES.get(name, name) if table.history else name for name in rows.column_names])
+    schema = schema_of(own_columns(table.version, table.stored), VALIDITY if table.history else ROW)
+    for name in schema.names:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
     return write_file(table.place, rows.select(schema.names).cast(schema), table.codec, prefix)
 
 
 def _as_rows(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
     """A file of a state or of a history as fold() takes rows."""
-    named = {"_valid_from_position": "_position", "_valid_from_seq": "_seq", "_valid_from": "_commit_ts"}
+    named = {then: now for now, then in _NAMES.items()}
     rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
-    own = schema_of(columns_of([version]), ROW)
+    own = schema_of(columns_of([version]), _ROW)
     return as_version(rows, version, stored).select(own.names).cast(own)
 
 
@@ -293,28 +294,21 @@ def _by_bucket(rows: pa.Table, version: Version, buckets: int) -> Iterator[tuple
         yield 0, rows
         return
     columns = columns_of([version])
-    events = rows.append_column("_old", pa.nulls(len(rows), pa.struct([(c.stored, c.kind) for c in columns])))
-    for name, kind in (("_unchanged", TEXTS), ("_old_rescued", RESCUED)):
-        events = events.append_column(name, pa.nulls(len(rows), kind))
-    _, now = _hashed(Events(events.drop_columns(["_unknown"]), version, columns), version, columns, buckets)
+    now = _buckets_of(rows, Cells.of(rows, columns), version, columns, buckets)
     for bucket in np.unique(now).tolist():
         yield bucket, rows.filter(pa.array(now == bucket))
 
 
-def _hashed(events: Events, version: Version, columns: Sequence[TableColumn], buckets: int) -> tuple[Buckets, Buckets]:
-    """The buckets before and after each event, by a hash of what identifies its row, which is the same everywhere."""
-    was, now = (np.zeros(len(events), np.uint64) for _ in range(2))
-    if mode_of(version) == "append":
-        parts = [(texts_of(events.column(name)),) * 2 for name in ("_position", "_seq")]
+def _buckets_of(rows: pa.Table, side: Cells, version: Version, columns: Sequence[TableColumn], buckets: int) -> Buckets:
+    """The bucket of each row, by a hash of what identifies it, which is the same everywhere."""
+    if version.identified:
+        parts = [part for [part] in identities([side], version, columns)]
     else:
-        nothing = _Rows(events.table.slice(0, 0))
-        parts = [
-            (texts_of(before), texts_of(after)) for _, before, after in key_parts(nothing, events, version, columns)
-        ]
-    for before, after in parts:
-        was = was * _FACTOR + _hash(before)
-        now = now * _FACTOR + _hash(after)
-    return tuple((one >> np.uint64(16)).astype(np.int64) % buckets for one in (was, now))  # type: ignore[return-value]
+        parts = [one_chunk(rows[name]) for name in ("_position", "_seq")]
+    number = np.zeros(len(rows), np.uint64)
+    for part in parts:
+        number = number * _FACTOR + _hash(texts_of(part))
+    return (number >> np.uint64(16)).astype(np.int64) % buckets
 
 
 def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:

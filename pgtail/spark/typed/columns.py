@@ -8,8 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from pgtail.spark.schemas import CHANGES
-from pgtail.spark.typed.arrow_types import STRING, TEXTS, Declared, arrow_type, delimiter, widest
-from pgtail.spark.typed.casts import RESCUED, TableColumn
+from pgtail.spark.typed.arrow_types import RESCUED, STRING, TEXTS, Declared, arrow_type, delimiter, widest
+from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.versions import Version
 
 TRUE_NAME: Final = "pgtail.name"

@@ -37,6 +37,16 @@ class Version:
         """Whether the server sends the whole old row."""
         return self.identity == "full"
 
+    @property
+    def identified(self) -> bool:
+        """Whether updates and deletes say which row they are about."""
+        return self.full or bool(self.key)
+
+    @property
+    def identifying(self) -> tuple[str, ...]:
+        """The columns that say it: the key, or all of them."""
+        return tuple(column.name for column in self.columns) if self.full else self.key
+
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Version:
         """From a row of `relations`."""
