@@ -45,7 +45,7 @@ def declared(name: str, typmod: int = -1) -> Any:
 
 def holding(types: Sequence[Any]) -> Any:
     """The column of a table that had these types one after another."""
-    return columns_of([Version("f", 1, "s", "t", "default", (), (Column("c", one),)) for one in types])[0]
+    return columns_of([Version("f", "s", "t", "default", (), (Column("c", one),)) for one in types])[0]
 
 
 def maps(*rows: dict[str, str | None] | None) -> Any:

@@ -35,6 +35,7 @@ from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
 from tests.support.captures import record as record_frames
 from tests.support.corpus import capture as corpus
+from tests.support.servers import Database
 from tests.support.spark import model
 from tests.support.spark.world import SOME, World, apply, same_as_model, same_as_server, same_lives, stored
 
@@ -103,6 +104,27 @@ def test_batches_cut_at_every_segment_of_captures_that_overlap(spark: Any, world
     assert apply(spark, out, world.segments, tables, history=True).changes == 0
     assert Batches(locate(str(out))).plan.batch == version
     same_lives(some(world.folds(history=True)), stored(out, "history"))
+
+
+def test_a_row_that_takes_a_value_along_to_another_bucket_leaves_the_others_there(
+    spark: Any, newest_database: Database, tmp_path: Path
+) -> None:
+    """Nothing else of the bucket that it leaves changes in that batch."""
+    newest_database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int, body text)", "ALTER TABLE t ALTER body SET STORAGE EXTERNAL"
+    )
+    model.begin(newest_database)
+    newest_database.execute("INSERT INTO t SELECT n, n, repeat(md5(n::text), 80) FROM generate_series(1, 40) AS n")
+    model.record(newest_database, tmp_path / "capture")
+    apply(spark, tmp_path / "out", [str(tmp_path / "capture")], bucket_size=2_000)
+    [notes] = Batches(locate(str(tmp_path / "out"))).plan.notes["state"].tables.values()
+    assert 4 <= notes.buckets <= 16
+    newest_database.execute("UPDATE t SET id = id + 1000 WHERE id % 10 = 0")
+    model.record(newest_database, tmp_path / "capture")
+    assert apply(spark, tmp_path / "out", [str(tmp_path / "capture")]).changes == 4
+    names, expected = model.texts(newest_database, "t")
+    rows = stored(tmp_path / "out", "state")["t"].select(names).to_pylist()
+    assert sorted((str(row["id"]), str(row["v"]), row["body"]) for row in rows) == sorted(expected.elements())
 
 
 def run(

@@ -206,7 +206,7 @@ def test_every_type_goes_through(spark: Any, tmp_path: Path) -> None:
 def test_columns_of_versions_have_their_names_for_good() -> None:
     def version(*names: str) -> Version:
         kind = Declared(25, -1, "text")
-        return Version("f", 1, "public", "t", "default", (), tuple(Column(name, kind) for name in names))
+        return Version("f", "public", "t", "default", (), tuple(Column(name, kind) for name in names))
 
     found = columns_of([version("a", "A"), version("a", "_position", "á", "Á")])
     assert [(one.name, one.stored) for one in found] == [

@@ -28,7 +28,7 @@ PostgreSQL's names have no NUL."""
 WHOLE, GONE, COME = 0, 1, 2
 
 _OPS: Final = ("insert", "update", "delete", "truncate")
-_INSERT, _UPDATE, _DELETE, _TRUNCATE = range(4)
+INSERT, UPDATE, DELETE, TRUNCATE = range(4)
 _SAME: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_temporal)
 """Types whose values are equal if their texts are."""
 _NOWHERE: Final = -1
@@ -151,7 +151,7 @@ class _Fold:
     def run(self, *, history: bool) -> Folded:
         before, until = self._match()
         come = np.ones(self.total, bool)
-        come[self.first :] = np.isin(self.events.op, (_INSERT, _UPDATE)) & (self.half != GONE)
+        come[self.first :] = np.isin(self.events.op, (INSERT, UPDATE)) & (self.half != GONE)
         source = {name: self._sources(unsent, before) for name, unsent in self.events.unsent.items()}
         rows = self._taken(np.flatnonzero(come & (until == _NOWHERE)), source)
         position = one_chunk(self.own["_position"]).to_numpy()
@@ -179,19 +179,19 @@ class _Fold:
         unknown = self._unknown() if self.version.full else {}
         steps = zip(self.events.op.tolist(), self.half.tolist(), old.tolist(), new.tolist(), strict=True)
         for place, (op, half, was, now) in enumerate(steps, self.first):
-            if op == _TRUNCATE:
+            if op == TRUNCATE:
                 for ends in alive.values():
                     until[ends] = place
                 alive.clear()
                 continue
             row = _NOWHERE
-            if op != _INSERT and half != COME and found:
+            if op != INSERT and half != COME and found:
                 row = self._known(alive, was)
                 if row == _NOWHERE and unknown:
                     row = self._partly_known(alive, unknown, place)
                 if row != _NOWHERE:
                     until[row] = place
-            if op != _DELETE and half != GONE:
+            if op != DELETE and half != GONE:
                 before[place] = row
                 if keyed:
                     # A key is there once: a row that still has it is from before a change that was not recorded.

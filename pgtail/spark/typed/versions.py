@@ -25,7 +25,6 @@ class Version:
     """A table as a Relation message described it. `key` is empty for identity full, and if there is none."""
 
     relation: str
-    relid: int
     schema: str
     table: str
     identity: str
@@ -55,7 +54,7 @@ class Version:
         )
         flagged = tuple(one["name"] for one in row["columns"] if one["key"])
         key = flagged if row["identity"] in ("default", "index") else ()
-        return cls(row["relation"], row["relid"], row["schema"], row["table"], row["identity"], key, columns)
+        return cls(row["relation"], row["schema"], row["table"], row["identity"], key, columns)
 
 
 def kept(before: Version, now: Version) -> dict[str, str]:
