@@ -186,8 +186,9 @@ class _Fold:
                 continue
             row = _NOWHERE
             if op != INSERT and half != COME and found:
-                row = self._known(alive, was)
-                if row == _NOWHERE and unknown:
+                if alive.get(was):
+                    row = alive[was].pop()
+                elif unknown:
                     row = self._partly_known(alive, unknown, place)
                 if row != _NOWHERE:
                     until[row] = place
@@ -200,17 +201,6 @@ class _Fold:
                 alive.setdefault(now, []).append(place)
         return before, until
 
-    @staticmethod
-    def _known(alive: dict[int, list[int]], key: int) -> int:
-        """Take out the row that an update or delete is about; -1 if it is from before the capture."""
-        places = alive.get(key)
-        if places is None:
-            return _NOWHERE
-        row = places.pop()
-        if not places:
-            del alive[key]
-        return row
-
     def _unknown(self) -> dict[int, list[str]]:
         """The rows of which not all is known, and which columns are not."""
         names = self.own["_unknown"][: self.first]
@@ -219,13 +209,11 @@ class _Fold:
         )
 
     def _partly_known(self, alive: dict[int, list[int]], unknown: Mapping[int, Sequence[str]], place: int) -> int:
-        """Under identity full, a row that is equal as far as it is known."""
-        for key, places in alive.items():
+        """Under identity full, take out a row that is equal as far as it is known; -1 if there is none."""
+        for places in alive.values():
             for row in places:
                 if row in unknown and self._equal(row, place - self.first, unknown[row]):
                     places.remove(row)
-                    if not places:
-                        del alive[key]
                     return row
         return _NOWHERE
 

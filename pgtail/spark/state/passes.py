@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pgtail.spark.lake.delta import File
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.tasks import PART, ChangesFile, Folding, Layout, Pass, RowsFile, Wanted, Written, split
+from pgtail.spark.state.tasks import PART, ChangesFile, Layout, Pass, RowsFile, Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
@@ -57,8 +57,6 @@ class TableBatch:
     """The files before the batch."""
     now: Sequence[RowsFile]
     """The files after the passes that were done."""
-    closed: list[DataFile] = field(default_factory=list)
-    """Files of rows that are no more."""
 
     def pass_of(self, number: int) -> tuple[Pass, list[tuple[ChangesFile | RowsFile, int]]]:
         """What is to be done for a run, and the files, with their bytes, that are split for it."""
@@ -68,9 +66,9 @@ class TableBatch:
         files: dict[int, list[str]] = {}
         items: list[tuple[ChangesFile | RowsFile, int]] = []
         for one in self.now:
-            if one.layout == layout:
+            if one.bucket is not None and one.layout == layout:
                 files.setdefault(one.bucket, []).append(one.file.path)
-            else:
+            elif one.bucket is not None:
                 items.append((one, one.file.size))
         for file, source in self.changes:
             if file.bounds("_relation").least == version.relation:
@@ -78,15 +76,16 @@ class TableBatch:
         wanted = dataclasses.replace(self.wanted, run=places if len(self.runs) > 1 else None)
         return Pass(self.relid, self.place, self.codec, self.history, layout, wanted, files), items
 
-    def take(self, done: Pass, buckets: set[int], written: Iterable[Written]) -> None:
+    def take(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
         """What a pass wrote in the place of the files of these buckets, and of all that were split."""
-        left = [one for one in self.now if one.layout == done.layout and one.bucket not in buckets]
+        left = [
+            one for one in self.now if one.bucket is None or (one.layout == done.layout and one.bucket not in buckets)
+        ]
         needed = {one.file.path for one in (*left, *self.before)}
         for one in self.now:
             if one.file.path not in needed:
                 (self.place / one.file.path).delete()
-        self.now = [*left, *(RowsFile(one.file, one.bucket, done.layout) for one in written if one.bucket is not None)]
-        self.closed += [one.file for one in written if one.bucket is None]
+        self.now = [*left, *(RowsFile(file, done.layout) for file in written)]
 
 
 def runs_of(changes: Changes, wanted: Wanted, versions: Mapping[str, Version]) -> tuple[list[Run], int]:
@@ -122,23 +121,27 @@ def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
         passes, items = {}, []
         for relid, table in now.items():
             passes[relid], own = table.pass_of(number)
-            items += [((passes[relid], item), size) for item, size in own]
+            items += [((relid, item), size) for item, size in own]
         buckets, written = _fold(spark, passes, items)
         for relid, table in now.items():
             done = {bucket for own, bucket in buckets if own == relid}
-            table.take(passes[relid], done, [one for one in written if one.relid == relid])
+            table.take(passes[relid], done, [file for own, file in written if own == relid])
 
 
 def _fold(
-    spark: SparkSession, passes: Mapping[int, Pass], items: Sequence[tuple[tuple[Pass, ChangesFile | RowsFile], int]]
-) -> tuple[Iterable[tuple[int, int]], list[Written]]:
-    """One pass: the tables and buckets that were folded, and the files that were written."""
+    spark: SparkSession, passes: Mapping[int, Pass], items: Sequence[tuple[tuple[int, ChangesFile | RowsFile], int]]
+) -> tuple[Iterable[tuple[int, int]], list[tuple[int, DataFile]]]:
+    """One pass: the buckets that were folded, and the files that were written, with the OIDs of their tables."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
-    folding = Folding(passes)
+    def split(some: Sequence[tuple[int, ChangesFile | RowsFile]]) -> Iterator[pa.RecordBatch]:
+        for relid, item in some:
+            yield from passes[relid].split(item)
 
-    def fold(rows: pa.Table) -> pa.Table:
-        return folding(rows)
+    def fold(parts: pa.Table) -> pa.Table:
+        relid = parts["relid"][0].as_py()
+        written = [pickle.dumps((relid, file)) for file in passes[relid].fold(parts)]
+        return pa.table({"data": pa.array(written, pa.binary())})
 
     parts = frame(spark, split, groups(spark, items), spark_schema(PART)).persist()
     try:

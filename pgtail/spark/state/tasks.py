@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -26,13 +25,7 @@ from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
 PART: Final = pa.schema(
-    [
-        ("relid", pa.int64()),
-        ("bucket", pa.int32()),
-        ("links", pa.list_(pa.int32())),
-        ("kind", pa.string()),
-        ("data", pa.binary()),
-    ]
+    [("relid", pa.int64()), ("bucket", pa.int32()), ("links", pa.list_(pa.int32())), ("data", pa.binary())]
 )
 """Some rows or changes of a bucket of a table; `links` are other buckets that have to be folded with it."""
 CLOSED: Final = "closed-"
@@ -136,19 +129,16 @@ def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 class RowsFile(NamedTuple):
-    """A file of a bucket of a state's table, and how its rows are kept."""
+    """A file of a state's table, and how its rows are kept."""
 
     file: DataFile
-    bucket: int
     layout: Layout
 
-
-class Written(NamedTuple):
-    """A new file of a state's table; the bucket is None for rows that are no more."""
-
-    relid: int
-    bucket: int | None
-    file: DataFile
+    @property
+    def bucket(self) -> int | None:
+        """None for rows that are no more."""
+        path = self.file.path
+        return None if path.startswith(CLOSED) else int(path[1 : path.index("-")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +163,7 @@ class Pass:
         else:
             rows = described(self._read(item.file.path, item.layout), item.layout.version, self.layout.version)
             for bucket, some in self.layout.by_bucket(rows):
-                yield from self._parts(bucket, "rows", some)
+                yield from self._parts(bucket, some)
 
     def _changes(self, source: ChangesFile) -> Iterator[pa.RecordBatch]:
         rows = self.wanted.of(rows_in(source.place))
@@ -181,7 +171,7 @@ class Pass:
             return
         rows = as_version(rows, self.layout.version, source.columns)
         if self.layout.buckets == 1:
-            yield from self._parts(0, "changes", rows.append_column(HALF, pa.array(np.full(len(rows), WHOLE))))
+            yield from self._parts(0, rows.append_column(HALF, pa.array(np.full(len(rows), WHOLE))))
             return
         events = Events(rows, self.layout.version, self.layout.columns)
         deleted, updated, truncated = (events.op == op for op in (DELETE, UPDATE, TRUNCATE))
@@ -196,32 +186,31 @@ class Pass:
             half = np.select([gone, come], [GONE, COME], WHOLE)
             links = np.unique(was[(was != now) & carries & (now == bucket)])
             some = rows.append_column(HALF, pa.array(half)).filter(pa.array(here))
-            yield from self._parts(bucket, "changes", some, links.tolist())
+            yield from self._parts(bucket, some, links.tolist())
 
-    def _parts(self, bucket: int, kind: str, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
+    def _parts(self, bucket: int, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(rows), _MOST_ROWS):
             data = packed(rows.slice(start, _MOST_ROWS))
-            part = {"relid": self.relid, "bucket": bucket, "links": links, "kind": kind, "data": data}
+            part = {"relid": self.relid, "bucket": bucket, "links": links, "data": data}
             yield pa.RecordBatch.from_pylist([part], PART)
 
-    def fold(self, parts: pa.Table) -> Iterator[Written]:
+    def fold(self, parts: pa.Table) -> Iterator[DataFile]:
         """Fold the parts of the buckets that are folded `together`, and write their files again."""
-        data: dict[str, list[pa.Table]] = {"rows": [], "changes": []}
-        for kind, packed_rows in zip(parts["kind"].to_pylist(), parts["data"].to_pylist(), strict=True):
-            data[kind].append(unpacked(packed_rows))
+        unpacked_ = [unpacked(data) for data in parts["data"].to_pylist()]
+        changes = [one for one in unpacked_ if HALF in one.column_names]
+        rows = [one for one in unpacked_ if HALF not in one.column_names]
         buckets = parts["together"][0].as_py()
-        rows = [self._read(path, self.layout) for bucket in buckets for path in self.files.get(bucket, ())]
+        rows += [self._read(path, self.layout) for bucket in buckets for path in self.files.get(bucket, ())]
         none = schema_of(self.layout.columns, _ROW).empty_table()
-        there = pa.concat_tables([none, *data["rows"], *rows], promote_options="default")
-        closed = there.slice(0, 0)
-        if data["changes"]:
-            changes, version = pa.concat_tables(data["changes"]), self.layout.version
-            there, closed = fold(there, changes, version, self.layout.columns, history=self.history)
+        there, closed = pa.concat_tables([none, *rows], promote_options="default"), none
+        if changes:
+            all_changes, version = pa.concat_tables(changes), self.layout.version
+            there, closed = fold(there, all_changes, version, self.layout.columns, history=self.history)
         for bucket, some in self.layout.by_bucket(there) if len(buckets) > 1 else [(buckets[0], there)]:
             if len(some):
-                yield Written(self.relid, bucket, self._write(some, f"b{bucket:05d}-"))
+                yield self._write(some, f"b{bucket:05d}-")
         if len(closed):
-            yield Written(self.relid, None, self._write(closed, CLOSED))
+            yield self._write(closed, CLOSED)
 
     def _read(self, path: str, layout: Layout) -> pa.Table:
         """The rows of a file, to be folded."""
@@ -242,20 +231,3 @@ class Pass:
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
         return write_file(self.place, rows.select(schema.names).cast(schema), self.codec, prefix)
-
-
-def split(items: Sequence[tuple[Pass, ChangesFile | RowsFile]]) -> Iterator[pa.RecordBatch]:
-    """Parts of files."""
-    for pass_, item in items:
-        yield from pass_.split(item)
-
-
-@dataclass(frozen=True, slots=True)
-class Folding:
-    """What a task does with the parts of some buckets of a table: a Written for each new file."""
-
-    passes: Mapping[int, Pass]
-
-    def __call__(self, parts: pa.Table) -> pa.Table:
-        written = self.passes[parts["relid"][0].as_py()].fold(parts)
-        return pa.table({"data": pa.array(map(pickle.dumps, written), pa.binary())})

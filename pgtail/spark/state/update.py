@@ -21,7 +21,7 @@ from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
 from pgtail.spark.state.passes import Changes, Run, TableBatch, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.tasks import CLOSED, ChangesFile, Layout, RowsFile, Wanted
+from pgtail.spark.state.tasks import ChangesFile, Layout, RowsFile, Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 
@@ -127,12 +127,9 @@ class _Batch:
             layout = Layout(self._versions[known.versions[-1]], self._stored(known), known.buckets)
         notes = self._noted(relid, runs)
         table = self._lake.batches.table(notes.folder)
-        there = [
-            RowsFile(DataFile(file.path, file.size, ""), int(file.path[1 : file.path.index("-")]), layout)
-            for file in table.files()
-            if not file.path.startswith(CLOSED)
-        ]
-        size = max(sum(one.file.size for one in there), sum(file.size for file, _ in changes))
+        there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
+        kept = sum(one.file.size for one in there if one.bucket is not None)
+        size = max(kept, sum(file.size for file, _ in changes))
         while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
             notes.buckets *= 2
         partly_known = notes.whole or any(run.version != layout.version for run in runs)
@@ -174,7 +171,7 @@ class _Batch:
         schema = schema_of(done.stored, VALIDITY if self._settings.history else ROW)
         table, name = Table(done.place), self._notes.tables[done.relid].folder
         before, now = {one.file.path for one in done.before}, {one.file.path for one in done.now}
-        adds = [*(one.file for one in done.now if one.file.path not in before), *done.closed]
+        adds = [one.file for one in done.now if one.file.path not in before]
         removes = [(one.file.path, one.file.size) for one in done.before if one.file.path not in now]
         if table.schema is None or holds(schema, table.schema):
             changed_ = table.schema is None or adds or removes
@@ -189,7 +186,7 @@ class _Batch:
                 self._lake.codec,
             )
             for file in table.files()
-            if file.path not in before - now
+            if file.path in before & now
         ]
         adds += rewritten(self._lake.spark, again)
         return [Commit(name, schema, adds, overwrite=True, retain=self._settings.retain)]

@@ -6,9 +6,10 @@ NULL, and its text is in the map `_rescued`. Nothing is rounded, cut or guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -133,7 +134,7 @@ def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
     items = cast(strings, kind.value_type)
     if items.null_count > strings.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_null(items), pc.is_valid(strings))).to_pylist()
-        for index in _lists_of(lost, offsets):
+        for index in np.searchsorted(offsets, lost, side="right") - 1:
             none[index] = True
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=pa.array(none, pa.bool_())).cast(kind)
 
@@ -147,12 +148,3 @@ def _elements(read: Callable[[bytes], bytes], text: str) -> list[str | None] | N
     if isinstance(found, list) and not any(isinstance(element, list) for element in found):
         return found
     return None
-
-
-def _lists_of(elements: list[int], offsets: list[int]) -> Iterable[int]:
-    """The indices of the lists that have these elements, both in order."""
-    index = 0
-    for element in elements:
-        while offsets[index + 1] <= element:
-            index += 1
-        yield index
