@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pgtail.spark.typed.arrays import Flags, flags, lists_of, maps_of, one_chunk, texts_by_name
 from pgtail.spark.typed.arrow_types import TEXTS
-from pgtail.spark.typed.casts import TableColumn
+from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 
@@ -44,16 +44,14 @@ class Folded(NamedTuple):
     closed: pa.Table
 
 
-def fold(
-    rows: pa.Table, changes: pa.Table, version: Version, columns: Sequence[TableColumn], *, history: bool
-) -> Folded:
-    """Apply changes to rows. `columns` are the version's, with their stored names; the tables have these.
+def fold(rows: pa.Table, changes: pa.Table, version: Version, *, history: bool) -> Folded:
+    """Apply changes to rows. Both have the columns of columns_of(version).
 
     Rows have pgtail's columns of a state, changes those of a table of changes and HALF. Neither need be in order.
     """
     rows = rows.sort_by([("_position", "ascending"), ("_seq", "ascending")])
     changes = changes.sort_by([("_position", "ascending"), ("_seq", "ascending"), (HALF, "ascending")])
-    return _Fold(rows, Events(changes, version, columns), version, columns).run(history=history)
+    return _Fold(rows, Events(changes, version), version).run(history=history)
 
 
 class Cells(NamedTuple):
@@ -63,15 +61,12 @@ class Cells(NamedTuple):
     rescued: dict[str, pa.Array]
 
     @classmethod
-    def of(cls, rows: pa.Table, columns: Sequence[TableColumn]) -> Cells:
-        """Those of rows that have pgtail's column `_rescued`."""
-        return cls.from_arrays([one_chunk(rows[column.stored]) for column in columns], rows["_rescued"], columns)
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[pa.Array], rescued: pa.ChunkedArray, columns: Sequence[TableColumn]) -> Cells:
-        """An array for each column."""
+    def of(cls, rows: pa.Table, version: Version) -> Cells:
+        """Those of rows of a version, which have pgtail's column `_rescued`."""
+        columns = columns_of([version])
         names = [column.name for column in columns]
-        texts = texts_by_name(one_chunk(rescued), names)
+        texts = texts_by_name(one_chunk(rows["_rescued"]), names)
+        arrays = [one_chunk(rows[column.stored]) for column in columns]
         return cls(dict(zip(names, arrays, strict=True)), dict(zip(names, texts, strict=True)))
 
     def replace(self, name: str, rows: pa.Array, other: Cells) -> None:
@@ -83,21 +78,21 @@ class Cells(NamedTuple):
 class Events:
     """Changes of one version, in order; what was not sent of a new row is taken from the old one, if that has it."""
 
-    def __init__(self, changes: pa.Table, version: Version, columns: Sequence[TableColumn]) -> None:
+    def __init__(self, changes: pa.Table, version: Version) -> None:
         self.changes = changes
         self.op: Numbers = pc.index_in(one_chunk(changes["_op"]), pa.array(_OPS)).to_numpy()
-        self.new = Cells.of(changes, columns)
+        self.new = Cells.of(changes, version)
         self.before = Cells({}, {})
         """What identifies the row that a change is about."""
         self.unsent: dict[str, Flags] = {}
         """Where a column was sent neither in the new row nor in the old one."""
-        if not columns:
+        if not version.columns:
             return
-        whole = one_chunk(changes["_old"])
-        arrays = [pc.struct_field(whole, column.stored) for column in columns]
-        old = Cells.from_arrays(arrays, changes["_old_rescued"], columns)
-        has_old, unchanged = whole.is_valid(), one_chunk(changes["_unchanged"])
-        for column in columns:
+        whole, unchanged = one_chunk(changes["_old"]), one_chunk(changes["_unchanged"])
+        fields = dict(zip([field.name for field in whole.type], whole.flatten(), strict=True))
+        old = Cells.of(pa.table(fields | {"_rescued": changes["_old_rescued"]}), version)
+        has_old = whole.is_valid()
+        for column in version.columns:
             unsent = flags(unchanged, column.name)
             if unsent.any() and (version.full or column.name in version.key):
                 self.new.replace(column.name, pc.and_(unsent, has_old), old)
@@ -109,9 +104,9 @@ class Events:
                 before[name] = sent[name] if version.full else pc.if_else(has_old, sent[name], new[name])
 
 
-def identities(sides: Sequence[Cells], version: Version, columns: Sequence[TableColumn]) -> Iterator[list[pa.Array]]:
+def identities(sides: Sequence[Cells], version: Version) -> Iterator[list[pa.Array]]:
     """For each column that identifies a row, its values in each of the sides; they are equal if the rows' are."""
-    by_name = {column.name: column for column in columns}
+    by_name = {column.name: column for column in columns_of([version])}
     for name in version.identifying:
         column = by_name[name]
         parts = [side.values[name] for side in sides]
@@ -136,11 +131,10 @@ def _numbered(parts: Iterator[Sequence[pa.Array]], sizes: Sequence[int]) -> list
 class _Fold:
     """Rows and events have places: rows first, then events, in their order."""
 
-    def __init__(self, rows: pa.Table, events: Events, version: Version, columns: Sequence[TableColumn]) -> None:
-        self.rows = Cells.of(rows, columns)
+    def __init__(self, rows: pa.Table, events: Events, version: Version) -> None:
+        self.rows = Cells.of(rows, version)
         self.events = events
         self.version = version
-        self.columns = columns
         self.first, self.total = len(rows), len(rows) + len(events.changes)
         own = ["_position", "_seq", "_commit_ts", "_undecoded", "_unknown"]
         changes = events.changes.append_column("_unknown", pa.nulls(len(events.changes), TEXTS))
@@ -170,7 +164,7 @@ class _Fold:
         keyed, found = bool(self.version.key), self.version.identified
         sides = (self.rows, self.events.before, self.events.new)
         changes = self.total - self.first
-        parts = identities(sides, self.version, self.columns)
+        parts = identities(sides, self.version)
         keys, old, new = _numbered(parts, (self.first, changes, changes))
         before, until = np.full(self.total, _NOWHERE), np.full(self.total, _NOWHERE)
         alive: dict[int, list[int]] = {}
@@ -221,7 +215,7 @@ class _Fold:
         return all(
             mine[column.name][row].equals(others[column.name][event])
             for mine, others in zip(self.rows, self.events.before, strict=True)
-            for column in self.columns
+            for column in self.version.columns
             if column.name not in unknown
         )
 
@@ -244,14 +238,16 @@ class _Fold:
         rescued: dict[str, pa.Array] = {}
         undecoded: dict[str, Flags] = {}
         unknown: dict[str, Flags] = {}
-        for column in self.columns:
+        for column in columns_of([self.version]):
             name = column.name
             own = sources[name][places] if name in sources else places
             index = pa.array(own, mask=own < 0)
-            found[column.stored], rescued[name] = (
-                pa.concat_arrays([rows[name], new[name]]).take(index)
-                for rows, new in zip(self.rows, self.events.new, strict=True)
+            values, texts = (
+                pa.concat_arrays([rows[name], new[name]]) for rows, new in zip(self.rows, self.events.new, strict=True)
             )
+            found[column.stored] = values.take(index)
+            if texts.null_count < len(texts):
+                rescued[name] = texts.take(index)
             undecoded[name] = flags(one_chunk(self.own["_undecoded"]), name)[own] & (own >= 0)
             unknown[name] = flags(one_chunk(self.own["_unknown"]), name)[own] | (own < 0)
         found["_unknown"] = lists_of(unknown, len(places))

@@ -34,7 +34,6 @@ _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
 """What a history calls the columns that say since when a row is there."""
-_ROW: Final = [field for field in ROW if field.name != "_relation"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -96,14 +95,14 @@ class Layout(NamedTuple):
     buckets: int
 
     @property
-    def columns(self) -> list[TableColumn]:
-        """The columns while the rows are folded."""
-        return columns_of([self.version])
+    def folded(self) -> pa.Schema:
+        """The columns of the rows while they are folded."""
+        return schema_of(columns_of([self.version]), [field for field in ROW if field.name != "_relation"])
 
     def bucket_of(self, rows: pa.Table, cells: Cells) -> Numbers:
         """The bucket of each row, by a hash of what identifies it, which is the same everywhere."""
         if self.version.identified:
-            parts = [part for [part] in identities([cells], self.version, self.columns)]
+            parts = [part for [part] in identities([cells], self.version)]
         else:
             parts = [one_chunk(rows[name]) for name in ("_position", "_seq")]
         number = np.zeros(len(rows), np.uint64)
@@ -116,7 +115,7 @@ class Layout(NamedTuple):
         if self.buckets == 1:
             yield 0, rows
             return
-        found = self.bucket_of(rows, Cells.of(rows, self.columns))
+        found = self.bucket_of(rows, Cells.of(rows, self.version))
         for bucket in np.unique(found).tolist():
             yield bucket, rows.filter(pa.array(found == bucket))
 
@@ -173,7 +172,7 @@ class Pass:
         if self.layout.buckets == 1:
             yield from self._parts(0, rows.append_column(HALF, pa.array(np.full(len(rows), WHOLE))))
             return
-        events = Events(rows, self.layout.version, self.layout.columns)
+        events = Events(rows, self.layout.version)
         deleted, updated, truncated = (events.op == op for op in (DELETE, UPDATE, TRUNCATE))
         was, now = (self.layout.bucket_of(rows, cells) for cells in (events.before, events.new))
         was = np.where(deleted | updated, was, now)
@@ -201,11 +200,10 @@ class Pass:
         rows = [one for one in unpacked_ if HALF not in one.column_names]
         buckets = parts["together"][0].as_py()
         rows += [self._read(path, self.layout) for bucket in buckets for path in self.files.get(bucket, ())]
-        none = schema_of(self.layout.columns, _ROW).empty_table()
+        none = self.layout.folded.empty_table()
         there, closed = pa.concat_tables([none, *rows], promote_options="default"), none
         if changes:
-            all_changes, version = pa.concat_tables(changes), self.layout.version
-            there, closed = fold(there, all_changes, version, self.layout.columns, history=self.history)
+            there, closed = fold(there, pa.concat_tables(changes), self.layout.version, history=self.history)
         for bucket, some in self.layout.by_bucket(there) if len(buckets) > 1 else [(buckets[0], there)]:
             if len(some):
                 yield self._write(some, f"b{bucket:05d}-")
@@ -217,8 +215,7 @@ class Pass:
         named = {then: now for now, then in _NAMES.items()}
         rows = rows_in(self.place / path)
         rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
-        schema = schema_of(layout.columns, _ROW)
-        return as_version(rows, layout.version, layout.stored).select(schema.names).cast(schema)
+        return as_version(rows, layout.version, layout.stored).select(layout.folded.names).cast(layout.folded)
 
     def _write(self, rows: pa.Table, prefix: str) -> DataFile:
         """Write rows to a new file; in a history, one without an end is still there."""

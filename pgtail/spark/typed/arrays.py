@@ -41,12 +41,16 @@ def texts_by_name(maps: pa.MapArray, names: Sequence[str]) -> list[pa.Array]:
     keys, items = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
     if last - first == rows * width and _repeated(keys, names):
         return [items.take(pa.array(np.arange(place, last - first, width))) for place in range(width)]
-    column = pc.index_in(keys, pa.array(names, STRING)).fill_null(width).to_numpy()
+    column = pc.index_in(keys, pa.array(names, STRING)).fill_null(width).to_numpy().astype(np.uint16)
     row = np.repeat(np.arange(rows), np.diff(offsets))
-    entries = np.full(rows * (width + 1), -1)
-    entries[row * (width + 1) + column] = np.arange(last - first)
-    grid = entries.reshape(rows, width + 1)
-    return [items.take(pa.array(grid[:, place], mask=grid[:, place] < 0)) for place in range(width)]
+    order = np.argsort(column, kind="stable")
+    ends = np.searchsorted(column[order], np.arange(width), side="right")
+    found = []
+    for entries in np.split(order, ends)[:width]:
+        entry_of = np.full(rows, -1)
+        entry_of[row[entries]] = entries
+        found.append(items.take(pa.array(entry_of, mask=entry_of < 0)) if len(entries) else pa.nulls(rows, STRING))
+    return found
 
 
 def _repeated(keys: pa.Array, names: Sequence[str]) -> bool:
