@@ -110,11 +110,10 @@ def identities(sides: Sequence[Cells], version: Version) -> Iterator[list[pa.Arr
     for name in version.identifying:
         column = by_name[name]
         parts = [side.values[name] for side in sides]
-        texts = [side.rescued[name] for side in sides]
-        if any(one.null_count < len(one) for one in texts) or not any(same(column.kind) for same in _SAME):
-            parts = [
-                pc.coalesce(text, texts_of(part, column.delimiter)) for text, part in zip(texts, parts, strict=True)
-            ]
+        rescued = [side.rescued[name] for side in sides]
+        if any(one.null_count < len(one) for one in rescued) or not any(same(column.kind) for same in _SAME):
+            texts = [texts_of(part, column.delimiter) for part in parts]
+            parts = [pc.coalesce(*both) for both in zip(rescued, texts, strict=True)]
         yield parts
 
 
@@ -198,9 +197,9 @@ class _Fold:
     def _unknown(self) -> dict[int, list[str]]:
         """The rows of which not all is known, and which columns are not."""
         names = self.own["_unknown"][: self.first]
-        return (
-            {row: some for row, some in enumerate(names.to_pylist()) if some} if names.null_count < len(names) else {}
-        )
+        if names.null_count == len(names):
+            return {}
+        return {row: some for row, some in enumerate(names.to_pylist()) if some}
 
     def _partly_known(self, alive: dict[int, list[int]], unknown: Mapping[int, Sequence[str]], place: int) -> int:
         """Under identity full, take out a row that is equal as far as it is known; -1 if there is none."""

@@ -57,12 +57,13 @@ class Wanted:
         prepared = rows["_state"].is_valid().to_numpy()
         there = np.where(prepared, np.isin(position, list(self.committed)), inside)
         if not there.all():
-            rows = rows.filter(pa.array(there))
+            rows = rows.filter(there)
         if self.committed and prepared.any():
             rows = self._at_commit(rows)
-        return (
-            rows if self.run is None else rows.filter(_at_least(rows, self.run.first) & ~_at_least(rows, self.run.end))
-        )
+        if self.run is not None:
+            first, end = self.run
+            rows = rows.filter(_at_least(rows, first) & ~_at_least(rows, end))
+        return rows
 
     def _at_commit(self, rows: pa.Table) -> pa.Table:
         index = pc.index_in(one_chunk(rows["_position"]), pa.array(self.committed, pa.int64()))
@@ -117,7 +118,7 @@ class Layout(NamedTuple):
             return
         found = self.bucket_of(rows, Cells.of(rows, self.version))
         for bucket in np.unique(found).tolist():
-            yield bucket, rows.filter(pa.array(found == bucket))
+            yield bucket, rows.filter(found == bucket)
 
 
 def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:
@@ -184,7 +185,7 @@ class Pass:
             here = truncated | gone | (now == bucket)
             half = np.select([gone, come], [GONE, COME], WHOLE)
             links = np.unique(was[(was != now) & carries & (now == bucket)])
-            some = rows.append_column(HALF, pa.array(half)).filter(pa.array(here))
+            some = rows.append_column(HALF, pa.array(half)).filter(here)
             yield from self._parts(bucket, some, links.tolist())
 
     def _parts(self, bucket: int, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:

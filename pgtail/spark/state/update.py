@@ -119,17 +119,17 @@ class _Batch:
         return columns_of(versions if self._settings.history else versions[-1:])
 
     def _table(self, relid: int, changes: Changes, runs: Sequence[Run]) -> TableBatch:
-        """What is to be done with one table."""
-        known = self._notes.tables.get(relid)
-        first = runs[0].version
-        layout = Layout(first, [], 0)
-        if known is not None:
-            layout = Layout(self._versions[known.versions[-1]], self._stored(known), known.buckets)
-        notes = self._noted(relid, runs)
+        """What is to be done with one table; what it will be is noted."""
+        notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
+        layout = Layout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets)
         table = self._lake.batches.table(notes.folder)
         there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
-        kept = sum(one.file.size for one in there if one.bucket is not None)
-        size = max(kept, sum(file.size for file, _ in changes))
+        for version, places in runs:
+            last = self._versions[notes.versions[-1]]
+            if (last.schema, last.table) != (version.schema, version.table):
+                notes.since = places.first.position
+            notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
+        size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
         while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
             notes.buckets *= 2
         partly_known = notes.whole or any(run.version != layout.version for run in runs)
@@ -150,20 +150,12 @@ class _Batch:
             now=there,
         )
 
-    def _noted(self, relid: int, runs: Sequence[Run]) -> TableNotes:
-        """The table's notes with the versions that come; a folder never changes once it is made."""
-        tables = self._notes.tables
-        if relid not in tables:
-            folder = f"{self._settings.kind}/{folder_name(runs[0].version.schema, runs[0].version.table)}"
-            if folder in {one.folder for one in tables.values()}:
-                folder = f"{folder}~~{relid}"
-            tables[relid] = TableNotes(folder, [runs[0].version.relation], runs[0].places.first.position)
-        notes = tables[relid]
-        for version, places in runs:
-            last = self._versions[notes.versions[-1]]
-            if (last.schema, last.table) != (version.schema, version.table):
-                notes.since = places.first.position
-            notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
+    def _new(self, relid: int, run: Run) -> TableNotes:
+        """Notes of a table that begins with this run; its folder never changes."""
+        folder = f"{self._settings.kind}/{folder_name(run.version.schema, run.version.table)}"
+        if folder in {one.folder for one in self._notes.tables.values()}:
+            folder = f"{folder}~~{relid}"
+        notes = self._notes.tables[relid] = TableNotes(folder, [run.version.relation], run.places.first.position)
         return notes
 
     def _commits(self, done: TableBatch) -> list[Commit]:
@@ -173,20 +165,16 @@ class _Batch:
         before, now = {one.file.path for one in done.before}, {one.file.path for one in done.now}
         adds = [one.file for one in done.now if one.file.path not in before]
         removes = [(one.file.path, one.file.size) for one in done.before if one.file.path not in now]
-        if table.schema is None or holds(schema, table.schema):
-            changed_ = table.schema is None or adds or removes
-            return [Commit(name, schema, adds, removes, retain=self._settings.retain)] if changed_ else []
-        again = [
-            Rewriting(
-                done.place,
-                file.path,
-                self._versions[file.bounds("_relation").least],
-                columns_in(table.schema),
-                done.stored,
-                self._lake.codec,
-            )
-            for file in table.files()
-            if file.path in before & now
-        ]
-        adds += rewritten(self._lake.spark, again)
-        return [Commit(name, schema, adds, overwrite=True, retain=self._settings.retain)]
+        if table.schema is not None and not holds(schema, table.schema):
+            columns, codec = columns_in(table.schema), self._lake.codec
+            again = [
+                Rewriting(done.place, file.path, self._versions[relation], columns, done.stored, codec)
+                for file in table.files()
+                if file.path in before & now
+                for relation in [file.bounds("_relation").least]
+            ]
+            adds += rewritten(self._lake.spark, again)
+            return [Commit(name, schema, adds, overwrite=True, retain=self._settings.retain)]
+        if table.schema is not None and not adds and not removes:
+            return []
+        return [Commit(name, schema, adds, removes, retain=self._settings.retain)]

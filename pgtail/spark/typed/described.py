@@ -39,7 +39,7 @@ def described(rows: pa.Table, before: Version, now: Version) -> pa.Table:
     keyless = np.zeros(len(rows), bool)
     for name in now.key:
         keyless |= unknown[name]
-    return pa.table(found).filter(pa.array(~keyless))
+    return pa.table(found).filter(~keyless)
 
 
 def as_version(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
