@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +87,13 @@ def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False, sc
     for row in rows:
         if row["op"] in OPS:
             tables.setdefault(row["relid"], []).append(row)
-    for relid, own in tables.items():
+    for own in tables.values():
         happenings: list[Happening] = []
         last = ""
         for row in own:
             if row["relation"] != last:
                 last = row["relation"]
-                happenings.append(Described(moment(row), replace(versions[last], relid=relid)))
+                happenings.append(Described(moment(row), versions[last]))
             if row["op"] == "truncate":
                 happenings.append(Truncate(moment(row)))
         fold = Fold(happenings, history=history).take(change(row) for row in own if row["op"] != "truncate")
