@@ -16,7 +16,21 @@ from tests.cli.test_decode import PROGRAM
 from tests.support.corpus import capture
 from tests.support.forms import FORMS, Reading, copydata, read_bytes, server_message
 from tests.support.limits import within
-from tests.support.pcaps import CLIENT, LINKS, RST, SERVER, Link, Packet, pcap, pcapng, segments
+from tests.support.pcaps import (
+    ACK,
+    CLIENT,
+    FIN,
+    LINKS,
+    RST,
+    SERVER,
+    Link,
+    Packet,
+    linked,
+    network,
+    pcap,
+    pcapng,
+    segments,
+)
 from tests.support.run import command, decode
 
 SMALL, DML, STREAMED = capture("Z_small", "p1"), capture("A_dml", "p1"), capture("C_stream", "p2_stream_msg")
@@ -154,19 +168,36 @@ def test_missing_packets_are_damage() -> None:
     assert "damage: " in on.stderr
 
 
-def test_packets_that_were_cut_when_they_were_captured_are_damage() -> None:
-    whole = pcap(segments(copy_both(), 1400))
+def snapped(whole: bytes, most: int) -> bytes:
+    """A capture of at most this many bytes of each packet (tcpdump -s)."""
     cut, pos = [whole[:24]], 24
     while pos < len(whole):
         seconds, micros, size, length = struct.unpack_from("<IIII", whole, pos)
-        cut += [
-            struct.pack("<IIII", seconds, micros, min(size, 200), length),
-            whole[pos + 16 : pos + 16 + min(size, 200)],
-        ]
+        kept = min(size, most)
+        cut += [struct.pack("<IIII", seconds, micros, kept, length), whole[pos + 16 : pos + 16 + kept]]
         pos += 16 + size
-    result = decode(input=b"".join(cut))
+    return b"".join(cut)
+
+
+def test_packets_that_were_cut_when_they_were_captured_are_damage() -> None:
+    result = decode(input=snapped(pcap(segments(copy_both(), 1400)), 1000))
     assert result.status == 1
-    assert "bytes are missing in the capture" in result.stderr or "packets were cut" in result.stderr
+    assert "bytes are missing in the capture; " in result.stderr
+    assert "packets were cut when captured (tcpdump -s 0" in result.stderr
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_a_last_packet_that_was_cut_is_damage(close: bool) -> None:
+    """Even where the cut is between two messages: nothing else shows that there were more."""
+    frames = [server_message("d", frame) for frame in SMALL.frames()]
+    begun = LOGIN + server_message("W", b"\0\0\0") + b"".join(frames[:-8])
+    last = Packet(SERVER, CLIENT, 1000 + len(begun), b"".join(frames[-8:]), FIN | ACK if close else ACK)
+    whole = pcap([*segments(begun, 20, close=False), last])
+    assert lines_of(whole) == SMALL_LINES
+    headers = len(linked(network(last), "ethernet")) - len(last.data)
+    result = decode(input=snapped(whole, headers + len(frames[-8])))
+    assert result.status == 1
+    assert f"{len(last.data) - len(frames[-8])} bytes are missing in the capture; 1 packet was cut" in result.stderr
 
 
 def test_file_that_ends_inside_a_packet_is_damaged_at_its_end() -> None:

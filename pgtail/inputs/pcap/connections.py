@@ -13,6 +13,7 @@ from pgtail.errors import DecodeError, InputError
 from pgtail.files.spool import SpoolFile
 from pgtail.inputs.binary.copydata import COPY_BOTH, CopyDataFrames
 from pgtail.inputs.pcap.client import ClientLog, ClientMessage, ClientScan
+from pgtail.inputs.pcap.packets import Packets
 from pgtail.inputs.pcap.tcp import Flow, Missing, Piece
 from pgtail.inputs.source.base import ByteStream
 from pgtail.inputs.source.window import LARGE
@@ -39,7 +40,9 @@ class ServerStream(ByteStream):
     `peers` are the addresses of client and server.
     """
 
-    def __init__(self, name: str, pull: Callable[[], bool], *, whole: bool, peers: tuple[str, str]) -> None:
+    def __init__(
+        self, name: str, pull: Callable[[], bool], packets: Packets, *, whole: bool, peers: tuple[str, str]
+    ) -> None:
         super().__init__(name, live=True)
         self.peers = peers
         self.whole = whole
@@ -53,6 +56,7 @@ class ServerStream(ByteStream):
         self.client = ClientLog(self._no_room)
         """What the client sent."""
         self._pull = pull
+        self._packets = packets
         self._waiting = SpoolFile("keep waiting packets", memory=_IN_MEMORY, error=self._no_room)
         self._closed = False
         self._read = 0
@@ -84,7 +88,8 @@ class ServerStream(ByteStream):
     def damage(self) -> InputError | None:
         if self._gap is None:
             return self.broken if self.over and self._read == self._waiting.size else None
-        return InputError(f"{self._gap} bytes are missing in the capture", source=self.name, offset=self.position)
+        reason = "; ".join([f"{self._gap} bytes are missing in the capture", *self._packets.losses])
+        return InputError(reason, source=self.name, offset=self.position)
 
     def skip_damage(self) -> bool:
         found, self._gap = self._gap is not None, None

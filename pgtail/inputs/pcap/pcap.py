@@ -75,7 +75,7 @@ class Connections:
             direction = self._directions[key] = self._begin(segment, number)
         if direction.over:
             return  # a late copy
-        for piece in direction.flow.segment(number, segment.data, last=bool(segment.flags & FIN)):
+        for piece in direction.flow.segment(number, segment.data, cut=segment.cut, last=bool(segment.flags & FIN)):
             direction.take(piece)
         if direction.stream is None:
             self._look_for_client(direction, segment)
@@ -94,7 +94,8 @@ class Connections:
 
         def make(whole: bool) -> ServerStream:
             server, client = address_text(segment.source), address_text(segment.target)
-            stream = ServerStream(f"{self._name}: {server} to {client}", self.pull, whole=whole, peers=(client, server))
+            name, packets = f"{self._name}: {server} to {client}", self._packets
+            stream = ServerStream(name, self.pull, packets, whole=whole, peers=(client, server))
             self.ready.append(stream)
             return stream
 
@@ -232,10 +233,4 @@ class Pcap(Input):
         ):
             if kind in others:
                 words.append(f"{', '.join(others[kind])}: {what}")
-        if packets.cut:
-            words.append(
-                f"{packets.cut} packets were cut when they were captured (tcpdump -s 0 captures whole packets)"
-            )
-        if packets.fragments:
-            words.append(f"{packets.fragments} IP fragments were skipped")
-        raise InputError("; ".join(words), source=self.source.name)
+        raise InputError("; ".join([*words, *packets.losses]), source=self.source.name)
