@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,32 @@ def test_two_replication_connections_are_read_one_after_another() -> None:
     shorter = min(len(one), len(two))
     mixed += one[shorter:] + two[shorter:]
     assert lines_of(pcap(mixed)) == DML_LINES + SMALL_LINES
+
+
+def twice(stream: bytes, again: int = 1448) -> list[Packet]:
+    """A stream as `tcpdump -i any` sees it on the host of a container; behind it, in segments of `again` bytes."""
+    there = segments(stream)
+    behind = segments(stream, again, source=("172.17.0.2", 5432), target=("172.17.0.1", 45678), first=7)
+    return [packet for pair in zip_longest(there, behind) for packet in pair if packet is not None]
+
+
+@pytest.mark.parametrize("again", [1448, 900], ids=["address translation", "proxy"])
+def test_a_stream_that_was_captured_twice_is_read_once(again: int, tmp_path: Path) -> None:
+    path = tmp_path / "any.pcap"
+    path.write_bytes(pcap([*twice(copy_both(), again), *segments(copy_both("Z_small"), target=OTHER_CLIENT)]))
+    result = decode(path)
+    assert (result.status, result.lines) == (0, DML_LINES + SMALL_LINES)
+    left_out = f"{path}: 172.17.0.2:5432 to 172.17.0.1:45678: left out, the same stream as {path}: 127.0.0.1:5432 to "
+    assert left_out in result.stderr
+    assert left_out in command("inspect", path).stderr
+    recorded = command("record", "--from", path, "-D", tmp_path / "capture")
+    assert (recorded.status, left_out in recorded.stderr) == (0, True)
+    assert decode(tmp_path / "capture").lines == DML_LINES + SMALL_LINES
+
+
+def test_a_stream_that_was_captured_twice_from_its_middle_is_read_once() -> None:
+    packets = [*segments(copy_both())][6:]
+    assert lines_of(pcap(twice(copy_both())[12:])) == lines_of(pcap(packets))
 
 
 def test_a_port_that_is_used_again_is_another_connection() -> None:

@@ -150,7 +150,7 @@ class Pcap(Input):
         self._connections = Connections(self._packets, window.source.name, decoder)
         self._stream: ServerStream | None = None
         self._inner: _ReplicationFrames | None = None
-        self._found = 0
+        self._read: list[ServerStream] = []
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
@@ -175,7 +175,7 @@ class Pcap(Input):
             self._leave()
         if self._packets.damage is not None:
             raise self._packets.damage
-        if not self._found:
+        if not self._read:
             self._nothing()
         self._check_end()
 
@@ -208,8 +208,15 @@ class Pcap(Input):
         if not connections.ready:
             return False
         stream = connections.ready.popleft()
-        self._found += 1
-        if self._found > 1 and not stream.whole:
+        same = next((one.name for one in self._read if stream.repeats(one)), None)
+        if same is not None:
+            stream.close()
+            self.notes.append(
+                f"{stream.name}: left out, the same stream as {same} behind a proxy or an address translation"
+            )
+            return self._next(damaged=damaged)
+        self._read.append(stream)
+        if len(self._read) > 1 and not stream.whole:
             stream.close()
             if damaged:
                 return self._next(damaged=True)
