@@ -16,7 +16,7 @@ from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
 from tests.support.limits import limit_test
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
 from tests.support.signals import reset_ignored_signals
 
@@ -98,8 +98,29 @@ def newest_database(newest_server: EmbeddedServer) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[ObjectStore]:
     """A server of the S3 protocol, one per test process; each test uses a prefix of its own."""
-    with object_store() as running:
+    with s3_store() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def gs() -> Iterator[ObjectStore]:
+    """A server of Google Cloud Storage's protocol."""
+    with google_store() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def az() -> Iterator[ObjectStore]:
+    """A server of Azure Blob Storage's protocol."""
+    with azure_store() as running:
+        yield running
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def store(request: pytest.FixtureRequest) -> ObjectStore:
+    """The server of each cloud."""
+    found: ObjectStore = request.getfixturevalue(request.param)
+    return found
 
 
 StartServer = Callable[..., EmbeddedServer]
