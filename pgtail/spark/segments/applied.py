@@ -11,7 +11,7 @@ from pgtail.spark.segments.survey import Survey, folder_of, name_of
 
 
 class SegmentRun(NamedTuple):
-    """Segments of one stream that follow each other; `places` is None if they have no change, `late` as in Extent.
+    """Segments of one stream that follow each other; `places` is None if they have no change, `late` as in Survey.
 
     `start` and `end` are the names of the first and the last one, `predecessor` that of the one before them, ''
     if there is none. `open`: the last one ends inside a transaction.
