@@ -30,6 +30,8 @@ _STATUS: Final = re.compile(r"status code:?\s+(\d{3}[^:\n]{0,60})")
 _SYSTEM: Final = re.compile(r'message: "([^"\n]{1,120})"')
 _ARROW: Final = re.compile("\x1b\\[31m↳\x1b\\[0m ?")
 """Before each line but the first one of deltalake's errors: the last line names the cause."""
+_GENERIC: Final = re.compile(r"Generic \w+ error: ")
+_NO_ACCOUNT: Final = "Account must be specified"
 _QUERY: Final = re.compile(r"(https?://[^\s?]*)\?\S*")
 _USER: Final = re.compile(r"//[^/\s@]*@")
 _NO_CREDENTIALS: Final = re.compile(r"169\.254\.\d|metadata\.google\.internal|MetadataServer|Metadata token")
@@ -52,7 +54,7 @@ def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]
     status = _STATUS.search(text)
     code = None if status is None else status[1][:3]
     kind = _CLASSES.get(type(error).__name__)
-    passes = kind is None and (code is None or code[0] == "5" or code in _TRIED_AGAIN)
+    passes = kind is None and (code is None or (code[0] == "5" and code != "501") or code in _TRIED_AGAIN)
     if _NO_CREDENTIALS.search(text):
         return (
             "no credentials were found: set them in the environment, as for the cloud's own tools, or with --storage",
@@ -74,6 +76,14 @@ def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]
         lines = [line.strip() for line in text.strip().splitlines()] or [""]
         said = system[1] if system is not None else lines[-1 if arrows else 0]
     return _clean(f"{kind} ({said})" if kind and said else kind or said, options), passes
+
+
+def refusal_of(error: BaseException, options: StorageOptions) -> str:
+    """Why a library of a storage refused the options before it asked the server, in one line without credentials."""
+    text = _GENERIC.sub("", str(error).partition("\n")[0])
+    if text == _NO_ACCOUNT:
+        return "no account is named: set AZURE_STORAGE_ACCOUNT_NAME, or --storage azure_storage_account_name=NAME"
+    return _clean(text, options)
 
 
 def _clean(text: str, options: StorageOptions) -> str:
