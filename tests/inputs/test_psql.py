@@ -133,6 +133,16 @@ def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
         check(text, lsns="lsn" in columns, note=query, format=forced)
 
 
+@pytest.mark.parametrize("encoding", ["hex", "escape"])
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if "zero" not in name])
+def test_outputs_one_after_another(printed: Printed, layout: str, encoding: str) -> None:
+    """As `>>` makes them: the columns of each are as wide as its values."""
+    bounds = [(0, 3), (3, 4), (4, 4), (4, 30), (30, len(ROWS))]
+    queries = [f"SELECT lsn, xid, data FROM peeked WHERE n > {low} AND n <= {high} ORDER BY n" for low, high in bounds]
+    text = b"".join([printed.psql(*LAYOUTS[layout], "-c", query, output=encoding) for query in queries])
+    check(text, lsns=True, note=layout, format="psql" if layout == "semicolons" else None)
+
+
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if "expanded" in name])
 def test_an_lsn_that_follows_the_data_is_not_given_to_the_next_row(printed: Printed, layout: str) -> None:
     query = "SELECT data, lsn FROM peeked ORDER BY n"

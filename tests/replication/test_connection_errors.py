@@ -95,6 +95,10 @@ def test_pg_hba_and_full_servers(start_server: StartServer) -> None:
         words = fails(database)
         assert "all replication slots are in use" in words
         assert "max_replication_slots" in words
+        with tailing(database, command="expect") as running:
+            words = running.end(status=3)
+        assert "all replication slots are in use" in words
+        assert "not as expected" not in words
         database.execute("CREATE TABLE big AS SELECT generate_series(1, 100000) i")
         for _ in range(3):
             database.execute(

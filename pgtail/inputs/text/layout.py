@@ -256,6 +256,6 @@ def _field_shapes(lines: list[bytes], form: Form, border: bytes) -> Iterator[_Fi
         names = list(values)
         for at, name in enumerate(names[:8]):
             if name != lsn:
-                # An LSN after the data is that of the row before it, for a reader that goes line by line.
+                # Rows are read line by line: an LSN after the data would go to the next row.
                 before = lsn if lsn in names[:at] else None
                 yield _Fields(separator, name, before, frozenset(values) - {name, before}, border, form.quoted)
