@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtail.spark.decoding.batches import TransactionColumns
 from pgtail.spark.decoding.decode import SegmentChanges
+from pgtail.spark.decoding.transactions import OWN
 from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
 from pgtail.spark.segments.listing import plan, segments, surveys
@@ -59,7 +59,7 @@ def transactions(found: DataFrame) -> DataFrame:
     truncates = F.collect_set(F.when(F.col("op") == "truncate", F.struct("ordinal", "bytes")))
     sizes = F.aggregate(truncates, F.lit(0).cast("bigint"), lambda sum_, one: sum_ + one["bytes"])
     counted = of_one.groupBy("position").agg(
-        *[F.first(name).alias(name) for name in TransactionColumns._fields if name != "position"],
+        *[F.first(name).alias(name) for name in OWN],
         F.count("seq").alias("changes"),
         F.count(F.when(F.col("op") == "message", 1)).alias("messages"),
         (F.coalesce(F.sum(alone), F.lit(0)) + sizes).alias("bytes"),

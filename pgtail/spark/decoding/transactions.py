@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from pgtail.spark.schemas import TRANSACTIONS
 
 _SUMS: Final = ("changes", "messages", "bytes")
-_OWN: Final = [name for name in TRANSACTIONS.names if name not in ("position", "tables", *_SUMS)]
+OWN: Final = [name for name in TRANSACTIONS.names if name not in ("position", "tables", *_SUMS)]
+"""Columns that are those of each of the transaction's changes."""
 _COUNTED: Final = ("ordinal", "op", "seq", "schema", "table", "bytes")
 _OUTCOMES: Final = pa.array(["commit_prepared", "rollback_prepared"])
 
@@ -27,7 +28,7 @@ class Counted(NamedTuple):
 
 def counted(batch: pa.RecordBatch) -> Counted:
     """The transactions that rows of `changes` are of."""
-    rows = pa.Table.from_batches([batch]).select(["position", *_OWN, *_COUNTED])
+    rows = pa.Table.from_batches([batch]).select(["position", *OWN, *_COUNTED])
     rows = rows.filter(pc.and_not(pc.is_valid(rows["xid"]), pc.is_in(rows["op"], _OUTCOMES))).combine_chunks()
     if not rows.num_rows:
         return Counted(TRANSACTIONS.empty_table(), [])
@@ -37,7 +38,7 @@ def counted(batch: pa.RecordBatch) -> Counted:
         # The rows of one Truncate message each have its size.
         "bytes": pc.if_else(_as_before(rows["position"], rows["ordinal"]), 0, rows["bytes"]),
     }
-    own = {name: rows[name] for name in ("position", *_OWN)}
+    own = {name: rows[name] for name in ("position", *OWN)}
     found = _summed(
         pa.table(own | counts), rows["position"], pc.binary_join_element_wise(rows["schema"], rows["table"], ".")
     )
@@ -59,7 +60,7 @@ def _as_before(*columns: pa.ChunkedArray) -> pa.Array:
 def _summed(rows: pa.Table, positions: pa.ChunkedArray, tables: pa.ChunkedArray) -> pa.Table:
     """One row for each position, sorted; its `tables` are those that are not NULL where it is in `positions`."""
     grouped = rows.group_by("position", use_threads=False)
-    found = grouped.aggregate([*((name, "first") for name in _OWN), *((name, "sum") for name in _SUMS)])
+    found = grouped.aggregate([*((name, "first") for name in OWN), *((name, "sum") for name in _SUMS)])
     found = found.rename_columns([name.removesuffix("_first").removesuffix("_sum") for name in found.column_names])
     found = found.sort_by("position")
     named = pa.table({"position": positions, "table": tables})
