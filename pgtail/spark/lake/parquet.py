@@ -53,6 +53,25 @@ class DataFile(NamedTuple):
     stats: str
 
 
+class _Floats:
+    """Bounds of a column of floats. Those in the Parquet file would hide NaN, which readers treat as the greatest."""
+
+    def __init__(self) -> None:
+        self.least: float | None = None
+        self.most: float | None = None
+        self.nulls = 0
+        self.finite = True
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self.nulls += column.null_count
+        self.finite = self.finite and pc.all(pc.is_finite(column)).as_py() is not False
+        found = pc.min_max(column).as_py()
+        if self.finite and found["min"] is not None:
+            # Some readers compare the bits: of the two zeros -0.0 is the lesser one.
+            self.least = min(found["min"] or -0.0, found["min"] if self.least is None else self.least)
+            self.most = max(found["max"] or 0.0, found["max"] if self.most is None else self.most)
+
+
 def codec_of(name: str) -> str:
     """Arrow's name of a codec that Spark's setting spark.sql.parquet.compression.codec names. Raises OptionError."""
     found = _CODECS.get(name.lower())
@@ -70,14 +89,17 @@ class FileWriter:
         self._name = f"{prefix}{uuid.uuid4()}.parquet"
         self._schema = schema
         self._metadata: list[pq.FileMetaData] = []
-        self._finite = True
+        self._floats = {field.name: _Floats() for field in schema if pa.types.is_floating(field.type)}
         self._file = (folder / self._name).writer()
         # Arrow's own schema is of no use to other programs; nulls of lists and maps need no statistics.
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
             compression=codec,
-            use_dictionary=[leaf for field in schema if field.name not in _DISTINCT for leaf in leaves(field)],
+            use_dictionary=[leaf for field in schema if field.name not in _DISTINCT for leaf, _ in _leaves(field)],
+            write_statistics=[
+                leaf for field in schema for leaf, kind in _leaves(field) if not pa.types.is_floating(kind)
+            ],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
             write_page_index=True,
             store_schema=False,
@@ -86,9 +108,8 @@ class FileWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Add rows."""
-        # Parquet's bounds ignore NaN, which other programs treat as the greatest float; JSON has no infinity.
-        floats = (rows[field.name] for field in rows.schema if pa.types.is_floating(field.type))
-        self._finite = self._finite and all(pc.all(pc.is_finite(one)).as_py() is not False for one in floats)
+        for name, bounds in self._floats.items():
+            bounds.add(rows[name])
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
@@ -96,7 +117,7 @@ class FileWriter:
         self._writer.close()
         size = self._file.tell()
         self._file.finish()
-        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._finite))
+        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._floats))
 
     def abandon(self) -> None:
         """Remove what was written."""
@@ -121,22 +142,22 @@ def prefix_of(path: str) -> str:
     return path[: path.index("-") + 1]
 
 
-def leaves(field: pa.Field) -> list[str]:
-    """What Parquet calls a column, or its parts."""
-    return [f"{field.name}{part}" for part in _parts(field.type)]
+def _leaves(field: pa.Field) -> list[tuple[str, pa.DataType]]:
+    """What Parquet calls a column, or its parts, and their types."""
+    return [(f"{field.name}{part}", kind) for part, kind in _parts(field.type)]
 
 
-def _parts(kind: pa.DataType) -> list[str]:
+def _parts(kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
     if pa.types.is_list(kind):
-        return [f".list.element{part}" for part in _parts(kind.value_type)]
+        return [(f".list.element{part}", leaf) for part, leaf in _parts(kind.value_type)]
     if pa.types.is_map(kind):
-        return [".key_value.key", ".key_value.value"]
+        return [(".key_value.key", kind.key_type), (".key_value.value", kind.item_type)]
     if pa.types.is_struct(kind):
-        return [f".{field.name}{part}" for field in kind for part in _parts(field.type)]
-    return [""]
+        return [(f".{field.name}{part}", leaf) for field in kind for part, leaf in _parts(field.type)]
+    return [("", kind)]
 
 
-def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, finite: bool) -> str:
+def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, floats: Mapping[str, _Floats]) -> str:
     """Delta's statistics of a file.
 
     Bounds are there of all columns that can have some, or of none: deltalake's dataset for pyarrow leaves out the rows
@@ -148,6 +169,11 @@ def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, finite: bool) -> s
             chunk = metadata.row_group(group).column(place)
             known.setdefault(chunk.path_in_schema, []).append(chunk.statistics)
     least, most, nulls = {}, {}, {}
+    for name, one in floats.items():
+        nulls[name] = str(one.nulls)
+        if one.least is not None:
+            least[name], most[name] = repr(one.least), repr(one.most)
+    finite = all(one.finite for one in floats.values())  # JSON has no infinity
     for field in schema:
         found = [one for one in known.get(field.name, ()) if one is not None]
         if not found or not all(one.has_null_count for one in found):
