@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -309,6 +310,16 @@ def test_delta_scan_reads_every_table(delta_scan: Any, whole: Path, warehouse: P
             assert found.column_names == expected.column_names
             assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist())), query
     assert len(places) > 60
+
+
+def test_the_queries_of_the_manual_run_in_duckdb(
+    delta_scan: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```\nLOAD delta;\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(warehouse.parent)
+    now, before = [delta_scan.execute(text).fetchall() for text in block.replace("orders", "v").split(";")[:2]]
+    assert (now, len(before)) == ([(3,)], 1)
 
 
 def test_earlier_versions_are_read_in_each_reader(spark: Any, warehouse: Path) -> None:
