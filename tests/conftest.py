@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from pgtail.cli.settings import unset
 from pgtail.demo.installation import Installation
@@ -21,7 +22,9 @@ from tests.support.signals import reset_ignored_signals
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The user's settings and the signals that a shell ignores do not affect the tests."""
+    """The user's settings, the signals that a shell ignores and the load of the machine do not affect the tests."""
+    settings.register_profile("any load", deadline=None)
+    settings.load_profile("any load")
     worker, nohup = hasattr(config, "workerinput"), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     reset_ignored_signals(hangup=worker or not config.getoption("numprocesses", None))
     if worker and nohup:  # detach from the terminal: closing it would end the programs under test

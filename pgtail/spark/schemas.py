@@ -23,13 +23,13 @@ _TYPES: Final = {
 }
 
 
-def _fields(text: str) -> list[pa.Field]:
+def fields(text: str) -> list[pa.Field]:
     """Fields of "NAME TYPE, NAME TYPE ..."."""
     return [pa.field(name, _TYPES[kind]) for name, kind in map(str.split, text.split(","))]
 
 
 CHANGES: Final = pa.schema(
-    _fields(
+    fields(
         "op text, schema text, table text, xid bigint, seq bigint, position bigint, commit_lsn text, commit_ts time,"
         "prepare_lsn text, prepare_ts time, lsn text, lsn_number bigint, origin text, gid text, state text,"
         "identity text, key texts, old values, new values, unchanged texts, undecoded texts, cascade bool,"
@@ -39,19 +39,19 @@ CHANGES: Final = pa.schema(
 )
 """One row for each change (man page pgtail-spark(1) describes them); (position, ordinal, seq) is their order."""
 
-_COLUMN: Final = pa.struct(_fields("name text, type text, type_oid bigint, typmod int, key bool"))
+_COLUMN: Final = pa.struct(fields("name text, type text, type_oid bigint, typmod int, key bool"))
 
 RELATIONS: Final = pa.schema(
     [
-        *_fields("relation text, relid bigint, schema text, table text, identity text"),
+        *fields("relation text, relid bigint, schema text, table text, identity text"),
         pa.field("columns", pa.list_(_COLUMN)),
-        *_fields("position bigint, ordinal bigint"),
+        *fields("position bigint, ordinal bigint"),
     ]
 )
 """One row for each version of a table, with the place where it was first seen."""
 
 TRANSACTIONS: Final = pa.schema(
-    _fields(
+    fields(
         "position bigint, xid bigint, commit_lsn text, commit_ts time, prepare_lsn text, prepare_ts time, origin text,"
         "gid text, state text, changes bigint, messages bigint, bytes bigint, tables texts, commit_date date"
     )

@@ -326,8 +326,10 @@ def test_the_time_of_the_commit() -> None:
 )
 def test_what_does_not_fit_a_column(where: str, words: str) -> None:
     relation = table(types=(INT4, TEXT, BOOL, TIMESTAMP, 1082, 2950))
+    filter_ = Filter(where=[where])
     with pytest.raises(OptionError, match=words):
-        Filter(where=[where]).passes(insert(relation, b"1", b"x", b"t", None, None, None))
+        filter_.passes(insert(relation, b"1", b"x", b"t", None, None, None))
+    assert [name for name, _ in filter_.columns_not_seen] == ["nosuch"] * where.startswith("nosuch")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,13 @@ def test_a_missing_password_is_asked_for(newest_database: Database, tmp_path: Pa
         assert "Password for" not in shown
 
 
+def test_a_host_without_an_address_is_named_wherever_it_comes_from() -> None:
+    for conninfo, environment in (("host=nosuch.invalid", {}), ("dbname=shop", {"PGHOST": "nosuch.invalid"})):
+        words = fails(conninfo, env=environment)
+        assert "failed to resolve host 'nosuch.invalid'" in words
+        assert "-h HOST or PGHOST" in words
+
+
 def test_the_right_to_replicate_is_missing(database: Database) -> None:
     publish(database)
     with role(database, "mere", "") as conninfo:

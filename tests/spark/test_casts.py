@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.spark.typed import arrow_types, casts
+from pgtail.spark.typed.arrays import texts_by_name
 from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.rows import texts_by_name
-from pgtail.spark.typed.texts import narrow, texts_of, widen
+from pgtail.spark.typed.texts import retyped, texts_of
 from pgtail.spark.typed.versions import Column, Version
 from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import BUILTIN
@@ -45,11 +45,11 @@ def declared(name: str, typmod: int = -1) -> Any:
 
 def holding(types: Sequence[Any]) -> Any:
     """The column of a table that had these types one after another."""
-    return columns_of([Version("f", 1, "s", "t", "default", (), (Column("c", one),)) for one in types])[0]
+    return columns_of([Version("f", "s", "t", "default", (), (Column("c", one),)) for one in types])[0]
 
 
 def maps(*rows: dict[str, str | None] | None) -> Any:
-    return pa.array([None if row is None else list(row.items()) for row in rows], casts.RESCUED)
+    return pa.array([None if row is None else list(row.items()) for row in rows], arrow_types.RESCUED)
 
 
 def one_column(texts: Sequence[str | None], column: Any) -> tuple[list[Any], list[str | None]]:
@@ -187,7 +187,7 @@ KINDS = ["bool", "int2", "int8", "float4", "float8", "date", "timestamp", "times
 
 
 @given(st.lists(st.none() | JUNK | GOOD, max_size=12), st.sampled_from(KINDS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_column_is_typed_as_its_values_are(texts: list[str | None], name: str) -> None:
     """Whatever stands beside it in its batch, a value is the same; and it is there, NULL, or rescued with its text."""
     column = holding([declared(name)])
@@ -199,7 +199,7 @@ def test_a_column_is_typed_as_its_values_are(texts: list[str | None], name: str)
 
 
 @given(st.lists(st.none() | JUNK, min_size=1, max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_only_digits_are_a_number(texts: list[str | None]) -> None:
     for kind, pattern in ((pa.int64(), r"-?\d{1,18}"), (pa.decimal128(30, 12), r"-?\d{1,14}(\.\d{1,12})?")):
         values = casts.cast(pa.array(texts, pa.string()), kind).to_pylist()
@@ -267,9 +267,9 @@ def test_what_is_widened_is_as_if_it_had_been_so_from_the_beginning(before: Any,
     [array], rescued = casts.typed([pa.array(values, pa.string())], [old])
     assert rescued.null_count == len(values)
     [expected], _ = casts.typed([pa.array(values, pa.string())], [both])
-    found = widen(array, both.kind, both.delimiter)
+    found = retyped(array, both.kind)
     assert repr(found.to_pylist()) == repr(expected.to_pylist())
-    assert repr(narrow(found, old.kind, old.delimiter).to_pylist()) == repr(array.to_pylist())
+    assert repr(retyped(found, old.kind).to_pylist()) == repr(array.to_pylist())
 
 
 def test_a_domain_is_its_base_type_and_a_users_array_an_array_of_text() -> None:

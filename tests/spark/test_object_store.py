@@ -28,7 +28,7 @@ from pgtail.spark import changes, read, relations
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.segments.listing import Surveys, segments
+from pgtail.spark.segments.listing import segments, survey_each
 from pgtail.storage import NO_OPTIONS, Location, locate
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
@@ -205,7 +205,7 @@ def test_a_capture_on_hdfs_is_listed_and_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("pgtail.storage.hdfs._file_system", lambda server: LocalFileSystem())
     record(capture("A_dml", "p1"), tmp_path / "capture", size=20_000)
     local, remote = (f"{server}{tmp_path}/capture" for server in ("", "hdfs://host"))
-    found = [list(Surveys(NO_OPTIONS).of(segments([place]))) for place in (local, remote)]
+    found = [survey_each(segments([place]), NO_OPTIONS) for place in (local, remote)]
     for one, other in zip(*found, strict=True):
         assert replace(other, path=other.path.removeprefix("hdfs://host")) == one
     assert len(found[0]) > 1

@@ -7,6 +7,7 @@ import io
 import json
 import zoneinfo
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError
+from pgtail.spark.decoding.decode import survey
 from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
@@ -26,7 +28,7 @@ from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments import listing
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.segments.survey import Survey, name_of, survey
+from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of
@@ -35,6 +37,7 @@ from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
 from tests.support.captures import record as record_frames
 from tests.support.corpus import capture as corpus
+from tests.support.servers import Database
 from tests.support.spark import model
 from tests.support.spark.world import SOME, World, apply, same_as_model, same_as_server, same_lives, stored
 
@@ -103,6 +106,59 @@ def test_batches_cut_at_every_segment_of_captures_that_overlap(spark: Any, world
     assert apply(spark, out, world.segments, tables, history=True).changes == 0
     assert Batches(locate(str(out))).plan.batch == version
     same_lives(some(world.folds(history=True)), stored(out, "history"))
+
+
+def ids_and_values(out: Path, columns: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in stored(out, "state")["t"].select(columns.split(", ")).to_pylist())
+
+
+@pytest.fixture
+def spread(spark: Any, newest_database: Database, tmp_path: Path) -> Callable[[Sequence[str], Sequence[str]], Path]:
+    """Makes the state of the server's table t: after some statements in several buckets, then after others."""
+
+    def make(before: Sequence[str], after: Sequence[str]) -> Path:
+        out, capture = tmp_path / "out", str(tmp_path / "capture")
+        model.begin(newest_database)
+        newest_database.execute(*before)
+        model.record(newest_database, tmp_path / "capture")
+        apply(spark, out, [capture], bucket_size=2_000)
+        [notes] = Batches(locate(str(out))).plan.notes["state"].tables.values()
+        assert 4 <= notes.buckets <= 16
+        newest_database.execute(*after)
+        model.record(newest_database, tmp_path / "capture")
+        apply(spark, out, [capture])
+        return out
+
+    return make
+
+
+def test_a_row_that_takes_a_value_along_to_another_bucket_leaves_the_others_there(
+    spread: Any, newest_database: Database
+) -> None:
+    """Nothing else of the bucket that it leaves changes in that batch."""
+    before = [
+        "CREATE TABLE t (id int PRIMARY KEY, v int, body text)",
+        "ALTER TABLE t ALTER body SET STORAGE EXTERNAL",
+        "INSERT INTO t SELECT n, n, repeat(md5(n::text), 80) FROM generate_series(1, 40) AS n",
+    ]
+    out = spread(before, ["UPDATE t SET id = id + 1000 WHERE id % 10 = 0"])
+    assert ids_and_values(out, "id, v, body") == sorted(newest_database.query("SELECT id, v, body FROM t"))
+
+
+def test_rows_found_by_what_is_known_of_them_are_found_in_any_bucket(spread: Any, newest_database: Database) -> None:
+    """Also where the table has a key at the end of the batch."""
+    before = [
+        "CREATE TABLE t (id int, v text)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT n, repeat(md5(n::text), 60) FROM generate_series(1, 40) AS n",
+    ]
+    after = [
+        "ALTER TABLE t ADD c int DEFAULT 3",
+        "DELETE FROM t WHERE id % 2 = 0",
+        "ALTER TABLE t ADD PRIMARY KEY (id), REPLICA IDENTITY DEFAULT",
+        "UPDATE t SET v = 'x' WHERE id = 1",
+    ]
+    assert ids_and_values(spread(before, after), "id, v") == sorted(newest_database.query("SELECT id, v FROM t"))
 
 
 def run(

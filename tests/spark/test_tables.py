@@ -15,10 +15,10 @@ from pgtail.spark import read
 from pgtail.spark.lake.delta import Table
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.typed.arrow_types import Declared
-from pgtail.spark.typed.casts import RESCUED, typed
+from pgtail.spark.typed.arrays import texts_by_name
+from pgtail.spark.typed.arrow_types import RESCUED, Declared
+from pgtail.spark.typed.casts import typed
 from pgtail.spark.typed.columns import TRUE_NAME, columns_of
-from pgtail.spark.typed.rows import texts_by_name
 from pgtail.spark.typed.versions import Column, Version
 from pgtail.storage import locate
 from tests.support.corpus import capture as corpus
@@ -206,7 +206,7 @@ def test_every_type_goes_through(spark: Any, tmp_path: Path) -> None:
 def test_columns_of_versions_have_their_names_for_good() -> None:
     def version(*names: str) -> Version:
         kind = Declared(25, -1, "text")
-        return Version("f", 1, "public", "t", "default", (), tuple(Column(name, kind) for name in names))
+        return Version("f", "public", "t", "default", (), tuple(Column(name, kind) for name in names))
 
     found = columns_of([version("a", "A"), version("a", "_position", "á", "Á")])
     assert [(one.name, one.stored) for one in found] == [

@@ -9,13 +9,7 @@ from typing import Final, Literal
 from pgtail.changes.commit_range import point_of
 from pgtail.errors import OptionError
 
-RETAIN: Final = 3600.0
-"""Seconds that replaced files are kept: for readers that opened an earlier version."""
-
 _EPOCH: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-
-BUCKET_SIZE: Final = 32 << 20
-"""Bytes of Parquet that a bucket should have at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +23,10 @@ class Settings:
     until: int | datetime.datetime | None = None
     allow_gap: bool = False
     wait: bool = False
-    retain: float = RETAIN
-    bucket_size: int = BUCKET_SIZE
+    retain: float = 3600.0
+    """Seconds that replaced files are kept: for readers that opened an earlier version."""
+    bucket_size: int = 32 << 20
+    """Bytes of Parquet that a bucket should have at most."""
 
     @property
     def kind(self) -> Literal["state", "history"]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,44 +12,30 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.lake.decoding import packed, unpacked
+from pgtail.spark.jobs import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.fold import COME, GONE, HALF, WHOLE, Events, Folded, _Rows, fold, key_parts, mode_of
-from pgtail.spark.typed.arrow_types import TEXTS
-from pgtail.spark.typed.casts import RESCUED, TableColumn
-from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
+from pgtail.spark.state.fold import COME, DELETE, GONE, HALF, TRUNCATE, UPDATE, WHOLE, Cells, Events, fold, identities
+from pgtail.spark.typed.arrays import Flags, one_chunk
+from pgtail.spark.typed.casts import TableColumn
+from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, own_columns, schema_of
 from pgtail.spark.typed.described import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
-PART: Final = "relid long, bucket int, link int, kind string, data binary"
-"""A part of a table's rows or changes, of one bucket; `link` is another bucket that has to be folded with it."""
-_NO_BUCKET: Final = -1
+PART: Final = pa.schema(
+    [("relid", pa.int64()), ("bucket", pa.int32()), ("links", pa.list_(pa.int32())), ("data", pa.binary())]
+)
+"""Some rows or changes of a bucket of a table; `links` are other buckets that have to be folded with it."""
 CLOSED: Final = "closed-"
 """How the files of a history begin whose rows are no more; those of others with the bucket."""
 _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+_NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
+"""What a history calls the columns that say since when a row is there."""
 
-Buckets = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class TablePass:
-    """One version of a table in a batch: how its rows are kept while they are of this version."""
-
-    relid: int
-    place: Location
-    """The folder of the state's table."""
-    version: Version
-    stored: Sequence[TableColumn]
-    """The columns of the state's table."""
-    buckets: int
-    history: bool
-    codec: str
-    files: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """The files of each bucket, if they are not split again."""
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,255 +51,74 @@ class Wanted:
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows that are wanted, committed ones at their places."""
-        position = rows["_position"].combine_chunks()
-        inside = np.zeros(len(rows), bool)
+        position, inside = rows["_position"].to_numpy(), np.zeros(len(rows), bool)
         for one in self.ranges:
-            inside |= pc.and_(pc.greater_equal(position, one.start), pc.less(position, one.stop)).to_numpy(
-                zero_copy_only=False
-            )
-        prepared = pc.is_valid(rows["_state"].combine_chunks()).to_numpy(zero_copy_only=False)
-        there = inside & ~prepared
-        if self.committed:
-            there |= prepared & pc.is_in(position, pa.array(self.committed, pa.int64())).to_numpy(zero_copy_only=False)
+            inside |= (position >= one.start) & (position < one.stop)
+        prepared = rows["_state"].is_valid().to_numpy()
+        there = np.where(prepared, np.isin(position, list(self.committed)), inside)
         if not there.all():
-            rows = rows.filter(pa.array(there))
+            rows = rows.filter(there)
         if self.committed and prepared.any():
             rows = self._at_commit(rows)
-        return rows if self.run is None else rows.filter(_within(rows, self.run))
+        if self.run is not None:
+            first, end = self.run
+            rows = rows.filter(_at_least(rows, first) & ~_at_least(rows, end))
+        return rows
 
     def _at_commit(self, rows: pa.Table) -> pa.Table:
-        old = pa.array(self.committed, pa.int64())
-        index = pc.index_in(rows["_position"].combine_chunks(), old)
+        index = pc.index_in(one_chunk(rows["_position"]), pa.array(self.committed, pa.int64()))
         for place, name in enumerate(("_position", "_commit_ts")):
             kind = rows.schema.field(name).type
             values = pa.array([pair[place] for pair in self.committed.values()], pa.int64()).cast(kind)
             number = rows.column_names.index(name)
-            rows = rows.set_column(number, name, pc.coalesce(values.take(index), rows[name].combine_chunks()))
+            rows = rows.set_column(number, name, pc.coalesce(values.take(index), one_chunk(rows[name])))
         return rows
 
 
-def _within(rows: pa.Table, run: Range) -> pa.Array:
-    return pc.and_(_at_least(rows, run.first), pc.invert(_at_least(rows, run.end)))
+def _at_least(rows: pa.Table, place: Place) -> Flags:
+    position, seq = rows["_position"].to_numpy(), rows["_seq"].to_numpy()
+    found: Flags = (position > place.position) | ((position == place.position) & (seq >= place.ordinal))
+    return found
 
 
-def _at_least(rows: pa.Table, place: Place) -> pa.Array:
-    position, seq = rows["_position"], rows["_seq"]
-    same = pc.and_(pc.equal(position, place.position), pc.greater_equal(seq, place.ordinal))
-    return pc.or_(pc.greater(position, place.position), same)
+class ChangesFile(NamedTuple):
+    """A file of `tables/*`, whose rows are all of one version of one table, and the columns of that table."""
 
-
-@dataclass(frozen=True, slots=True)
-class ChangesFile:
-    """A file of `tables/*`, whose rows are all of one version of one table."""
-
-    table: TablePass
-    path: Location
+    place: Location
     columns: Sequence[TableColumn]
-    """Those of the table that the file belongs to."""
-    wanted: Wanted
-
-    def split(self) -> Iterator[pa.RecordBatch]:
-        """Its changes by bucket."""
-        rows = self.wanted.of(rows_in(self.path))
-        table, version = self.table, self.table.version
-        if not len(rows):
-            return
-        yield _part(table.relid, _NO_BUCKET, None, "count", pickle.dumps(len(rows)))
-        rows = as_version(rows, version, self.columns)
-        rows = rows.append_column(HALF, pa.array(np.full(len(rows), WHOLE)))
-        if table.buckets == 1:
-            yield from _parts(table.relid, 0, None, "changes", rows)
-            return
-        yield from self._spread(rows)
-
-    def _spread(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        table, version = self.table, self.table.version
-        columns = columns_of([version])
-        events = Events(rows, version, columns)
-        was, now = _hashed(events, version, columns, table.buckets)
-        op = events.column("_op")
-        deleted, updated, truncated = (
-            pc.equal(op, name).to_numpy(zero_copy_only=False) for name in ("delete", "update", "truncate")
-        )
-        was[~(deleted | updated)] = now[~(deleted | updated)]
-        now[deleted] = was[deleted]
-        carries = np.zeros(len(rows), bool)
-        for unsent in events.unsent.values():
-            carries |= unsent
-        apart = (was != now) & ~carries
-        for bucket in range(table.buckets):
-            gone, come = apart & (was == bucket), apart & (now == bucket)
-            half = np.where(gone, GONE, np.where(come, COME, WHOLE))
-            here = truncated | gone | come | (~apart & ~truncated & (now == bucket))
-            links = np.unique(was[here & (was != now) & carries])
-            if here.any():
-                some = rows.set_column(rows.column_names.index(HALF), HALF, pa.array(half)).filter(pa.array(here))
-                yield from _parts(table.relid, bucket, None, "changes", some)
-            for link in links.tolist():
-                yield _part(table.relid, bucket, link, "link", b"")
 
 
-@dataclass(frozen=True, slots=True)
-class RowsFile:
-    """A file of a state whose rows have to be spread again: of another version, or for another number of buckets."""
+class Layout(NamedTuple):
+    """How the rows of a table are kept: as those of a version, with columns of the state's table, in buckets."""
 
-    table: TablePass
-    path: Location
-    columns: Sequence[TableColumn]
     version: Version
-    """What the rows are of."""
+    stored: Sequence[TableColumn]
+    buckets: int
 
-    def split(self) -> Iterator[pa.RecordBatch]:
-        """Its rows by bucket."""
-        table = self.table
-        rows = _as_rows(rows_in(self.path), self.version, self.columns)
-        if self.version != table.version:
-            rows = described(rows, self.version, table.version)
-        for bucket, some in _by_bucket(rows, table.version, table.buckets):
-            yield from _parts(table.relid, bucket, None, "rows", some)
+    @property
+    def folded(self) -> pa.Schema:
+        """The columns of the rows while they are folded."""
+        return schema_of(columns_of([self.version]), [field for field in ROW if field.name != "_relation"])
 
-
-def split(items: Sequence[ChangesFile | RowsFile]) -> Iterator[pa.RecordBatch]:
-    """Parts of items."""
-    for item in items:
-        yield from item.split()
-
-
-class Written(NamedTuple):
-    """A file of a state's table; the bucket is None for rows that are no more."""
-
-    relid: int
-    bucket: int | None
-    file: DataFile
-
-
-@dataclass(frozen=True, slots=True)
-class Folding:
-    """Folds the parts of each group of buckets, which come together: (group, relid, kind, data)."""
-
-    tables: Mapping[int, TablePass]
-    groups: Mapping[int, Sequence[int]]
-    """The buckets of each group."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for (group, relid), parts in _grouped(batches):
-            table = self.tables[relid]
-            buckets = self.groups[group]
-            for written in self._folded(table, buckets, parts):
-                yield pa.RecordBatch.from_pydict(
-                    {"kind": ["file"], "data": pa.array([pickle.dumps(written)], pa.binary())}
-                )
-
-    def _folded(
-        self, table: TablePass, buckets: Sequence[int], parts: Mapping[str, Sequence[bytes]]
-    ) -> Iterator[Written]:
-        columns = columns_of([table.version])
-        rows = [unpacked(data) for data in parts.get("rows", ())]
-        for bucket in buckets:
-            paths = [table.place / path for path in table.files.get(bucket, ())]
-            rows += [_as_rows(rows_in(path), table.version, table.stored) for path in paths]
-        changes = [unpacked(data) for data in parts.get("changes", ())]
-        before = pa.concat_tables(rows) if rows else schema_of(columns, ROW).empty_table()
-        if changes:
-            found = fold(before, pa.concat_tables(changes), table.version, columns, history=table.history)
+    def bucket_of(self, rows: pa.Table, cells: Cells) -> Numbers:
+        """The bucket of each row, by a hash of what identifies it, which is the same everywhere."""
+        if self.version.identified:
+            parts = [part for [part] in identities([cells], self.version)]
         else:
-            found = Folded(before, before.slice(0, 0))
-        spread = (
-            _by_bucket(found.rows, table.version, table.buckets) if len(buckets) > 1 else [(buckets[0], found.rows)]
-        )
-        for bucket, some in spread:
-            if len(some):
-                yield Written(table.relid, bucket, _write(table, some, f"b{bucket:05d}-"))
-        if len(found.closed):
-            yield Written(table.relid, None, _write(table, found.closed, CLOSED))
+            parts = [one_chunk(rows[name]) for name in ("_position", "_seq")]
+        number = np.zeros(len(rows), np.uint64)
+        for part in parts:
+            number = number * _FACTOR + _hash(texts_of(part))
+        return (number >> np.uint64(16)).astype(np.int64) % self.buckets
 
-
-def _write(table: TablePass, rows: pa.Table, prefix: str) -> DataFile:
-    rows = as_stored(rows, table.version, table.stored)
-    own = VALIDITY if table.history else ROW
-    if table.history:
-        count = len(rows)
-        named = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
-        rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
-        for name, until in (("_valid_to_position", "_until_position"), ("_valid_to", "_until_time")):
-            kind = next(one.type for one in VALIDITY if one.name == name)
-            there = until in rows.column_names
-            rows = rows.append_column(name, rows[until].cast(kind) if there else pa.nulls(count, kind))
-    has = {column.name for column in table.version.columns}
-    schema = schema_of([column for column in table.stored if column.name in has], own)
-    return write_file(table.place, rows.select(schema.names).cast(schema), table.codec, prefix)
-
-
-def _as_rows(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
-    """A file of a state or of a history as fold() takes rows."""
-    named = {"_valid_from_position": "_position", "_valid_from_seq": "_seq", "_valid_from": "_commit_ts"}
-    rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
-    own = schema_of(columns_of([version]), ROW)
-    return as_version(rows, version, stored).select(own.names).cast(own)
-
-
-def _part(relid: int, bucket: int, link: int | None, kind: str, data: bytes) -> pa.RecordBatch:
-    columns: dict[str, Any] = {
-        "relid": pa.array([relid], pa.int64()),
-        "bucket": pa.array([bucket], pa.int32()),
-        "link": pa.array([link], pa.int32()),
-        "kind": [kind],
-        "data": pa.array([data], pa.binary()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _parts(relid: int, bucket: int, link: int | None, kind: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(rows), _MOST_ROWS):
-        yield _part(relid, bucket, link, kind, packed(rows.slice(start, _MOST_ROWS)))
-
-
-def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[tuple[int, int], dict[str, list[bytes]]]]:
-    """The parts of each group, which come together."""
-    current: tuple[int, int] | None = None
-    parts: dict[str, list[bytes]] = {}
-    for batch in batches:
-        for group, relid, kind, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if (group, relid) != current:
-                if current is not None:
-                    yield current, parts
-                current, parts = (group, relid), {}
-            parts.setdefault(kind, []).append(data)
-    if current is not None:
-        yield current, parts
-
-
-# -- buckets -----------------------------------------------------------------------------------------------------------
-
-
-def _by_bucket(rows: pa.Table, version: Version, buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of a state in their buckets."""
-    if buckets == 1 or not len(rows):
-        yield 0, rows
-        return
-    columns = columns_of([version])
-    events = rows.append_column("_old", pa.nulls(len(rows), pa.struct([(c.stored, c.kind) for c in columns])))
-    for name, kind in (("_unchanged", TEXTS), ("_old_rescued", RESCUED)):
-        events = events.append_column(name, pa.nulls(len(rows), kind))
-    _, now = _hashed(Events(events.drop_columns(["_unknown"]), version, columns), version, columns, buckets)
-    for bucket in np.unique(now).tolist():
-        yield bucket, rows.filter(pa.array(now == bucket))
-
-
-def _hashed(events: Events, version: Version, columns: Sequence[TableColumn], buckets: int) -> tuple[Buckets, Buckets]:
-    """The buckets before and after each event, by a hash of what identifies its row, which is the same everywhere."""
-    was, now = (np.zeros(len(events), np.uint64) for _ in range(2))
-    if mode_of(version) == "append":
-        parts = [(texts_of(events.column(name)),) * 2 for name in ("_position", "_seq")]
-    else:
-        nothing = _Rows(events.table.slice(0, 0))
-        parts = [
-            (texts_of(before), texts_of(after)) for _, before, after in key_parts(nothing, events, version, columns)
-        ]
-    for before, after in parts:
-        was = was * _FACTOR + _hash(before)
-        now = now * _FACTOR + _hash(after)
-    return tuple((one >> np.uint64(16)).astype(np.int64) % buckets for one in (was, now))  # type: ignore[return-value]
+    def by_bucket(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """Rows in their buckets."""
+        if self.buckets == 1:
+            yield 0, rows
+            return
+        found = self.bucket_of(rows, Cells.of(rows, self.version))
+        for bucket in np.unique(found).tolist():
+            yield bucket, rows.filter(found == bucket)
 
 
 def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:
@@ -322,3 +126,106 @@ def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:
     values = np.array(encoded.dictionary.to_pylist(), object)
     found: npt.NDArray[np.uint64] = pd.util.hash_array(values, categorize=False)[encoded.indices.to_numpy()]
     return found
+
+
+class RowsFile(NamedTuple):
+    """A file of a state's table, and how its rows are kept."""
+
+    file: DataFile
+    layout: Layout
+
+    @property
+    def bucket(self) -> int | None:
+        """None for rows that are no more."""
+        path = self.file.path
+        return None if path.startswith(CLOSED) else int(path[1 : path.index("-")])
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One table in one pass: its changes of one version, and the rows that they are applied to."""
+
+    relid: int
+    place: Location
+    """The folder of the state's table."""
+    codec: str
+    history: bool
+    layout: Layout
+    """How the rows are kept afterwards."""
+    wanted: Wanted
+    files: Mapping[int, Sequence[str]]
+    """The files of each bucket whose rows are kept like this already."""
+
+    def split(self, item: ChangesFile | RowsFile) -> Iterator[pa.RecordBatch]:
+        """Parts of a file's changes, or of its rows, which are kept in another way."""
+        if isinstance(item, ChangesFile):
+            yield from self._changes(item)
+        else:
+            rows = described(self._read(item.file.path, item.layout), item.layout.version, self.layout.version)
+            for bucket, some in self.layout.by_bucket(rows):
+                yield from self._parts(bucket, some)
+
+    def _changes(self, source: ChangesFile) -> Iterator[pa.RecordBatch]:
+        rows = self.wanted.of(rows_in(source.place))
+        if not len(rows):
+            return
+        rows = as_version(rows, self.layout.version, source.columns)
+        if self.layout.buckets == 1:
+            yield from self._parts(0, rows.append_column(HALF, pa.array(np.full(len(rows), WHOLE))))
+            return
+        events = Events(rows, self.layout.version)
+        deleted, updated, truncated = (events.op == op for op in (DELETE, UPDATE, TRUNCATE))
+        was, now = (self.layout.bucket_of(rows, cells) for cells in (events.before, events.new))
+        was = np.where(deleted | updated, was, now)
+        now = np.where(deleted, was, now)
+        carries = np.logical_or.reduce([np.zeros(len(rows), bool), *events.unsent.values()])
+        apart = (was != now) & ~carries
+        for bucket in range(self.layout.buckets):
+            gone, come = apart & (was == bucket), apart & (now == bucket)
+            here = truncated | gone | (now == bucket)
+            half = np.select([gone, come], [GONE, COME], WHOLE)
+            links = np.unique(was[(was != now) & carries & (now == bucket)])
+            some = rows.append_column(HALF, pa.array(half)).filter(here)
+            yield from self._parts(bucket, some, links.tolist())
+
+    def _parts(self, bucket: int, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(rows), _MOST_ROWS):
+            data = packed(rows.slice(start, _MOST_ROWS))
+            part = {"relid": self.relid, "bucket": bucket, "links": links, "data": data}
+            yield pa.RecordBatch.from_pylist([part], PART)
+
+    def fold(self, parts: pa.Table) -> Iterator[DataFile]:
+        """Fold the parts of the buckets that are folded `together`, and write their files again."""
+        unpacked_ = [unpacked(data) for data in parts["data"].to_pylist()]
+        changes = [one for one in unpacked_ if HALF in one.column_names]
+        rows = [one for one in unpacked_ if HALF not in one.column_names]
+        buckets = parts["together"][0].as_py()
+        rows += [self._read(path, self.layout) for bucket in buckets for path in self.files.get(bucket, ())]
+        none = self.layout.folded.empty_table()
+        there, closed = pa.concat_tables([none, *rows], promote_options="default"), none
+        if changes:
+            there, closed = fold(there, pa.concat_tables(changes), self.layout.version, history=self.history)
+        for bucket, some in self.layout.by_bucket(there) if len(buckets) > 1 else [(buckets[0], there)]:
+            if len(some):
+                yield self._write(some, f"b{bucket:05d}-")
+        if len(closed):
+            yield self._write(closed, CLOSED)
+
+    def _read(self, path: str, layout: Layout) -> pa.Table:
+        """The rows of a file, to be folded."""
+        named = {then: now for now, then in _NAMES.items()}
+        rows = rows_in(self.place / path)
+        rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
+        return as_version(rows, layout.version, layout.stored).select(layout.folded.names).cast(layout.folded)
+
+    def _write(self, rows: pa.Table, prefix: str) -> DataFile:
+        """Write rows to a new file; in a history, one without an end is still there."""
+        version, stored, _ = self.layout
+        rows = as_stored(rows, version, stored)
+        rows = rows.append_column("_relation", pa.repeat(pa.scalar(version.relation), len(rows)))
+        rows = rows.rename_columns([_NAMES.get(name, name) if self.history else name for name in rows.column_names])
+        schema = schema_of(own_columns(version, stored), VALIDITY if self.history else ROW)
+        for name in schema.names:
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
+        return write_file(self.place, rows.select(schema.names).cast(schema), self.codec, prefix)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,19 +12,18 @@ from pgtail.spark.errors import translate_spark_errors
 from pgtail.spark.lake.catalog import Entry, changed, entries
 from pgtail.spark.lake.delta import Commit, File, Table, holds
 from pgtail.spark.lake.names import folder_name
+from pgtail.spark.lake.parquet import DataFile
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
 from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
-from pgtail.spark.state.passes import Pass, Run, fold_all, runs_of
+from pgtail.spark.state.passes import Changes, Run, TableBatch, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.tasks import Wanted
+from pgtail.spark.state.tasks import ChangesFile, Layout, RowsFile, Wanted
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
-from pgtail.spark.typed.versions import Version
-from pgtail.storage import Location
 
 _MOST_BUCKETS: Final = 1024
 
@@ -50,8 +48,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     lake.tell(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
-    runs = [run for capture in plan.captures.values() for run in capture.runs]
-    now = next_increment(runs, notes, allow_gap=settings.allow_gap)
+    now = next_increment(plan.runs, notes, allow_gap=settings.allow_gap)
     if now.missing is not None and not settings.wait:
         raise now.missing
     result = Applied(notes.end, waiting=now.missing, gaps=now.gaps)
@@ -83,132 +80,100 @@ class _Batch:
         self._settings = settings
         self._notes = notes
         self._wanted = Wanted([one.transactions for one in now.ranges], found.committed)
-        self._all_versions = lake.versions()
-        self._by_relation = {one.relation: one for versions in self._all_versions.values() for one in versions}
+        self._by_names = lake.versions()
+        self._versions = {one.relation: one for versions in self._by_names.values() for one in versions}
 
     def run(self) -> tuple[list[Commit], int]:
         """Write the files, and note what is in them. Returns what is to be committed, and the number of changes."""
-        by_table: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
-        for entry in entries(self._lake.out):
-            if entry.kind == "tables":
-                for relid, some in self._files(entry).items():
-                    by_table.setdefault(relid, []).extend(some)
-        folders = {one.folder for one in self._notes.tables.values()}
-        tables = []
-        for relid, files in sorted(by_table.items()):
-            runs = runs_of(files, self._wanted)
+        tables, count = [], 0
+        for relid, changes in sorted(self._changes().items()):
+            runs, rows = runs_of(changes, self._wanted, self._versions)
+            count += rows
             if runs:
-                tables.append(self._table(relid, files, runs, folders))
-        count = fold_all(self._lake.spark, tables)
+                tables.append(self._table(relid, changes, runs))
+        fold_all(self._lake.spark, tables)
         commits = [commit for table in tables for commit in self._commits(table)]
         names = [
             Entry(self._settings.kind, version.schema, version.table, relid, one.folder, one.since)
             for relid, one in self._notes.tables.items()
-            for version in [self._by_relation[one.versions[-1]]]
+            for version in [self._versions[one.versions[-1]]]
         ]
         return changed(self._lake.out, names, self._lake.codec) + commits, count
 
-    def _files(self, entry: Entry) -> dict[int, list[tuple[Location, File, Sequence[TableColumn]]]]:
-        """The files of a table of OUT/tables that may have rows for the batch, by OID."""
-        table = self._lake.batches.table(entry.folder)
-        columns = columns_of(self._all_versions[entry.schema, entry.table])
-        found: dict[int, list[tuple[Location, File, Sequence[TableColumn]]]] = {}
-        for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.committed):
-            relid = file.bounds("_relid").least
-            found.setdefault(relid, []).append((table.place / file.path, file, columns))
+    def _changes(self) -> dict[int, list[tuple[File, ChangesFile]]]:
+        """The files of OUT/tables that may have rows for the batch, by the table's OID."""
+        found: dict[int, list[tuple[File, ChangesFile]]] = {}
+        for entry in entries(self._lake.out):
+            if entry.kind == "tables":
+                table = self._lake.batches.table(entry.folder)
+                columns = columns_of(self._by_names[entry.schema, entry.table])
+                for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.committed):
+                    one = file, ChangesFile(table.place / file.path, columns)
+                    found.setdefault(file.bounds("_relid").least, []).append(one)
         return found
 
-    def _version(self, relid: int, relation: str) -> Version:
-        return dataclasses.replace(self._by_relation[relation], relid=relid)
+    def _stored(self, notes: TableNotes) -> list[TableColumn]:
+        """The columns of a state's table, or of a history's, which has all that there ever were."""
+        versions = [self._versions[relation] for relation in notes.versions]
+        return columns_of(versions if self._settings.history else versions[-1:])
 
-    def _table(
-        self,
-        relid: int,
-        files: Sequence[tuple[Location, File, Sequence[TableColumn]]],
-        runs: Sequence[Run],
-        folders: set[str],
-    ) -> Pass:
-        """What is to be done with one table."""
-        history = self._settings.history
-        before = copy.deepcopy(self._notes.tables.get(relid))
-        notes = self._noted(relid, runs, folders)
-        versions = [self._version(relid, relation) for relation in notes.versions]
-        stored = columns_of(versions if history else versions[-1:])
+    def _table(self, relid: int, changes: Changes, runs: Sequence[Run]) -> TableBatch:
+        """What is to be done with one table; what it will be is noted."""
+        notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
+        layout = Layout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets)
         table = self._lake.batches.table(notes.folder)
-        there = table.files()
-        old_stored = stored
-        if before is not None:
-            known = [self._version(relid, relation) for relation in before.versions]
-            old_stored = columns_of(known if history else known[-1:])
-        size = max(sum(file.size for file in there), sum(file.size for _, file, _ in files))
-        while not notes.whole and notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
+        there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
+        for version, places in runs:
+            last = self._versions[notes.versions[-1]]
+            if (last.schema, last.table) != (version.schema, version.table):
+                notes.since = places.first.position
+            notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
+        size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
+        while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
             notes.buckets *= 2
-        chain = [self._version(relid, run.relation) for run in runs]
-        start = chain[0] if before is None else self._version(relid, before.versions[-1])
-        if chain[-1].full and (notes.whole or any(one != start for one in chain)):
-            notes.whole = True
-        if notes.whole:
-            notes.whole, notes.buckets = chain[-1].full, 1
-        return Pass(
+        partly_known = notes.whole or any(run.version != layout.version for run in runs)
+        if partly_known and any(run.version.full for run in runs):
+            notes.buckets = 1
+        notes.whole = partly_known and runs[-1].version.full
+        return TableBatch(
             relid=relid,
             place=table.place,
             codec=self._lake.codec,
-            history=history,
-            files=files,
+            history=self._settings.history,
+            changes=changes,
             runs=runs,
-            chain=chain,
-            start=start,
             wanted=self._wanted,
-            stored=stored,
-            old_stored=old_stored,
+            stored=self._stored(notes),
             buckets=notes.buckets,
-            old_buckets=notes.buckets if before is None else before.buckets,
-            there=there,
+            before=there,
+            now=there,
         )
 
-    def _noted(self, relid: int, runs: Sequence[Run], folders: set[str]) -> TableNotes:
-        """The table's notes with the versions that come; a folder never changes once it is made."""
-        notes = self._notes.tables.get(relid)
-        for run in runs:
-            version = self._by_relation[run.relation]
-            if notes is None:
-                folder = f"{self._settings.kind}/{folder_name(version.schema, version.table)}"
-                if folder in folders:
-                    folder = f"{folder}~~{relid}"
-                folders.add(folder)
-                notes = self._notes.tables[relid] = TableNotes(folder, [], run.places.first.position)
-            elif notes.versions:
-                last = self._by_relation[notes.versions[-1]]
-                if (last.schema, last.table) != (version.schema, version.table):
-                    notes.since = run.places.first.position
-            notes.versions = [*(one for one in notes.versions if one != run.relation), run.relation]
-        assert notes is not None
+    def _new(self, relid: int, run: Run) -> TableNotes:
+        """Notes of a table that begins with this run; its folder never changes."""
+        folder = f"{self._settings.kind}/{folder_name(run.version.schema, run.version.table)}"
+        if folder in {one.folder for one in self._notes.tables.values()}:
+            folder = f"{folder}~~{relid}"
+        notes = self._notes.tables[relid] = TableNotes(folder, [run.version.relation], run.places.first.position)
         return notes
 
-    def _commits(self, done: Pass) -> list[Commit]:
-        """What is to be committed of a table: new files of the buckets that were touched, or everything."""
+    def _commits(self, done: TableBatch) -> list[Commit]:
+        """What is to be committed of a table: new files in the place of others, or all of them where types change."""
         schema = schema_of(done.stored, VALIDITY if self._settings.history else ROW)
-        table = Table(done.place)
-        name = self._notes.tables[done.relid].folder
-        retain = self._settings.retain
-        adds = [one.file for one in done.written]
-        if table.schema is None or holds(schema, table.schema):
-            removes = [(file.path, file.size) for file in done.replaced()]
-            if table.schema is not None and not adds and not removes:
-                return []
-            return [Commit(name, schema, adds, removes, retain=retain)]
-        kept = {file.path for file in done.there} - {file.path for file in done.replaced()}
-        again = [
-            Rewriting(
-                done.place,
-                file.path,
-                self._version(done.relid, file.bounds("_relation").least),
-                columns_in(table.schema),
-                done.stored,
-                self._lake.codec,
-            )
-            for file in done.there
-            if file.path in kept
-        ]
-        adds += rewritten(self._lake.spark, again)
-        return [Commit(name, schema, adds, overwrite=True, retain=retain)]
+        table, name = Table(done.place), self._notes.tables[done.relid].folder
+        before, now = {one.file.path for one in done.before}, {one.file.path for one in done.now}
+        adds = [one.file for one in done.now if one.file.path not in before]
+        removes = [(one.file.path, one.file.size) for one in done.before if one.file.path not in now]
+        if table.schema is not None and not holds(schema, table.schema):
+            columns, codec = columns_in(table.schema), self._lake.codec
+            again = [
+                Rewriting(done.place, file.path, self._versions[relation], columns, done.stored, codec)
+                for file in table.files()
+                if file.path in before & now
+                for relation in [file.bounds("_relation").least]
+            ]
+            adds += rewritten(self._lake.spark, again)
+            return [Commit(name, schema, adds, overwrite=True, retain=self._settings.retain)]
+        if table.schema is not None and not adds and not removes:
+            return []
+        return [Commit(name, schema, adds, removes, retain=self._settings.retain)]

@@ -1,23 +1,18 @@
-"""Small helpers for Arrow's arrays and tables."""
+"""Columns in which rows name other columns (maps of texts, lists of names), split by these names and joined again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.spark.typed.arrow_types import RESCUED, STRING, TEXTS
 
-def replaced(array: pa.Array, values: Mapping[int, pa.Array]) -> pa.Array:
-    """An array with a few other elements."""
-    if not values:
-        return array
-    pool = pa.concat_arrays([array, *values.values()])
-    places = list(range(len(array)))
-    for index, number in enumerate(values):
-        places[number] = len(array) + index
-    return pool.take(pa.array(places))
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -31,18 +26,72 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     )
 
 
-def maps_in(table: pa.Table, name: str) -> dict[int, dict[str, str]]:
-    """Of a column of maps, most of which are NULL, the others."""
-    return {place: dict(pairs) for place, pairs in _valid_in(table, name) if pairs}
+def without(texts: pa.Array, rows: Flags | pa.Array) -> pa.Array:
+    """NULL in these rows."""
+    return pc.if_else(rows, pa.scalar(None, STRING), texts) if pc.any(rows).as_py() else texts
 
 
-def lists_in(table: pa.Table, name: str) -> dict[int, list[str]]:
-    """Of a column of lists, most of which are NULL or empty, the others."""
-    return {place: names for place, names in _valid_in(table, name) if names}
+def texts_by_name(maps: pa.MapArray, names: Sequence[str]) -> list[pa.Array]:
+    """For each name its text in each row's map."""
+    rows, width = len(maps), len(names)
+    offsets = maps.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first == last:
+        return [pa.nulls(rows, STRING)] * width
+    keys, items = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
+    if last - first == rows * width and _repeated(keys, names):
+        return [items.take(pa.array(np.arange(place, last - first, width))) for place in range(width)]
+    column = pc.index_in(keys, pa.array(names, STRING)).fill_null(width).to_numpy().astype(np.uint16)
+    row = np.repeat(np.arange(rows), np.diff(offsets))
+    order = np.argsort(column, kind="stable")
+    ends = np.searchsorted(column[order], np.arange(width), side="right")
+    found = []
+    for entries in np.split(order, ends)[:width]:
+        entry_of = np.full(rows, -1)
+        entry_of[row[entries]] = entries
+        found.append(items.take(pa.array(entry_of, mask=entry_of < 0)) if len(entries) else pa.nulls(rows, STRING))
+    return found
 
 
-def _valid_in(table: pa.Table, name: str) -> Iterator[tuple[int, Any]]:
-    column = one_chunk(table[name])
-    if column.null_count < len(column):
-        places = pc.indices_nonzero(pc.is_valid(column))
-        yield from zip(places.to_pylist(), column.take(places).to_pylist(), strict=True)
+def _repeated(keys: pa.Array, names: Sequence[str]) -> bool:
+    """Whether the keys are these names, again and again: those of rows that were sent whole."""
+    once = "".join(names).encode()
+    offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    lengths = np.array([len(name.encode()) for name in names])
+    if int(offsets[-1] - offsets[0]) != len(once) * (len(keys) // len(names)):
+        return False
+    if not (np.diff(offsets).reshape(-1, len(names)) == lengths).all():
+        return False
+    text = np.frombuffer(keys.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, len(once))
+    return bool((text == np.frombuffer(once, np.uint8)).all())
+
+
+def maps_of(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """The inverse, where most texts are NULL: a map of each row's texts, NULL for a row without any."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for name, column in texts.items():
+        if column.null_count < len(column):
+            places = pc.indices_nonzero(pc.is_valid(column))
+            for place, text in zip(places.to_pylist(), column.take(places).to_pylist(), strict=True):
+                found.setdefault(place, []).append((name, text))
+    return _sparse(found, rows, RESCUED)
+
+
+def flags(lists: pa.ListArray, name: str) -> Flags:
+    """Which of these lists have a name."""
+    found = np.zeros(len(lists), bool)
+    found[pc.list_parent_indices(lists).filter(pc.equal(pc.list_flatten(lists), name)).to_numpy()] = True
+    return found
+
+
+def lists_of(flagged: Mapping[str, Flags], rows: int) -> pa.Array:
+    """The inverse: the list of each row's names, NULL for a row without any."""
+    found: dict[int, list[str]] = {}
+    for name, those in flagged.items():
+        for place in np.flatnonzero(those).tolist():
+            found.setdefault(place, []).append(name)
+    return _sparse(found, rows, TEXTS)
+
+
+def _sparse(values: Mapping[int, Any], rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.array([values.get(row) for row in range(rows)], kind) if values else pa.nulls(rows, kind)

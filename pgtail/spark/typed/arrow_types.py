@@ -19,6 +19,8 @@ MOST_DIGITS: Final = 38
 
 STRING: Final = pa.string()
 TEXTS: Final = pa.list_(STRING)
+RESCUED: Final = pa.map_(STRING, STRING)
+"""Column -> PostgreSQL's text of a value that its type does not have; NULL for a row without such values."""
 
 _SIMPLE: Final = {
     "bool": pa.bool_(),

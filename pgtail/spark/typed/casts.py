@@ -6,18 +6,17 @@ NULL, and its text is in the map `_rescued`. Nothing is rounded, cut or guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail._orjson import orjson
+from pgtail.spark.typed.arrays import flags, maps_of, without
 from pgtail.spark.typed.arrow_types import STRING
 from pgtail.values import Types, Undecoded
-
-RESCUED: Final = pa.map_(STRING, STRING)
-"""Column -> PostgreSQL's text of a value that its type does not have; NULL for a row without such values."""
 
 _BACKSLASH_X: Final = "\\x"
 # Arrow reads more than PostgreSQL writes: 0x10 is an integer to it, inf and +1 are floats, 1e999 is infinite.
@@ -49,23 +48,15 @@ def typed(
 
     `undecoded` names the columns of each row whose text is not a value's: they are rescued whatever they look like.
     """
-    arrays = []
-    rescued: dict[int, list[tuple[str, str]]] = {}
-    broken = _undecoded(undecoded)
+    arrays, lost = [], {}
     for column, own in zip(columns, texts, strict=True):
-        array = cast(_without(own, broken.get(column.name, ())), column.kind, column.delimiter)
+        decoded = own if undecoded is None else without(own, flags(undecoded, column.name))
+        array = cast(decoded, column.kind, column.delimiter)
         arrays.append(array)
         if array.null_count > own.null_count:
-            lost = pc.and_(pc.is_null(array), pc.is_valid(own))
-            for index in pc.indices_nonzero(lost).to_pylist():
-                rescued.setdefault(index, []).append((column.name, own[index].as_py()))
+            lost[column.name] = without(own, pc.is_valid(array))
     rows = len(texts[0]) if texts else 0 if undecoded is None else len(undecoded)
-    return arrays, sparse(rescued, rows, RESCUED)
-
-
-def sparse(values: Mapping[int, Any], rows: int, kind: pa.DataType) -> pa.Array:
-    """An array of which most are NULL."""
-    return pa.array([values.get(index) for index in range(rows)], kind) if values else pa.nulls(rows, kind)
+    return arrays, maps_of(lost, rows)
 
 
 def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
@@ -143,7 +134,7 @@ def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
     items = cast(strings, kind.value_type)
     if items.null_count > strings.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_null(items), pc.is_valid(strings))).to_pylist()
-        for index in _lists_of(lost, offsets):
+        for index in np.searchsorted(offsets, lost, side="right") - 1:
             none[index] = True
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=pa.array(none, pa.bool_())).cast(kind)
 
@@ -157,30 +148,3 @@ def _elements(read: Callable[[bytes], bytes], text: str) -> list[str | None] | N
     if isinstance(found, list) and not any(isinstance(element, list) for element in found):
         return found
     return None
-
-
-def _lists_of(elements: list[int], offsets: list[int]) -> Iterable[int]:
-    """The indices of the lists that have these elements, both in order."""
-    index = 0
-    for element in elements:
-        while offsets[index + 1] <= element:
-            index += 1
-        yield index
-
-
-def _undecoded(names: pa.ListArray | None) -> Mapping[str, list[int]]:
-    """The rows in which each column could not be decoded."""
-    found: dict[str, list[int]] = {}
-    if names is not None and len(names.flatten()):
-        for index, row in enumerate(names.to_pylist()):
-            for name in row or ():
-                found.setdefault(name, []).append(index)
-    return found
-
-
-def _without(texts: pa.Array, rows: Iterable[int]) -> pa.Array:
-    """NULL in these rows."""
-    gone = set(rows)
-    if not gone:
-        return texts
-    return pa.array([None if index in gone else text for index, text in enumerate(texts.to_pylist())], STRING)

@@ -7,15 +7,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgtail.spark.schemas import CHANGES
-from pgtail.spark.typed.arrow_types import STRING, TEXTS, Declared, arrow_type, delimiter, widest
-from pgtail.spark.typed.casts import RESCUED, TableColumn
+from pgtail.spark.schemas import CHANGES, fields
+from pgtail.spark.typed.arrow_types import RESCUED, STRING, Declared, arrow_type, delimiter, widest
+from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.versions import Version
 
 TRUE_NAME: Final = "pgtail.name"
 """The key of a field's metadata that has the column's name in PostgreSQL."""
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
 _COPIED: Final = (
     *("op", "xid", "seq", "position", "commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "lsn", "origin", "gid"),
     *("state", "unchanged", "undecoded", "relid", "relation"),
@@ -25,23 +24,14 @@ _COPIED: Final = (
 META: Final = [*(pa.field(f"_{name}", CHANGES.field(name).type) for name in _COPIED), pa.field("_rescued", RESCUED)]
 """pgtail's own columns of a table of changes, without those of the old row."""
 
-ROW: Final = [
-    pa.field("_position", pa.int64()),
-    pa.field("_seq", pa.int64()),
-    pa.field("_commit_ts", _TIME),
-    pa.field("_unknown", TEXTS),
-    pa.field("_rescued", RESCUED),
-    pa.field("_undecoded", TEXTS),
-    pa.field("_relation", STRING),
-]
+ROW: Final = fields(
+    "_position bigint, _seq bigint, _commit_ts time, _unknown texts, _rescued values, _undecoded texts, _relation text"
+)
 """pgtail's own columns of a state."""
 
 VALIDITY: Final = [
-    pa.field("_valid_from_position", pa.int64()),
-    pa.field("_valid_from_seq", pa.int64()),
-    pa.field("_valid_from", _TIME),
-    pa.field("_valid_to_position", pa.int64()),
-    pa.field("_valid_to", _TIME),
+    *fields("_valid_from_position bigint, _valid_from_seq bigint, _valid_from time"),
+    *fields("_valid_to_position bigint, _valid_to time"),
     *ROW[3:],
 ]
 """pgtail's own columns of a history."""

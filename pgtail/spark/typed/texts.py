@@ -77,28 +77,16 @@ def _arrays(values: pa.ListArray, delimiter: str) -> pa.Array:
     return pa.array(found, STRING)
 
 
-def widen(values: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
-    """Values as a type that holds all of them exactly."""
+def retyped(values: pa.Array, kind: pa.DataType, delimiters: tuple[str, str] = (",", ",")) -> pa.Array:
+    """Values as another type, as if their text had been of that type; NULL for a value that it does not have.
+
+    `delimiters` separate the elements of an array in the text before and now.
+    """
     if values.type == kind:
         return values
-    if pa.types.is_list(kind) and pa.types.is_list(values.type):
-        return _elements_as(values, widen(values.values, kind.value_type), kind)
-    if kind == STRING or pa.types.is_floating(values.type):
-        # The nearest double of a float4's text is another one than the float4.
-        return cast(texts_of(values, delimiter), kind)
-    return pc.cast(values, kind)
-
-
-def narrow(values: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
-    """The inverse of widen()."""
-    if values.type == kind:
-        return values
-    if values.type == STRING:
-        return cast(values, kind, delimiter)
-    if pa.types.is_list(kind):
-        return _elements_as(values, narrow(values.values, kind.value_type), kind)
-    return pc.cast(values, kind, safe=not pa.types.is_floating(kind))
-
-
-def _elements_as(values: pa.ListArray, elements: pa.Array, kind: pa.DataType) -> pa.ListArray:
-    return pa.ListArray.from_arrays(values.offsets, elements, mask=values.is_null()).cast(kind)
+    if all(pa.types.is_integer(one) or pa.types.is_decimal(one) for one in (values.type, kind)):
+        return pc.cast(values, kind)
+    if pa.types.is_list(kind) and pa.types.is_list(values.type) and values.type.value_type != STRING:
+        elements = retyped(values.values, kind.value_type)
+        return pa.ListArray.from_arrays(values.offsets, elements, mask=values.is_null()).cast(kind)
+    return cast(texts_of(values, delimiters[0]), kind, delimiters[1])

@@ -25,7 +25,6 @@ class Version:
     """A table as a Relation message described it. `key` is empty for identity full, and if there is none."""
 
     relation: str
-    relid: int
     schema: str
     table: str
     identity: str
@@ -37,6 +36,16 @@ class Version:
         """Whether the server sends the whole old row."""
         return self.identity == "full"
 
+    @property
+    def identified(self) -> bool:
+        """Whether updates and deletes say which row they are about."""
+        return self.full or bool(self.key)
+
+    @property
+    def identifying(self) -> tuple[str, ...]:
+        """The columns that say it: the key, or all of them."""
+        return tuple(column.name for column in self.columns) if self.full else self.key
+
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Version:
         """From a row of `relations`."""
@@ -45,7 +54,7 @@ class Version:
         )
         flagged = tuple(one["name"] for one in row["columns"] if one["key"])
         key = flagged if row["identity"] in ("default", "index") else ()
-        return cls(row["relation"], row["relid"], row["schema"], row["table"], row["identity"], key, columns)
+        return cls(row["relation"], row["schema"], row["table"], row["identity"], key, columns)
 
 
 def kept(before: Version, now: Version) -> dict[str, str]:

@@ -7,13 +7,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pgtail.pgoutput.scalars import parse_lsn
-from pgtail.spark.decoding.decode import changes_of
-from pgtail.spark.segments.survey import survey
+from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.typed.versions import Version
 from tests.support.limits import within
 from tests.support.servers import Database
@@ -51,7 +49,7 @@ def changes(directory: Path) -> Rows:
     found: Rows = []
     for path in segments(directory):
         with path.open("rb") as file:
-            for batch in changes_of(file, path.name):
+            for batch in SegmentChanges(file, path.name):
                 found += batch.to_pylist(maps_as_pydicts="strict")
     return sorted(found, key=lambda row: (row["position"], row["ordinal"] or 0, row["seq"] or 0))
 
@@ -89,13 +87,13 @@ def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False, sc
     for row in rows:
         if row["op"] in OPS:
             tables.setdefault(row["relid"], []).append(row)
-    for relid, own in tables.items():
+    for own in tables.values():
         happenings: list[Happening] = []
         last = ""
         for row in own:
             if row["relation"] != last:
                 last = row["relation"]
-                happenings.append(Described(moment(row), replace(versions[last], relid=relid)))
+                happenings.append(Described(moment(row), versions[last]))
             if row["op"] == "truncate":
                 happenings.append(Truncate(moment(row)))
         fold = Fold(happenings, history=history).take(change(row) for row in own if row["op"] != "truncate")

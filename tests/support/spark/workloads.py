@@ -221,7 +221,7 @@ def alterations(number: int) -> list[list[str]]:
     found = [f"CREATE TABLE {name} {keyed}" for name in (one, two, three)]
     found += [f"INSERT INTO {name} {three_rows}" for name in (one, two, three)]
     found += [
-        f"ALTER TABLE {one} ADD x int DEFAULT 7",
+        f"ALTER TABLE {one} ADD _half int DEFAULT 7",
         f"UPDATE {one} SET v = 5 WHERE id = 2",
         f"ALTER TABLE {one} RENAME v TO y",
         f"INSERT INTO {one} VALUES (4, 4, 'd', 4)",
