@@ -37,6 +37,8 @@ _USER: Final = re.compile(r"//[^/\s@]*@")
 _NO_CREDENTIALS: Final = re.compile(r"169\.254\.\d|metadata\.google\.internal|MetadataServer|Metadata token")
 _TRIED_AGAIN: Final = ("408", "409", "429")
 _SECRET: Final = re.compile("key|secret|token|password|sas|credential", re.IGNORECASE)
+_PATH: Final = re.compile("application_credentials$|_file$", re.IGNORECASE)
+"""Names of options and variables whose value is the path of a file with a secret."""
 _SHORTEST: Final = 6
 """Characters that a secret in the environment has at least: shorter ones are ordinary words."""
 
@@ -89,8 +91,8 @@ def refusal_of(error: BaseException, options: StorageOptions) -> str:
 def _clean(text: str, options: StorageOptions) -> str:
     """Remove what may be a credential: options, variables of the environment, and parts of URLs."""
     text = _USER.sub("//", _QUERY.sub(r"\1", text))
-    secrets = [value for name, value in options.pairs if _SECRET.search(name)]
-    secrets += [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= _SHORTEST]
+    named = [*options.pairs, *((name, value) for name, value in os.environ.items() if len(value) >= _SHORTEST)]
+    secrets = [value for name, value in named if _SECRET.search(name) and not _PATH.search(name)]
     for value in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(value, "***")
     return text

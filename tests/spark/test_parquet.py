@@ -134,6 +134,8 @@ DIGITS = Decimal("1234567890123456789012345678901234.5678")
         (pa.string(), ["b", 'a"é'], ['"a\\"\\u00e9"', '"b"']),
         (pa.string(), ["a" * 65, "b" * 65], [f'"{"a" * 64}"', f'"{"b" * 64}{BEHIND}"']),
         (pa.float64(), [1.0, -0.1], ["-0.1", "1.0"]),
+        (pa.float64(), [0.0, None], ["-0.0", "0.0"]),
+        (pa.float32(), [-0.0], ["-0.0", "0.0"]),
         (pa.float64(), [1.0, float("nan")], None),
         (pa.float32(), [1.0, float("inf")], None),
         (pa.bool_(), [True, True], ["true", "true"]),

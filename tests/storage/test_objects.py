@@ -65,6 +65,13 @@ def test_names(store: ObjectStore, prefix: str, name: str) -> None:
         assert file.read() == b"content"
 
 
+def test_the_uris_of_azure_name_the_same_object(az: ObjectStore, prefix: str) -> None:
+    options = StorageOptions(tuple(az.options.items()))
+    az.locate(f"{prefix}/a").create(b"1")
+    for container in ("abfs://captures", "abfss://captures@testing.dfs.core.windows.net"):
+        assert locate(f"{container}/{prefix}", options).list() == [("a", 1)]
+
+
 def test_reading_in_any_order(store: ObjectStore, prefix: str) -> None:
     rng = random.Random(1)
     data = rng.randbytes(3_000_000)
@@ -186,6 +193,9 @@ def test_options_that_do_not_exist_or_cannot_be(monkeypatch: pytest.MonkeyPatch)
         locate("az://c/a").head()
     with pytest.raises(OptionError, match="gs://c: .*Unable to open service account file from /nowhere: No such file"):
         locate("gs://c/a", StorageOptions((("google_service_account", "/nowhere"),))).head()
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    with pytest.raises(OptionError, match="gs://d: .* from /nowhere/key.json: No such"):
+        locate("gs://d/a").head()
     with pytest.raises(OptionError, match="az://c: Invalid Access Key: Invalid padding") as caught:
         locate("az://c/a", StorageOptions((("account_name", "a"), ("account_key", SECRET[:-1])))).head()
     assert SECRET[:-1] not in str(caught.value)

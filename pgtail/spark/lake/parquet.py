@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import io
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final, NamedTuple
 
@@ -45,6 +45,25 @@ class DataFile(NamedTuple):
     stats: str
 
 
+class _Floats:
+    """Bounds of a column of floats. Those in the Parquet file would hide NaN, which readers treat as the greatest."""
+
+    def __init__(self) -> None:
+        self.least: float | None = None
+        self.most: float | None = None
+        self.nulls = 0
+        self.finite = True
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self.nulls += column.null_count
+        self.finite = self.finite and pc.all(pc.is_finite(column)).as_py() is not False
+        found = pc.min_max(column).as_py()
+        if self.finite and found["min"] is not None:
+            # Some readers compare the bits: of the two zeros -0.0 is the lesser one.
+            self.least = min(found["min"] or -0.0, found["min"] if self.least is None else self.least)
+            self.most = max(found["max"] or 0.0, found["max"] if self.most is None else self.most)
+
+
 def codec_of(name: str) -> str:
     """Arrow's name of a codec that Spark's setting spark.sql.parquet.compression.codec names. Raises OptionError."""
     found = _OTHER_NAMES.get(name.lower(), name.lower())
@@ -62,7 +81,7 @@ class FileWriter:
         self._name = f"{prefix}{uuid.uuid4()}.parquet"
         self._schema = schema
         self._metadata: list[pq.FileMetaData] = []
-        self._finite = True
+        self._floats = {field.name: _Floats() for field in schema if pa.types.is_floating(field.type)}
         self._file = (folder / self._name).writer()
         repeated = [field for field in schema if field.name not in _DISTINCT]
         # Arrow's own schema is of no use to other programs; nulls of lists and maps need no statistics.
@@ -70,7 +89,13 @@ class FileWriter:
             self._file,
             schema,
             compression=codec,
-            use_dictionary=[leaf for field in repeated for leaf in _leaves(field.name, field.type)],
+            use_dictionary=[leaf for field in repeated for leaf, _ in _leaves(field.name, field.type)],
+            write_statistics=[
+                leaf
+                for field in schema
+                for leaf, kind in _leaves(field.name, field.type)
+                if not pa.types.is_floating(kind)
+            ],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
             write_page_index=True,
             store_schema=False,
@@ -79,9 +104,8 @@ class FileWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Add rows."""
-        # Parquet's bounds ignore NaN, which other programs treat as the greatest float; JSON has no infinity.
-        floats = (rows[field.name] for field in rows.schema if pa.types.is_floating(field.type))
-        self._finite = self._finite and all(pc.all(pc.is_finite(one)).as_py() is not False for one in floats)
+        for name, bounds in self._floats.items():
+            bounds.add(rows[name])
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
@@ -89,7 +113,7 @@ class FileWriter:
         self._writer.close()
         size = self._file.tell()
         self._file.finish()
-        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._finite))
+        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._floats))
 
     def abandon(self) -> None:
         """Remove what was written."""
@@ -122,25 +146,28 @@ def prefix_of(path: str) -> str:
     return path[: path.index("-") + 1]
 
 
-def _leaves(name: str, kind: pa.DataType) -> list[str]:
-    """What Parquet calls a column, or its parts."""
+def _leaves(name: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """What Parquet calls a column, or its parts, and their types."""
     if pa.types.is_list(kind):
         return _leaves(f"{name}.list.element", kind.value_type)
     if pa.types.is_map(kind):
-        return [f"{name}.key_value.key", f"{name}.key_value.value"]
+        return [(f"{name}.key_value.key", kind.key_type), (f"{name}.key_value.value", kind.item_type)]
     if pa.types.is_struct(kind):
         return [leaf for field in kind for leaf in _leaves(f"{name}.{field.name}", field.type)]
-    return [name]
+    return [(name, kind)]
 
 
-def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, finite: bool) -> str:
+def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, floats: Mapping[str, _Floats]) -> str:
     """Delta's statistics of a file.
 
     Bounds are there of all columns that can have some, or of none: deltalake's dataset for pyarrow leaves out the rows
     of a file in which another column has bounds, where the one that is looked for has none.
     """
     known = _by_column(metadata)
-    least, most, nulls = dict[str, object](), dict[str, object](), dict[str, int]()
+    nulls = {name: one.nulls for name, one in floats.items()}
+    least: dict[str, object] = {name: one.least for name, one in floats.items() if one.least is not None}
+    most: dict[str, object] = {name: one.most for name, one in floats.items() if one.most is not None}
+    finite = all(one.finite for one in floats.values())  # JSON has no infinity
     for field in schema:
         found = known.get(field.name, [])
         if not found or not all(one.has_null_count for one in found):
