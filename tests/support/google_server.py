@@ -1,7 +1,8 @@
 """Google Cloud Storage's XML protocol on loopback: `python -m tests.support.google_server PORT`.
 
-No emulator has that protocol, which obstore, deltalake and Polars use: most have the JSON one alone. It is the S3
-protocol, which moto has, with generations in place of ETags where a write has a condition; they are added here.
+obstore, deltalake and Polars use that protocol. Emulators have the JSON one, and of this one only parts: listing,
+deleting or conditions are missing. It is the S3 protocol, which moto has, with generations in place of ETags where a
+write has a condition; they are added here.
 https://cloud.google.com/storage/docs/xml-api/reference-headers
 """
 
