@@ -15,7 +15,7 @@ DEMO := $(if $(wildcard $(INSTALLED)),$(INSTALLED),.venv/with-demo)
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-core check torture bench man oids clean
+.PHONY: help install azurite demo test test-core check torture bench man oids clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s%s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ $(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.p[xy][ix
 
 $(SPARK): $(INSTALLED)
 	@.ci/environment spark
+
+azurite: $(INSTALLED) ## an emulator of Azure's storage, from npm: the tests then cover az://, which is skipped without it
+	@npm install --prefix .venv/azurite --ignore-scripts --no-audit --no-fund --loglevel=error azurite@3.35.0
 
 demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it
 	@$(RUN) pgtail demo

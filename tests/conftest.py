@@ -9,19 +9,22 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from pgtail.cli.settings import unset
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
 from tests.support.limits import limit_test
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
 from tests.support.signals import reset_ignored_signals
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The user's settings and the signals that a shell ignores do not affect the tests."""
+    """The user's settings, the signals that a shell ignores and the load of the machine do not affect the tests."""
+    settings.register_profile("any load", deadline=None)
+    settings.load_profile("any load")
     worker, nohup = hasattr(config, "workerinput"), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     reset_ignored_signals(hangup=worker or not config.getoption("numprocesses", None))
     if worker and nohup:  # detach from the terminal: closing it would end the programs under test
@@ -95,8 +98,29 @@ def newest_database(newest_server: EmbeddedServer) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[ObjectStore]:
     """A server of the S3 protocol, one per test process; each test uses a prefix of its own."""
-    with object_store() as running:
+    with s3_store() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def gs() -> Iterator[ObjectStore]:
+    """A server of Google Cloud Storage's protocol."""
+    with google_store() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def az() -> Iterator[ObjectStore]:
+    """A server of Azure Blob Storage's protocol."""
+    with azure_store() as running:
+        yield running
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def store(request: pytest.FixtureRequest) -> ObjectStore:
+    """The server of each cloud."""
+    found: ObjectStore = request.getfixturevalue(request.param)
+    return found
 
 
 StartServer = Callable[..., EmbeddedServer]

@@ -140,9 +140,9 @@ class Assembler:
         return self.streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
 
     @property
-    def open_transaction(self) -> bool:
-        """Whether the stream is inside a transaction that is not streamed."""
-        return self._state in (State.BEGUN, State.INSIDE)
+    def open_transaction(self) -> Transaction | None:
+        """The transaction that the stream is inside of, if it is not streamed."""
+        return self._transaction if self._state in (State.BEGUN, State.INSIDE) else None
 
     # -- messages out of place ---------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Assembler:
         transaction = self.streams.end(xid)
         if transaction is None:
             yield from self._warn_or_raise(f"the end of streamed transaction {xid}, which has no changes in this input")
-            transaction = Transaction(xid, streamed=True, begun=False)
+            transaction = Transaction(xid, begun=False)
         return transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:

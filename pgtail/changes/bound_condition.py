@@ -39,12 +39,6 @@ class Bound:
         self._op = op
         self.root = self._part(condition)
         """The condition; True, False or None if it is the same for all rows."""
-        names = set() if relation is None else {column.name for column in relation.columns}
-        operands = [one for test in tests_of(condition) for one in (test.operand, test.other) if one is not None]
-        self.seen = {one.name for one in operands if not one.is_property} & names
-        """The columns in the condition that the table has."""
-        self.shadowed = {one.name for one in operands if one.is_property} & names
-        """The properties in the condition that have the name of a column."""
         self.untested = False
         """Whether the last evaluation needed a value that was not sent or cannot be compared."""
 
@@ -97,6 +91,16 @@ class Bound:
         if all(part is None for part in left):
             return None if left else not decisive
         return left[0] if len(left) == 1 else Node("or" if decisive else "and", left)
+
+
+def names_in(condition: Condition, relation: Relation | None) -> tuple[set[str], set[str]]:
+    """The columns in a condition that the table has, and the properties in it that have the name of a column."""
+    names = set() if relation is None else {column.name for column in relation.columns}
+    operands = [one for test in tests_of(condition) for one in (test.operand, test.other) if one is not None]
+    columns, properties = (
+        {one.name for one in operands if one.is_property is which} & names for which in (False, True)
+    )
+    return columns, properties
 
 
 def _is_known(part: Part) -> bool:

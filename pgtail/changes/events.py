@@ -35,7 +35,6 @@ class Transaction:
     gid: str | None = None
     state: str | None = None
     begun: bool = True
-    streamed: bool = False
     aborted: bool = False
     changes: int = 0
     messages: int = 0

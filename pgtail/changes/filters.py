@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
-from pgtail.changes.bound_condition import Bound
+from pgtail.changes.bound_condition import Bound, names_in
 from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.condition import CHANGE_OPS, And, Condition, Test, tests_of
 from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
@@ -163,10 +163,11 @@ class Filter:
         version = None if relation is None else relation.version
         bound = self._bound.get((version, op))
         if bound is None or bound.relation is not relation:
-            bound = self._bound[version, op] = Bound(self.condition, relation, op)
-            self._seen |= bound.seen
-            for name in bound.shadowed:
+            seen, shadowed = names_in(self.condition, relation)
+            self._seen |= seen  # also of a condition that is refused
+            for name in shadowed:
                 self.shadowed.setdefault(name, "" if relation is None else relation.qualified)
+            bound = self._bound[version, op] = Bound(self.condition, relation, op)
         return bound
 
     def _where_passes(self, change: Change) -> bool:

@@ -48,7 +48,7 @@ class Streams:
         xid = message.xid
         known = xid in self.open
         if message.first_segment or not known:
-            self.open[xid] = Transaction(xid, streamed=True, begun=bool(message.first_segment))
+            self.open[xid] = Transaction(xid, begun=bool(message.first_segment))
             self.received[xid] = 0
             self._buffer.start(xid)
         if self._uncommitted is not None:
@@ -205,9 +205,7 @@ class Uncommitted:
 
     def start(self, transaction: Transaction) -> None:
         """A segment of this transaction starts."""
-        self._part = Transaction(
-            transaction.xid, origin=transaction.origin, state="open", begun=transaction.begun, streamed=True
-        )
+        self._part = Transaction(transaction.xid, origin=transaction.origin, state="open", begun=transaction.begun)
         self._started = False
 
     def origin(self, name: str) -> None:

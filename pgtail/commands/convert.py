@@ -50,7 +50,7 @@ def record_dumps(
     try:
         while left:
             with Source(locate(left[0], storage) if is_uri(left[0]) else left[0]) as source:
-                _record(source, decoder, converter, format)
+                _record(source, decoder, converter, format, tell)
             del left[0]
     finally:
         converter.finish()
@@ -59,9 +59,12 @@ def record_dumps(
     return converter.left_out > 0
 
 
-def _record(source: Source, decoder: RawDecoder, converter: DumpConverter, form: str | None) -> None:
+def _record(
+    source: Source, decoder: RawDecoder, converter: DumpConverter, form: str | None, tell: Callable[[str], None]
+) -> None:
     try:
-        for item in open_input(source, decoder, format=form).items():
+        input_ = open_input(source, decoder, format=form)
+        for item in input_.items():
             if isinstance(item, Chunk):
                 if item.in_stream is False:
                     item.pos = converter.take_rows(item.buf, item.pos, item.end, item.framing)
@@ -69,6 +72,8 @@ def _record(source: Source, decoder: RawDecoder, converter: DumpConverter, form:
             message, lsn, _, clock = item
             converter.feed(message, decoder.raw, lsn, clock)
             decoder.raw = b""
+        for note in input_.notes:
+            tell(f"note: {note}")
     except InputError as error:
         if error.source is None:
             error.source = source.name

@@ -153,6 +153,8 @@ class Decode:
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
                 goes_on = self._read(input_, pipeline)
+                for note in input_.notes:
+                    _tell(f"note: {note}")
                 changed = self._changed or before != (pipeline.rows, pipeline.kept)
                 if not changed and not source.name.endswith((CLOSED, OPEN)):
                     _tell(f"note: {without_change(input_, self._fed + pipeline.messages)}")

@@ -58,6 +58,8 @@ class Expect(Stream):
     def _summarize(
         self, tail: Tail, pipeline: Pipeline, filter_: Filter, stderr: StderrThread, *, written: bool = True
     ) -> None:
+        if tail.resume is None:
+            return  # it was never ready, and the error says why
         expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
         if expectation.met:
             stderr.inform(f"as expected, {after}: {counted(expectation.came, 'change')}")

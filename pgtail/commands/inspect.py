@@ -130,6 +130,8 @@ class Inspect:
             ):
                 before = self._number
                 goes_on = self._read(input_)
+                for note in input_.notes:
+                    say(escape(f"note: {note}"))
                 self._end = input_.position
                 if goes_on and self._number == before:
                     say(escape(f"note: {without_change(input_, 0)}"))

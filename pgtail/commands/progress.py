@@ -35,8 +35,10 @@ def progress(source: Source, file: str | None, done: Callable[[], int], unit: st
         yield
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
+
+    from pgtail.commands.bar import Bar
 
     class Rate(ProgressColumn):
         """How many per second since the start."""
@@ -45,13 +47,11 @@ def progress(source: Source, file: str | None, done: Callable[[], int], unit: st
             elapsed = time.monotonic() - started
             return Text(f"{grouped(int((done() - before) / max(elapsed, 0.001)))} {unit}/s")
 
-    class Reading(Progress):
-        """Asks the source for its position at each refresh, so that reading costs nothing more."""
+    class Reading(Bar):
+        """Asks the source for its position when it is drawn, so that reading costs nothing more."""
 
-        def get_renderables(self) -> Iterator[object]:  # type: ignore[override]
-            for task in self.tasks:
-                self.update(task.id, completed=source.consumed)
-            yield from super().get_renderables()
+        def update_task(self, task: Task) -> None:
+            self.update(task.id, completed=source.consumed)
 
     started, before = time.monotonic(), done()
     name = TextColumn("{task.description}", markup=False)

@@ -66,7 +66,7 @@ class Record:
         """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
         options = self._options
         if options.slot is None:
-            raise OptionError("--slot NAME is missing: the slot to record; it is created if there is none")
+            raise OptionError("name a slot (--slot NAME, created if there is none) or a dump (--from FILE) to record")
         check_name(options.slot)
         target = locate(options.directory, options.dump.storage)
         spool = _spool_of(target, options.spool)

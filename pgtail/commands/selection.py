@@ -126,7 +126,7 @@ def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], N
         tell(escape(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
-        tell(f"note: --where could not be tested on {rows}: the server did not send the value")
+        tell(f"note: --where could not be tested on {rows}: the value was not sent or cannot be compared")
     for column, test in filter_.columns_not_seen:
         if filter_.a_table_came and not filter_.no_table_passed:
             tell(escape(f"note: no table had a column {column} (--where {test.shown})"))

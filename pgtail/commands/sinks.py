@@ -152,7 +152,6 @@ class DirectorySink:
         self.name = name
         self.stopped = False
         self._folder = Path(name)
-        self._append = append
         self._files: dict[tuple[tuple[str, ...], bytes], _File] = {}
         self._names: set[str] = set()
         self._dirty: dict[Path, _File] = {}

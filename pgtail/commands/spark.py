@@ -209,19 +209,19 @@ class SparkProgress:
             yield
             return
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Task, TextColumn, TimeElapsedColumn
+
+        from pgtail.commands.bar import Bar
 
         progress = self
 
-        class Tasks(Progress):
+        class Tasks(Bar):
             """Polls Spark when it is drawn."""
 
-            def get_renderables(self) -> Iterator[object]:  # type: ignore[override]
+            def update_task(self, task: Task) -> None:
                 done, total = _tasks(progress._tracker)
-                for task in self.tasks:
-                    task.description, task.completed, task.total = progress._text, done, total or None
-                    task.fields["tasks"] = f"{done}/{counted(total, 'task')}" if total else ""
-                yield from super().get_renderables()
+                task.description, task.completed, task.total = progress._text, done, total or None
+                task.fields["tasks"] = f"{done}/{counted(total, 'task')}" if total else ""
 
         text, tasks = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[tasks]}", markup=False)
         fd = sys.stderr.fileno()

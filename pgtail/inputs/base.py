@@ -41,6 +41,8 @@ class Input(ABC):
     def __init__(self, window: Window, decoder: Decoder) -> None:
         self.skipped = 0
         """Bytes that the last resync() skipped."""
+        self.notes: list[str] = []
+        """What to tell the user once items() has ended: what was left out on purpose."""
         self._window = window
         self._decoder = decoder
 

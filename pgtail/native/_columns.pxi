@@ -8,7 +8,6 @@ cdef enum:
     SEQ_64
     POSITION_64
     TIME_64
-    DATE_32
     LSN_64
     LSN_VALID
     SIZE_64
@@ -40,8 +39,8 @@ cdef enum:
     BUFFERS
 
 BUFFER_NAMES = (
-    "op", "table", "xid", "seq", "position", "time", "date", "lsn_number", "lsn_valid", "bytes", "ordinal",
-    "commit_ends", "commit_text", "lsn_ends", "lsn_text",
+    "op", "table", "xid", "seq", "position", "commit_ts", "lsn_number", "lsn_valid", "bytes", "ordinal",
+    "commit_lsn_ends", "commit_lsn_text", "lsn_ends", "lsn_text",
     "unchanged_valid", "unchanged_ends", "unchanged_name_ends", "unchanged_name_text",
     "old_valid", "old_ends", "old_name_ends", "old_name_text", "old_value_valid", "old_value_ends", "old_value_text",
     "new_valid", "new_ends", "new_name_ends", "new_name_text", "new_value_valid", "new_value_ends", "new_value_text",
@@ -219,7 +218,6 @@ cdef class ColumnScanner(Scanner):
         add_64(&self.out[XID_64], self.xid)
         add_64(&self.out[POSITION_64], <int64_t>self.commit_lsn)
         add_64(&self.out[TIME_64], self.commit_ts + EPOCH)
-        add_32(&self.out[DATE_32], <int32_t>floor_divided(self.commit_ts + EPOCH, DAY))
         return add_lsn(&self.out[COMMIT_ENDS], self.commit_lsn)
 
     cdef int map(self, int valid, bint value, int name_ends) except -2:

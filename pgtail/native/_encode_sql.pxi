@@ -66,3 +66,14 @@ cdef int encode_sql(Out *out, const uint8_t *p, Py_ssize_t size, int64_t paramet
             return DECLINED
     put_char(out, c"'")
     return 0
+
+
+cdef int encode_sql_date(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    """As encode_sql; declined unless it begins as a date of DateStyle ISO with four digits of the year does."""
+    cdef Py_ssize_t i
+    if size < 10:
+        return DECLINED
+    for i in range(8):
+        if not (p[i] == c"-" if i == 4 or i == 7 else is_digit(p[i])):
+            return DECLINED
+    return encode_sql(out, p, size, parameter)

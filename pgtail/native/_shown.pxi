@@ -14,12 +14,13 @@ cdef class ShownColumn:
     """
 
     cdef tuple label, more
+    cdef str style
     cdef object show, null
     cdef Py_ssize_t around, room
     cdef bint quoted
 
-    def __cinit__(self, tuple label, Py_ssize_t width, Py_ssize_t room, bint quoted, tuple more, show):
-        self.label, self.more, self.show, self.quoted = label, more, show, quoted
+    def __cinit__(self, tuple label, str style, Py_ssize_t width, Py_ssize_t room, bint quoted, tuple more, show):
+        self.label, self.style, self.more, self.show, self.quoted = label, style, more, show, quoted
         self.around, self.room = width + 2 * quoted, room - 2 * quoted
         self.null = show(None)
 
@@ -49,5 +50,5 @@ cdef class ShownColumn:
         if self.quoted:
             text = f"'{text}'"
         if shown < PyBytes_GET_SIZE(cell):
-            return self.around + self.room, self.label + ((text, "value"),) + self.more
-        return self.around + shown, self.label + ((text, "value"),)
+            return self.around + self.room, self.label + ((text, self.style),) + self.more
+        return self.around + shown, self.label + ((text, self.style),)

@@ -44,8 +44,10 @@ class EventScanner(RowScanner):
 
     def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
         self._reset()
+        if in_stream:
+            return pos
         try:
-            return self._read(buf, pos, end, framing, in_stream, end)[0]
+            return self._read(buf, pos, end, framing, end)[0]
         finally:
             self._flush()
 

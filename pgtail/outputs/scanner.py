@@ -1,6 +1,7 @@
 """The scanner in plain Python, for installations without the compiled one: it reads runs of ordinary rows from bytes.
 
-Interface and rules are those of the compiled scanner: see Scanner in native/__init__.py.
+Interface and rules are those of the compiled scanner: see Scanner in native/__init__.py. It leaves rows of stream
+segments to the decoder: only the compiled code keeps them undecoded (changes/kept_rows.py).
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from pgtail.pgoutput.cursor import Buffer, read_cells
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import COPY_DATA, LENGTHS
 
+_ROW_HEAD: Final = 6
+"""The bytes of the tag, the table's OID and the kind of the first tuple, by which rows are told apart."""
 _HEADS: Final = {
-    LENGTHS: (struct.Struct(">0sIBQ16xB").unpack_from, b"", 4),
-    COPY_DATA: (struct.Struct(">1sIBQ16xB").unpack_from, b"d", 1),
+    LENGTHS: (struct.Struct(f">0sIBQ16x{_ROW_HEAD}s").unpack_from, b"", 4),
+    COPY_DATA: (struct.Struct(f">1sIBQ16x{_ROW_HEAD}s").unpack_from, b"d", 1),
 }
 """By framing: a function that reads the type of the CopyData message if there is one, the length, the frame's tag and
-LSN, and the message's tag; that type; what to add to the length."""
+LSN, and the start of the message; that type; what to add to the length."""
 _BEGIN: Final = struct.Struct(">QqI")
 _COMMIT: Final = struct.Struct(">BQQq")
 _OID: Final = struct.Struct(">I").unpack_from
 _ROW_TAGS: Final = frozenset(b"IUD")
 _BEGIN_TAG, _COMMIT_TAG, _NEW, _NEWLINE = b"BCN\n"
-_XID_SIZE: Final = 4
 _OPS: Final = {b"I": ("insert", b"N"), b"U": ("update", b"KON"), b"D": ("delete", b"KO")}
 """By tag: the operation, and the kinds that its first tuple may have."""
 
@@ -110,27 +112,25 @@ class RowScanner:
         self.rows = self.messages = self.shown = self.not_sent = self.resume_at = 0
         self.began = False
 
-    def _read(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool, most: int) -> tuple[int, bool]:
+    def _read(self, buf: Buffer, pos: int, end: int, framing: int, most: int) -> tuple[int, bool]:
         """Process messages until they have more than `most` bytes; returns where they end, and whether the run does."""
         read_head, copy_data, more = _HEADS.get(framing, (None, b"", 0))
         header = framing + XLOG_HEADER_SIZE if framing else 0
-        xid_size = _XID_SIZE if in_stream else 0
         self._framed = framed = framing > 0
         begin, lsn, stop, row, full, messages = -1, 0, end, self._row, pos + most, 0
         try:
             while pos < end:
                 at = pos + header
                 if read_head is None:
-                    tag = buf[at]
+                    head = buf[at : at + _ROW_HEAD]
                 else:
-                    kind, size, frame, lsn, tag = read_head(buf, pos)
+                    kind, size, frame, lsn, head = read_head(buf, pos)
                     stop = pos + size + more
                     if frame != XLOG_DATA or kind != copy_data or not at < stop <= end or size > LARGE:
                         break
+                tag = head[0]
                 if tag in _ROW_TAGS:
-                    after = row(buf, at, stop, lsn, xid_size) if self.inside else -1
-                elif xid_size:
-                    break
+                    after = row(buf, at, stop, lsn, head) if self.inside else -1
                 elif tag == _BEGIN_TAG:
                     after = self._begin(buf, at, stop)
                 elif tag == _COMMIT_TAG:
@@ -196,16 +196,14 @@ class RowScanner:
         self.inside = self.began = self.started = False
         return after
 
-    def _row(self, buf: Buffer, at: int, stop: int, lsn: int, xid_size: int) -> int:
+    def _row(self, buf: Buffer, at: int, stop: int, lsn: int, head: bytes) -> int:
         """Process a row message; returns its end, or -1 if it must be decoded."""
-        pos = at + xid_size + 6
-        head = buf[at : at + 1] + buf[at + 1 + xid_size : pos] if xid_size else buf[at:pos]
         kind = self._kinds[head] if head in self._kinds else self._describe(head)
         if kind is None:
             return -1
         special = [0] if lsn else []
         row, width = [self._transaction, self.seq + 1, lsn or None, None], CELLS + kind.columns
-        pos = read_cells(buf, pos, stop, row, special)
+        pos = read_cells(buf, at + _ROW_HEAD, stop, row, special)
         if kind.old_kind and kind.op == "update" and pos > 0:
             if len(row) != width or buf[pos] != _NEW:
                 return -1

@@ -100,12 +100,12 @@ class TextScanner(RowScanner):
 
     def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool = False) -> int:
         self._reset()
-        done = False
+        done = in_stream
         while not done:
             before = self._state()
             self._run = self._rows.run(self._transaction)
             try:
-                after, done = self._read(buf, pos, end, framing, in_stream, self._batch_size)
+                after, done = self._read(buf, pos, end, framing, self._batch_size)
                 self._batch.convert()
             except (Undecoded, NoPlan):
                 self._restore(before)

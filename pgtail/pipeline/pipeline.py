@@ -69,7 +69,7 @@ class Pipeline:
     @property
     def inside(self) -> bool:
         """Whether the stream is inside a transaction that is not streamed."""
-        return self._assembler.open_transaction
+        return self._assembler.open_transaction is not None
 
     @property
     def commits_at(self) -> int | None:

@@ -6,6 +6,7 @@ only the SQLSTATE can match; the message itself is always shown.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -172,5 +173,6 @@ def _cure(cures: tuple[Cure, ...], sqlstate: str | None, text: str, parameters: 
 
 
 def _first_failure(text: str) -> str:
-    """psycopg lists all attempts if there were several; the first one is enough."""
-    return text.partition("\nMultiple connection attempts failed")[0].strip()
+    """psycopg lists all attempts if there were several; the first one is enough. It does not name a host of PGHOST."""
+    first = text.partition("\nMultiple connection attempts failed")[0].strip()
+    return first.replace("failed to resolve host None", f"failed to resolve host {os.environ.get('PGHOST')!r}")

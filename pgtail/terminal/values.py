@@ -85,20 +85,23 @@ class ValueStyle:
         self._limit = self.limit = None if limit is None else max(limit, _SHORTEST)
         self._short = _CHUNK if self._limit is None else min(self._limit, _CHUNK)
 
-    def of_column(self, codec: Codec, label: Item, *, bare: bool) -> Show:
+    def of_column(self, codec: Codec, label: Item, style: str = "value", *, bare: bool) -> Show:
         """What cell() shows for the cells of one column, after a label and with the width."""
 
         def show(cell: Cell) -> SizedItem:
-            return sized(label + self.cell(codec, cell, bare=bare))
+            return sized(label + self.cell(codec, cell, style, bare=bare))
 
         fast, native, limit = compiled(), codec.native, self._limit
-        if native is None or native.constant is not None or codec.kind is Kind.BOOL:
+        if codec.kind is Kind.BOOL:
+            known = {cell: show(cell) for cell in (b"t", b"f")}
+            return lambda cell: known[cell] if cell.__class__ is bytes and cell in known else show(cell)
+        if native is None or native.constant is not None:
             return show
         quoted = not bare and codec.kind is Kind.TEXT
         more = () if limit is None else (MORE,)
         if fast is None:
-            return _plainly(label, limit or _CHUNK, show, quoted=quoted, more=more)
-        compiled_show: Show = fast.ShownColumn(label, item_width(label), limit or _CHUNK, quoted, more, show)
+            return _plainly(label, style, limit or _CHUNK, show, quoted=quoted, more=more)
+        compiled_show: Show = fast.ShownColumn(label, style, item_width(label), limit or _CHUNK, quoted, more, show)
         return compiled_show
 
     def cell(
@@ -198,7 +201,7 @@ class ValueStyle:
         return (f"{before}{''.join(chars[:count])}{after}", style), MORE
 
 
-def _plainly(label: Item, limit: int, show: Show, *, quoted: bool, more: Item) -> Show:
+def _plainly(label: Item, style: str, limit: int, show: Show, *, quoted: bool, more: Item) -> Show:
     """Shows ASCII text whose first `limit` characters are printable, without quotes if it is to be `quoted`, as native
     ShownColumn does: cut if there is `more`. `show` shows all other cells."""
     around, room, null = item_width(label) + 2 * quoted, limit - 2 * quoted, show(None)
@@ -210,10 +213,10 @@ def _plainly(label: Item, limit: int, show: Show, *, quoted: bool, more: Item) -
             text = cell[:limit].decode()
             if text.isprintable() and not (quoted and "'" in text):
                 if len(cell) <= room:
-                    return around + len(text), (*label, (f"'{text}'" if quoted else text, "value"))
+                    return around + len(text), (*label, (f"'{text}'" if quoted else text, style))
                 if more:
                     text = text[: room - 1]
-                    return around + room, (*label, (f"'{text}'" if quoted else text, "value"), *more)
+                    return around + room, (*label, (f"'{text}'" if quoted else text, style), *more)
         return show(cell)
 
     return show_plainly

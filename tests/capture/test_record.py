@@ -205,7 +205,7 @@ def test_missing_directory_stops_acknowledgements(
 
 def test_a_slot_is_needed(newest_database: Database, tmp_path: Path) -> None:
     result = command("record", newest_database.conninfo(), "-D", tmp_path / "c")
-    assert (result.status, "--slot NAME is missing" in result.stderr) == (2, True)
+    assert (result.status, "--slot NAME" in result.stderr, "--from FILE" in result.stderr) == (2, True, True)
 
 
 def test_capture_of_another_slot_or_server_is_refused(newest_database: Database, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`pgtail record -D s3://...` on real servers: what is acknowledged was uploaded, through kills, outages and rivals."""
+"""`pgtail record -D URI` on real servers: what is acknowledged was uploaded, through kills, outages and rivals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pgtail.capture.state import read_state
 from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.capture.torture import torture
-from tests.support.object_store import SECRET, ObjectStore, Proxy, object_store
+from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
 from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database
@@ -72,11 +72,18 @@ def recording(newest_database: Database, s3: ObjectStore, tmp_path: Path) -> Rec
     return Recording(newest_database, s3, tmp_path / "spool")
 
 
+@pytest.fixture
+def recording_anywhere(newest_database: Database, store: ObjectStore, tmp_path: Path) -> Recording:
+    """The same with a server of each cloud."""
+    return Recording(newest_database, store, tmp_path / "spool")
+
+
 def test_killed_again_and_again(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
     torture(newest_server, 3, 0, time.time_ns() % 1_000_000, print, s3)
 
 
-def test_it_continues_with_its_spool_and_with_an_empty_one(recording: Recording) -> None:
+def test_it_continues_with_its_spool_and_with_an_empty_one(recording_anywhere: Recording) -> None:
+    recording = recording_anywhere
     first = recording.until_now()
     assert (first.status, "0 transactions" in first.stderr) == (0, True), first.stderr
     for number in range(4):
@@ -154,7 +161,7 @@ def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) ->
     with recording.running() as running:
         assert running.stderr is not None
         recording.insert(1)
-        wait_for("upload", lambda: recording.ids() == [1])
+        wait_for("upload", lambda: recording.confirmed() == recording.uploaded() and recording.ids() == [1])
         before = recording.confirmed()
         proxy.cut()
         recording.insert(2)
@@ -213,7 +220,8 @@ def test_two_recorders_at_one_prefix(recording: Recording, tmp_path: Path) -> No
         running.kill()
 
 
-def test_a_recorder_that_lost_its_place_stops(recording: Recording, tmp_path: Path) -> None:
+def test_a_recorder_that_lost_its_place_stops(recording_anywhere: Recording, tmp_path: Path) -> None:
+    recording = recording_anywhere
     assert recording.until_now().status == 0
     with recording.running() as first:
         recording.insert(1)
@@ -248,7 +256,7 @@ def test_what_is_refused(
 
 
 def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
-    with object_store(INITIAL_NO_AUTH_ACTION_COUNT="1") as strict:
+    with s3_store(INITIAL_NO_AUTH_ACTION_COUNT="1") as strict:
         result = Recording(newest_database, strict, tmp_path / "spool").until_now()
     assert (result.status, "InvalidAccessKeyId" in result.stderr) == (4, True), result.stderr
     assert SECRET not in result.stderr

@@ -25,7 +25,7 @@ from pgtail.capture import reader
 from pgtail.demo.server import EmbeddedServer
 from tests.support.captures import segments
 from tests.support.limits import within
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.object_store import ObjectStore, s3_store
 from tests.support.run import command
 from tests.support.servers import Database, Servers, fresh_database, installations
 from tests.support.tail import wait_for
@@ -195,7 +195,7 @@ def main() -> None:
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
     started = time.monotonic()
     try:
-        with object_store() as store:
+        with s3_store() as store:
             for target in (None, store):
                 torture(servers.get(name), kills, RESTARTS, seed, lambda text: print(text, flush=True), target)
     finally:

@@ -72,7 +72,7 @@ def test_fields_of_a_streamed_transaction() -> None:
     assert isinstance(ended, Ended)
     transaction = started.transaction
     assert (transaction.xid, transaction.commit_lsn, transaction.end_lsn, transaction.commit_ts) == (7, 112, 120, 5)
-    assert (transaction.origin, transaction.streamed, transaction.state) == ("node_b", True, None)
+    assert (transaction.origin, transaction.state) == ("node_b", None)
     assert (change.lsn, change.transaction is transaction) == (55, True)
 
 

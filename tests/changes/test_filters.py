@@ -326,8 +326,10 @@ def test_the_time_of_the_commit() -> None:
 )
 def test_what_does_not_fit_a_column(where: str, words: str) -> None:
     relation = table(types=(INT4, TEXT, BOOL, TIMESTAMP, 1082, 2950))
+    filter_ = Filter(where=[where])
     with pytest.raises(OptionError, match=words):
-        Filter(where=[where]).passes(insert(relation, b"1", b"x", b"t", None, None, None))
+        filter_.passes(insert(relation, b"1", b"x", b"t", None, None, None))
+    assert [name for name, _ in filter_.columns_not_seen] == ["nosuch"] * where.startswith("nosuch")
 
 
 @pytest.mark.parametrize(
@@ -378,11 +380,6 @@ def test_invalid_number_in_the_data_does_not_match() -> None:
     filter_ = Filter(where=["a = 5"])
     assert not filter_.passes(insert(table(), b"five", b"x"))
     assert not filter_.passes(insert(table(), Binary(b"12345"), b"x"))
-
-
-def test_invalid_number_in_the_condition_is_a_usage_error() -> None:
-    with pytest.raises(OptionError, match="--where 'a = five': a is a number, 'five' is none"):
-        Filter(where=["a = five"]).passes(insert(table(), b"5", b"x"))
 
 
 @pytest.mark.parametrize("where", ["", "a", "= 5", "a is nul", "a b = 5", '"" = 5', "a ~ ("])

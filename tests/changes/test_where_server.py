@@ -177,7 +177,7 @@ def test_the_server_selects_the_same_rows(newest_database: Database) -> None:
     captures = updated_rows(newest_database)
     with pinned(newest_database) as session:
 
-        @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=50, suppress_health_check=list(HealthCheck))
         @given(CONDITIONS)
         def check(pair: Pair) -> None:
             for ours, theirs in (pair, (f"not ({pair[0]})", f"not ({pair[1]})")):

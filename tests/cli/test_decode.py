@@ -9,11 +9,13 @@ import os
 import re
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 from typing import IO
 
 import pytest
+from rich.cells import cell_len
 
 from pgtail.commands.progress import SMALL
 from pgtail.outputs import OUTPUTS
@@ -113,7 +115,10 @@ def test_where_and_values_not_sent(dump: Path) -> None:
     assert shown("--where", "v is null", "--op", "insert", dump) == []
     result = decode("--where", "v = uno", "--op", "update", dump)
     assert [line["new"] for line in result.objects] == [{"id": 1, "v": "uno"}]
-    assert result.stderr == "pgtail: note: --where could not be tested on 1 row: the server did not send the value\n"
+    assert (
+        result.stderr
+        == "pgtail: note: --where could not be tested on 1 row: the value was not sent or cannot be compared\n"
+    )
     result = decode("--where", "colour = red", dump)
     assert (result.status, result.stdout) == (0, b"")
     assert "no table had a column colour (--where colour = red)" in result.stderr
@@ -283,11 +288,15 @@ def test_no_colours_in_a_pipe(dump: Path) -> None:
 
 
 def test_progress_of_a_long_file(tmp_path: Path) -> None:
-    """Shown on standard error if that is a terminal and the output is not; erased at the end."""
+    """Shown on standard error if that is a terminal and the output is not; erased at the end.
+
+    There is room for ^C to its right: in the next line, it would leave the bar on the screen.
+    """
     piece = insert("1", "x" * 1000) + b"\n"
     long = tmp_path / "long.bin"
     long.write_bytes(recvlogical(relation(), begin()) + piece * (SMALL // len(piece) + 1) + recvlogical(commit()))
     ours, theirs = open_terminal()
+    termios.tcsetwinsize(theirs, (24, 80))
     try:
         for options, drawn in ((("-f", os.devnull), True), (("-f", os.devnull, "-n", "1", RECV), False)):
             process = subprocess.Popen(
@@ -303,6 +312,8 @@ def test_progress_of_a_long_file(tmp_path: Path) -> None:
                 seen += os.read(ours, 65536)
             assert (b"rows/s" in seen) == drawn
             assert (b"MB" in seen) == drawn
+            lines = re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()))
+            assert max(map(cell_len, lines)) <= 80 - len("^C") - 1
     finally:
         os.close(ours)
         os.close(theirs)

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,21 @@ from tests.cli.test_decode import PROGRAM
 from tests.support.corpus import capture
 from tests.support.forms import FORMS, Reading, copydata, read_bytes, server_message
 from tests.support.limits import within
-from tests.support.pcaps import CLIENT, LINKS, RST, SERVER, Link, Packet, pcap, pcapng, segments
+from tests.support.pcaps import (
+    ACK,
+    CLIENT,
+    FIN,
+    LINKS,
+    RST,
+    SERVER,
+    Link,
+    Packet,
+    linked,
+    network,
+    pcap,
+    pcapng,
+    segments,
+)
 from tests.support.run import command, decode
 
 SMALL, DML, STREAMED = capture("Z_small", "p1"), capture("A_dml", "p1"), capture("C_stream", "p2_stream_msg")
@@ -107,6 +122,32 @@ def test_two_replication_connections_are_read_one_after_another() -> None:
     assert lines_of(pcap(mixed)) == DML_LINES + SMALL_LINES
 
 
+def twice(stream: bytes, again: int = 1448) -> list[Packet]:
+    """A stream as `tcpdump -i any` sees it on the host of a container; behind it, in segments of `again` bytes."""
+    there = segments(stream)
+    behind = segments(stream, again, source=("172.17.0.2", 5432), target=("172.17.0.1", 45678), first=7)
+    return [packet for pair in zip_longest(there, behind) for packet in pair if packet is not None]
+
+
+@pytest.mark.parametrize("again", [1448, 900], ids=["address translation", "proxy"])
+def test_a_stream_that_was_captured_twice_is_read_once(again: int, tmp_path: Path) -> None:
+    path = tmp_path / "any.pcap"
+    path.write_bytes(pcap([*twice(copy_both(), again), *segments(copy_both("Z_small"), target=OTHER_CLIENT)]))
+    result = decode(path)
+    assert (result.status, result.lines) == (0, DML_LINES + SMALL_LINES)
+    left_out = f"{path}: 172.17.0.2:5432 to 172.17.0.1:45678: left out, the same stream as {path}: 127.0.0.1:5432 to "
+    assert left_out in result.stderr
+    assert left_out in command("inspect", path).stderr
+    recorded = command("record", "--from", path, "-D", tmp_path / "capture")
+    assert (recorded.status, left_out in recorded.stderr) == (0, True)
+    assert decode(tmp_path / "capture").lines == DML_LINES + SMALL_LINES
+
+
+def test_a_stream_that_was_captured_twice_from_its_middle_is_read_once() -> None:
+    packets = [*segments(copy_both())][6:]
+    assert lines_of(pcap(twice(copy_both())[12:])) == lines_of(pcap(packets))
+
+
 def test_a_port_that_is_used_again_is_another_connection() -> None:
     first, second = segments(copy_both(), close=False), segments(copy_both("Z_small"), first=77)
     assert lines_of(pcap([*first, *second])) == DML_LINES + SMALL_LINES
@@ -154,19 +195,36 @@ def test_missing_packets_are_damage() -> None:
     assert "damage: " in on.stderr
 
 
-def test_packets_that_were_cut_when_they_were_captured_are_damage() -> None:
-    whole = pcap(segments(copy_both(), 1400))
+def snapped(whole: bytes, most: int) -> bytes:
+    """A capture of at most this many bytes of each packet (tcpdump -s)."""
     cut, pos = [whole[:24]], 24
     while pos < len(whole):
         seconds, micros, size, length = struct.unpack_from("<IIII", whole, pos)
-        cut += [
-            struct.pack("<IIII", seconds, micros, min(size, 200), length),
-            whole[pos + 16 : pos + 16 + min(size, 200)],
-        ]
+        kept = min(size, most)
+        cut += [struct.pack("<IIII", seconds, micros, kept, length), whole[pos + 16 : pos + 16 + kept]]
         pos += 16 + size
-    result = decode(input=b"".join(cut))
+    return b"".join(cut)
+
+
+def test_packets_that_were_cut_when_they_were_captured_are_damage() -> None:
+    result = decode(input=snapped(pcap(segments(copy_both(), 1400)), 1000))
     assert result.status == 1
-    assert "bytes are missing in the capture" in result.stderr or "packets were cut" in result.stderr
+    assert "bytes are missing in the capture; " in result.stderr
+    assert "packets were cut when captured (tcpdump -s 0" in result.stderr
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_a_last_packet_that_was_cut_is_damage(close: bool) -> None:
+    """Even where the cut is between two messages: nothing else shows that there were more."""
+    frames = [server_message("d", frame) for frame in SMALL.frames()]
+    begun = LOGIN + server_message("W", b"\0\0\0") + b"".join(frames[:-8])
+    last = Packet(SERVER, CLIENT, 1000 + len(begun), b"".join(frames[-8:]), FIN | ACK if close else ACK)
+    whole = pcap([*segments(begun, 20, close=False), last])
+    assert lines_of(whole) == SMALL_LINES
+    headers = len(linked(network(last), "ethernet")) - len(last.data)
+    result = decode(input=snapped(whole, headers + len(frames[-8])))
+    assert result.status == 1
+    assert f"{len(last.data) - len(frames[-8])} bytes are missing in the capture; 1 packet was cut" in result.stderr
 
 
 def test_file_that_ends_inside_a_packet_is_damaged_at_its_end() -> None:

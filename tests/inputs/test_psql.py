@@ -43,6 +43,7 @@ LAYOUTS = {
     "expanded, border 0": ["-x", "-P", "border=0"],
     "expanded, border 2": ["-x", "-P", "border=2"],
     "expanded, lines": ["-x", "-P", "linestyle=unicode"],
+    "expanded, border 2 of lines": ["-x", "-P", "border=2", "-P", "linestyle=unicode"],
     "expanded, no header": ["-xt"],
     "expanded, no header, border 0": ["-xt", "-P", "border=0"],
     "expanded, no header, border 2": ["-xt", "-P", "border=2"],
@@ -51,6 +52,8 @@ LAYOUTS = {
     "csv": ["--csv"],
     "csv, no header": ["--csv", "-t"],
     "csv with semicolons": ["--csv", "-P", "csv_fieldsep=;"],
+    "csv, expanded": ["--csv", "-x"],
+    "csv with semicolons, expanded": ["--csv", "-xt", "-P", "csv_fieldsep=;"],
 }
 
 COLUMNS = {
@@ -128,6 +131,22 @@ def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
         # Without quotes it is not CSV but looks like it: the user has to name the form.
         forced = "psql" if (layout, encoding) == ("semicolons", "escape") else None
         check(text, lsns="lsn" in columns, note=query, format=forced)
+
+
+@pytest.mark.parametrize("encoding", ["hex", "escape"])
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if "zero" not in name])
+def test_outputs_one_after_another(printed: Printed, layout: str, encoding: str) -> None:
+    """As `>>` makes them: the columns of each are as wide as its values."""
+    bounds = [(0, 3), (3, 4), (4, 4), (4, 30), (30, len(ROWS))]
+    queries = [f"SELECT lsn, xid, data FROM peeked WHERE n > {low} AND n <= {high} ORDER BY n" for low, high in bounds]
+    text = b"".join([printed.psql(*LAYOUTS[layout], "-c", query, output=encoding) for query in queries])
+    check(text, lsns=True, note=layout, format="psql" if layout == "semicolons" else None)
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if "expanded" in name])
+def test_an_lsn_that_follows_the_data_is_not_given_to_the_next_row(printed: Printed, layout: str) -> None:
+    query = "SELECT data, lsn FROM peeked ORDER BY n"
+    check(printed.psql(*LAYOUTS[layout], "-c", query), lsns=False, note=query)
 
 
 @pytest.mark.parametrize("encoding", DATA)

@@ -19,7 +19,7 @@ def pieces_of(flow: Flow, segments: list[tuple[int, bytes]], *, last: int | None
     return [*pieces, *flow.end()]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(0, (1 << 32) - 1), st.integers(1, 900))
 def test_every_order_and_every_cut_gives_the_same_bytes(data: st.DataObject, first: int, most: int) -> None:
     """Segments in any order, repeated, and split differently with overlaps."""

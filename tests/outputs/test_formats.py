@@ -108,7 +108,7 @@ def test_a_prepared_transaction_without_its_beginning_is_shown_whole(format_: st
     assert b"rolled back" in found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.data())
 def test_damage_is_an_input_error_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

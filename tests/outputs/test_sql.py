@@ -211,7 +211,7 @@ def test_conflicts_are_errors(databases: tuple[Database, Database]) -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=20))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_text_is_quoted_so_that_the_server_reads_it(
     session: psycopg.Connection[tuple[str]], texts: list[str]
 ) -> None:

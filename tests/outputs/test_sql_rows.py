@@ -90,6 +90,55 @@ def test_values_do_not_depend_on_database_settings(databases: tuple[Database, Da
     assert contents(target, {("public", "t")}) == contents(source, {("public", "t")})
 
 
+STYLES: list[tuple[str, str, list[str]]] = [
+    ("DateStyle", "SQL, DMY", ["d", "ts", "tz", "days", "spans", "moments"]),
+    ("DateStyle", "SQL, MDY", ["d", "ts", "tz", "days", "spans", "moments"]),
+    ("DateStyle", "German", ["d", "ts", "tz", "days", "spans", "moments"]),
+    ("DateStyle", "Postgres, DMY", ["d", "ts", "tz", "days", "spans", "moments"]),
+    ("IntervalStyle", "sql_standard", ["i", "waits"]),
+    ("IntervalStyle", "iso_8601", []),
+    ("IntervalStyle", "postgres_verbose", []),
+    ("TimeZone", "Asia/Kolkata", []),
+    ("extra_float_digits", "0", []),
+    ("bytea_output", "escape", []),
+]
+"""A setting of the session that dumps, its value, and the columns whose text then must not be repeated as it is."""
+
+
+def test_values_of_a_dump_with_other_settings_are_repeated_or_left_out(databases: tuple[Database, Database]) -> None:
+    source, target = databases
+    columns = {
+        "d": ("date", "2026-02-01"),
+        "ts": ("timestamp", "2026-02-01 03:04:05.678"),
+        "tz": ("timestamptz(0)", "2026-02-01 03:04:05+05:30"),
+        "days": ("date[]", '[0:2]={12026-02-01,"0044-03-15 BC",infinity}'),
+        "spans": ("daterange", "[2026-02-01,2026-03-04)"),
+        "moments": ("tstzrange[]", '{empty,NULL,"[2026-02-01 03:04:05+00,)"}'),
+        "i": ("interval day to second(3)", "-1 days -02:03:04"),
+        "waits": ("interval[]", '{"-1 days -02:03:04","1 year -2 mons",00:00:00}'),
+        "b": ("bytea", r"\x00ff415c"),
+        "f": ("float8", "0.25"),
+        "m": ("money", "-$1,234.50"),
+    }
+    for database in databases:
+        for name, (kind, _) in columns.items():
+            database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v {kind})")
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    make_slots(source, [("one", "pgoutput", False)])
+    for name, (_, value) in columns.items():
+        source.execute(f"INSERT INTO {name} VALUES (1, '{value}'), (2, NULL)")
+    empty = "TRUNCATE " + ", ".join(columns)
+    whole = contents(source, published(source))
+    for setting, value, left_out in [("DateStyle", "ISO, DMY", []), *STYLES]:
+        found = write("sql", pgoutput(source, "one", {setting: value}))
+        assert (ran := psql(target, found.written)).returncode == 0, ran.stderr
+        wanted = {name: rows[1:] if name[1] in left_out else rows for name, rows in whole.items()}
+        assert contents(target, published(source)) == wanted, (setting, value)
+        assert found.written.count(b"was not written under") == len(left_out)
+        assert len(found.reported) == bool(left_out)
+        target.execute(empty)
+
+
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 def test_xml_keeps_its_leading_newlines(databases: tuple[Database, Database], identity: str) -> None:
     """xml_out removes a leading newline; rows are compared with its output."""

@@ -54,6 +54,13 @@ def test_a_missing_password_is_asked_for(newest_database: Database, tmp_path: Pa
         assert "Password for" not in shown
 
 
+def test_a_host_without_an_address_is_named_wherever_it_comes_from() -> None:
+    for conninfo, environment in (("host=nosuch.invalid", {}), ("dbname=shop", {"PGHOST": "nosuch.invalid"})):
+        words = fails(conninfo, env=environment)
+        assert "failed to resolve host 'nosuch.invalid'" in words
+        assert "-h HOST or PGHOST" in words
+
+
 def test_the_right_to_replicate_is_missing(database: Database) -> None:
     publish(database)
     with role(database, "mere", "") as conninfo:
@@ -88,6 +95,10 @@ def test_pg_hba_and_full_servers(start_server: StartServer) -> None:
         words = fails(database)
         assert "all replication slots are in use" in words
         assert "max_replication_slots" in words
+        with tailing(database, command="expect") as running:
+            words = running.end(status=3)
+        assert "all replication slots are in use" in words
+        assert "not as expected" not in words
         database.execute("CREATE TABLE big AS SELECT generate_series(1, 100000) i")
         for _ in range(3):
             database.execute(

@@ -187,7 +187,7 @@ KINDS = ["bool", "int2", "int8", "float4", "float8", "date", "timestamp", "times
 
 
 @given(st.lists(st.none() | JUNK | GOOD, max_size=12), st.sampled_from(KINDS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_column_is_typed_as_its_values_are(texts: list[str | None], name: str) -> None:
     """Whatever stands beside it in its batch, a value is the same; and it is there, NULL, or rescued with its text."""
     column = holding([declared(name)])
@@ -199,7 +199,7 @@ def test_a_column_is_typed_as_its_values_are(texts: list[str | None], name: str)
 
 
 @given(st.lists(st.none() | JUNK, min_size=1, max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_only_digits_are_a_number(texts: list[str | None]) -> None:
     for kind, pattern in ((pa.int64(), r"-?\d{1,18}"), (pa.decimal128(30, 12), r"-?\d{1,14}(\.\d{1,12})?")):
         values = casts.cast(pa.array(texts, pa.string()), kind).to_pylist()

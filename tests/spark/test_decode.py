@@ -15,11 +15,10 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
 from pgtail.native import compiled, implementation_name
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.decoding.fast_path import Runs
 from pgtail.spark.schemas import CHANGES
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.segments.survey import survey
 from tests.support import encode
 from tests.support.corpus import Capture, capture, captures
 from tests.support.spark.captures import Number, exact, lines_of, record, rows_of, segments
@@ -124,7 +123,7 @@ def test_parts_are_read_alone(tmp_path: Path) -> None:
     data, rows = path.read_bytes(), rows_of([path])
     third, last = Place(*places(rows)[2]), Place(*places(rows)[-1])
     parts = (Range(third, Place(*places(rows)[30])), Range(last, last.next))
-    batches = changes_of(io.BytesIO(data), "one", parts=parts)
+    batches = SegmentChanges(io.BytesIO(data), "one", parts=parts)
     found = [place for batch in batches for place in zip(*map(batch.column, ("position", "ordinal")), strict=True)]
     wanted = [place for place in places(rows) if any(first <= place < end for first, end in parts)]
     assert [(position.as_py(), ordinal.as_py()) for position, ordinal in found] == wanted
@@ -133,7 +132,7 @@ def test_parts_are_read_alone(tmp_path: Path) -> None:
 def test_only_some_tables(tmp_path: Path) -> None:
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     rows = rows_of(paths)
-    batches = [b for path in paths for b in changes_of(io.BytesIO(path.read_bytes()), "x", tables=["t_toast*"])]
+    batches = [b for path in paths for b in SegmentChanges(io.BytesIO(path.read_bytes()), "x", tables=["t_toast*"])]
     found = [(p, s) for b in batches for p, s in zip(b["position"].to_pylist(), b["seq"].to_pylist(), strict=True)]
     assert found == [(row["position"], row["seq"]) for row in rows if (row["table"] or "").startswith("t_toast")]
     assert found
@@ -145,7 +144,7 @@ def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("pgtail.spark.decoding.batches.MOST_ROWS", 50)
     monkeypatch.setattr("pgtail.spark.decoding.decode._FEW", 1)
     monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
-    sizes = [batch.num_rows for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), "one")]
+    sizes = [batch.num_rows for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), "one")]
     assert max(sizes) == 50
     assert rows_of(paths) == whole
 
@@ -162,20 +161,14 @@ def test_a_flipped_bit_is_found_and_named(tmp_path: Path) -> None:
             assert rows_of([path]) == rows
         except InputError as error:
             assert str(path) in str(error)
-        # The survey reads the same bytes and must not be blind where decoding is not.
-        try:
-            survey(io.BytesIO(data), str(path))
-        except InputError as error:
-            assert str(path) in str(error)
 
 
 def test_a_segment_cut_anywhere_is_not_closed(tmp_path: Path) -> None:
     path = record(capture("Z_small", "p1"), tmp_path / "capture")[0]
     good = path.read_bytes()
     for size in range(0, len(good), 7):
-        for read in (lambda file: list(changes_of(file, "cut")), lambda file: survey(file, "cut")):
-            with pytest.raises(InputError, match="cut"):
-                read(io.BytesIO(good[:size]))
+        with pytest.raises(InputError, match="cut"):
+            list(SegmentChanges(io.BytesIO(good[:size]), "cut"))
 
 
 def test_a_position_beyond_bigint_is_damage(tmp_path: Path) -> None:
@@ -227,7 +220,9 @@ def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.M
 
 def table_of(paths: list[Path], tables: Sequence[str] = ()) -> pa.Table:
     """The rows of these segments; what Arrow may lay out in several ways is laid out anew."""
-    batches = [batch for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), tables=tables)]
+    batches = [
+        batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path), tables=tables)
+    ]
     for batch in batches:
         batch.validate(full=True)
     return pa.Table.from_batches(batches, schema=CHANGES).combine_chunks()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,66 @@ def test_a_filter_on_each_type_finds_its_row_in_each_reader(
         assert connection.execute(f"SELECT i FROM v WHERE {column} = ?", [value]).fetchall() == [(7,)]
     found = read(spark, str(warehouse), f"{table}/public.v")
     assert [row.i for row in found.where(found[column] == value).collect()] == [7]
+
+
+@pytest.mark.parametrize("table", ["tables", "state", "history"])
+def test_nan_and_zero_are_found(spark: Any, warehouse: Path, table: str) -> None:
+    """NaN is the greatest float for both readers, and one zero equals the other."""
+    place, f = f"{warehouse}/{table}/public.v", pl.col("f")
+    found = read(spark, str(warehouse), f"{table}/public.v")
+    for where, expression, expected in (
+        ("f > 2", f > 2, [9]),
+        ("f = double('NaN')", f.is_nan(), [9]),
+        ("f = 0", f == 0, [1]),
+        ("f >= 0", f >= 0, [1, 7, 9]),
+    ):
+        assert sorted(row.i for row in found.where(where).collect()) == expected
+        assert sorted(pl.scan_delta(place).filter(expression).collect()["i"].to_list()) == expected
+
+
+@pytest.fixture(scope="module")
+def delta_scan() -> Iterator[Any]:
+    """A connection of DuckDB with its extension for Delta tables, as a package of Python has it."""
+    package = pytest.importorskip("duckdb_extension_delta", reason="duckdb-extension-delta is not installed")
+    [extension] = Path(package.__file__).parent.rglob("delta.duckdb_extension")
+    with duckdb.connect() as connection:
+        connection.execute(f"LOAD '{extension}'")
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+@pytest.mark.parametrize("table", ["tables", "state", "history"])
+def test_delta_scan_filters_each_type(delta_scan: Any, warehouse: Path, table: str) -> None:
+    place = f"{warehouse}/{table}/public.v"
+    cases = [(f"{column} = ?", value, [7]) for column, value in VALUES.items()]
+    floats = [("f > ?", 2.0, [9]), ("f = ?", float("nan"), [9]), ("f = ?", 0.0, [1]), ("f >= ?", -0.0, [1, 7, 9])]
+    for where, value, expected in cases + floats:
+        query = f"SELECT i FROM delta_scan('{place}') WHERE {where} ORDER BY i"
+        assert [i for (i,) in delta_scan.execute(query, [value]).fetchall()] == expected, (where, value)
+
+
+def test_delta_scan_reads_every_table(delta_scan: Any, whole: Path, warehouse: Path) -> None:
+    """The whole of a world of tables that change, and each version of one folder."""
+    places = [log.parent for folder in (whole, warehouse) for log in sorted(folder.rglob("_delta_log"))]
+    for place in places:
+        newest = DeltaTable(str(place)).version()
+        for version in range(newest + 1) if warehouse in place.parents else [newest]:
+            expected = DeltaTable(str(place), version=version).to_pyarrow_table()
+            query = f"SELECT * FROM delta_scan('{place}', version={version})"
+            found = delta_scan.execute(query).to_arrow_table()
+            assert found.column_names == expected.column_names
+            assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist())), query
+    assert len(places) > 60
+
+
+def test_the_queries_of_the_manual_run_in_duckdb(
+    delta_scan: Any, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```\nLOAD delta;\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(warehouse.parent)
+    now, before = [delta_scan.execute(text).fetchall() for text in block.replace("orders", "v").split(";")[:2]]
+    assert (now, len(before)) == ([(3,)], 1)
 
 
 def test_earlier_versions_are_read_in_each_reader(spark: Any, warehouse: Path) -> None:

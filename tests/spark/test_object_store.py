@@ -1,4 +1,4 @@
-"""`pgtail spark` from and to a bucket: what is recorded there becomes the tables that a local run makes."""
+"""`pgtail spark` from and to object stores: what is recorded there becomes the tables that a local run makes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from pgtail.spark import changes, read, relations
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.segments.listing import Surveys, segments
+from pgtail.spark.segments.listing import segments, survey_each
 from pgtail.storage import NO_OPTIONS, Location, locate
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.limits import within
-from tests.support.object_store import SECRET, ObjectStore, Proxy
+from tests.support.object_store import SECRET, AzureStore, EmulatedAzureStore, ObjectStore, Proxy
 from tests.support.run import command
 from tests.support.servers import Database, fresh_database
 from tests.support.spark.captures import record, rows_of
@@ -46,6 +46,17 @@ TABLES = ["changes", "transactions", "relations", "catalog"]
 @pytest.fixture
 def prefix() -> str:
     return uuid.uuid4().hex
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def store(request: pytest.FixtureRequest, spark: Any, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """The server of each cloud; the address of Azurite is in the environment of the driver and the tasks."""
+    found: ObjectStore = request.getfixturevalue(request.param)
+    if not isinstance(found, AzureStore):
+        return found
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", found.url)
+    monkeypatch.setitem(spark.sparkContext.environment, "AZURITE_BLOB_STORAGE_URL", found.url)
+    return EmulatedAzureStore(found.url)
 
 
 def recorded(database: Database, s3: ObjectStore, prefix: str, spool: Path) -> str:
@@ -171,27 +182,45 @@ def test_the_data_source_and_the_functions_read_a_bucket(
     assert in_order(spark.read.format("pgtail").options(**storage).load(uri)) == rows_of(paths)
 
 
+@pytest.mark.parametrize("store", ["gs", "az"], indirect=True)
+def test_two_batches_in_other_clouds(
+    spark: Any, store: ObjectStore, prefix: str, tmp_path: Path, here: Callable[..., str]
+) -> None:
+    first, *others = record(capture("A_big", "p1_msg"), tmp_path / "capture", size=100_000)
+    place, out, local = store.locate(f"{prefix}/in"), store.locate(f"{prefix}/out"), tmp_path / "out"
+    for kind, paths in (("changes", [first]), ("all", others)):
+        for path in paths:
+            (place / path.name).create(path.read_bytes())
+        assert f"{len(paths)} new segment" in here(kind, *store.arguments, str(place), str(out))
+    here("all", str(tmp_path / "capture"), str(local))
+    expected = tables_of(locate(str(local)))
+    assert tables_of(out) == expected
+    assert all(expected.values())
+    found = read(spark, str(out), "changes", storage=store.options)
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, read(spark, str(local), "changes").collect()))
+
+
 def test_a_capture_on_hdfs_is_listed_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By pyarrow's file system of the same interface: there is no HDFS server to test with."""
     monkeypatch.setattr("pgtail.storage.hdfs._file_system", lambda server: LocalFileSystem())
     record(capture("A_dml", "p1"), tmp_path / "capture", size=20_000)
     local, remote = (f"{server}{tmp_path}/capture" for server in ("", "hdfs://host"))
-    found = [list(Surveys(NO_OPTIONS).of(segments([place]))) for place in (local, remote)]
+    found = [survey_each(segments([place]), NO_OPTIONS) for place in (local, remote)]
     for one, other in zip(*found, strict=True):
         assert replace(other, path=other.path.removeprefix("hdfs://host")) == one
     assert len(found[0]) > 1
 
 
-def test_of_two_writers_one_gets_an_error(spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path) -> None:
+def test_of_two_writers_one_gets_an_error(spark: Any, store: ObjectStore, prefix: str, tmp_path: Path) -> None:
     paths = record(capture("D_twophase", "p3_2pc"), tmp_path / "capture", size=100_000)
-    out = s3.locate(f"{prefix}/out")
+    out = store.locate(f"{prefix}/out")
     for number in range(2):
         one, other = (Lake(spark, str(out), storage=out.storage) for _ in range(2))
         one.update([str(paths[number])])
         with pytest.raises(OutputError, match=f"another process writes to {out}/_batches"):
             other.update([str(paths[number])])
     assert Batches(out).plan.batch == 2
-    assert in_order(read(spark, str(out), "changes", storage=s3.options)) == rows_of(paths[:2])
+    assert in_order(read(spark, str(out), "changes", storage=store.options)) == rows_of(paths[:2])
 
 
 def test_what_cannot_be_reached_is_an_error(spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path) -> None:

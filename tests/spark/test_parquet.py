@@ -17,16 +17,16 @@ import pytest
 
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.decoding.transactions import added_up, counted
 from pgtail.spark.lake.parquet import FileWriter, codec_of, write_file
-from pgtail.spark.lake.sorting import CHANGES_LAYOUT, PIECE, Sorting
+from pgtail.spark.lake.sorting import PIECE, Pieces, sorted_changes
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
-from pgtail.spark.segments.survey import Survey, Surveyor, survey
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.storage import locate
 from tests.support import encode
-from tests.support.corpus import Capture, capture, captures
-from tests.support.spark.captures import plain, record, segments
+from tests.support.corpus import Capture, capture
+from tests.support.spark.captures import plain, record, rows_of, segments
 
 DAY = 86_400_000_000
 """Of a time as the server counts it, from 2000-01-01 on."""
@@ -34,7 +34,7 @@ LARGE = [capture("D_twophase", "p3_2pc"), capture("A_msgs", "p1_msg"), capture("
 
 
 def batches_of(paths: list[Path]) -> list[pa.RecordBatch]:
-    return [batch for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), str(path))]
+    return [batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path))]
 
 
 def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Path]:
@@ -57,7 +57,7 @@ def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Pat
 
 def written(batches: list[pa.RecordBatch], folder: Path, piece: int = PIECE) -> pq.ParquetFile:
     """A file of these rows."""
-    rows, file = Sorting(CHANGES_LAYOUT, piece), FileWriter(locate(str(folder)), CHANGES, "snappy")
+    rows, file = Pieces(sorted_changes, piece), FileWriter(locate(str(folder)), CHANGES, "snappy")
     for found in itertools.chain(*(rows.add(batch) for batch in batches), rows.rest()):
         file.write(found)
     done = file.close()
@@ -134,6 +134,8 @@ DIGITS = Decimal("1234567890123456789012345678901234.5678")
         (pa.string(), ["b", 'a"é'], ['"a\\"\\u00e9"', '"b"']),
         (pa.string(), ["a" * 65, "b" * 65], [f'"{"a" * 64}"', f'"{"b" * 64}{BEHIND}"']),
         (pa.float64(), [1.0, -0.1], ["-0.1", "1.0"]),
+        (pa.float64(), [0.0, None], ["-0.0", "0.0"]),
+        (pa.float32(), [-0.0], ["-0.0", "0.0"]),
         (pa.float64(), [1.0, float("nan")], None),
         (pa.float32(), [1.0, float("inf")], None),
         (pa.bool_(), [True, True], ["true", "true"]),
@@ -235,28 +237,9 @@ def transactions_in(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "not compiled"])
-@pytest.mark.parametrize("recording", [one for one in captures() if one.scenario.version == "pg18"], ids=str)
-def test_a_survey_made_while_decoding_is_the_survey(
-    recording: Capture, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = record(recording, tmp_path / "capture", size=30_000)
-    if not compiled:
-        monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
-    for path in paths:
-        assert surveyed(path) == survey(io.BytesIO(path.read_bytes()), str(path))
-
-
 def test_a_survey_says_where_a_segment_starts_in_the_stream(tmp_path: Path) -> None:
     """Also where dumps were recorded in another order than that of their positions."""
     for path in dated(tmp_path / "capture", list(range(9)), backwards=True):
-        found = surveyed(path)
-        assert found == survey(io.BytesIO(path.read_bytes()), str(path))
-
-
-def surveyed(path: Path) -> Survey:
-    """As the tasks do it that decode."""
-    surveyor = Surveyor(str(path))
-    for batch in changes_of(io.BytesIO(path.read_bytes()), str(path), surveyor=surveyor):
-        surveyor.rows(batch)
-    return surveyor.end()
+        found = survey(io.BytesIO(path.read_bytes()), str(path))
+        places = [Place(row["position"], row["ordinal"]) for row in rows_of([path])]
+        assert found.places == (Range(places[0], places[-1].next) if places else None)

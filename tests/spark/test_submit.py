@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.java import set_java_home
 from tests.support.corpus import capture
 from tests.support.limits import within
@@ -65,7 +65,7 @@ def submitted(folder: Path, options: list[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     columns = ["position", "ordinal", "op", "commit_ts"]
     changes = pl.scan_delta(str(folder / "out" / "changes")).select(columns).collect()
-    expected = [batch for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), str(path))]
+    expected = [batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path))]
     assert sorted(changes.rows()) == sorted(pl.DataFrame(pa.Table.from_batches(expected)).select(columns).rows()) != []
     logs = [path.read_text() for path in (folder / "log").rglob("events_*")]
     events = [json.loads(line) for text in logs for line in text.splitlines()]

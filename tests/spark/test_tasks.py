@@ -12,7 +12,7 @@ import pytest
 
 from pgtail.errors import InputError, OptionError
 from pgtail.spark import changes, read, transactions
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake import update
 from pgtail.spark.lake.delta import Table
@@ -112,12 +112,12 @@ def test_a_task_that_fails_removes_what_it_wrote(tmp_path: Path) -> None:
     bad.write_bytes(bad.read_bytes()[:-9])
     how = Decoding(locate(str(tmp_path / "out")), "snappy", known={})
     with pytest.raises(InputError, match=bad.name):
-        list(how.segments([(str(good), None), (str(bad), None)]))
+        how.segments([(str(good), None), (str(bad), None)])
     assert list(tmp_path.glob("out/**/*.parquet")) == []
-    assert list(how.segments([(str(good), None)]))
+    assert len(how.segments([(str(good), None)]).changes) == 1
     assert len(list(tmp_path.glob("out/changes/*.parquet"))) == 1
     with good.open("rb") as file:
-        assert sum(batch.num_rows for batch in changes_of(file, "")) == sum(
+        assert sum(batch.num_rows for batch in SegmentChanges(file, "")) == sum(
             pq.read_metadata(path).num_rows for path in tmp_path.glob("out/changes/*.parquet")
         )
 

@@ -1,8 +1,10 @@
-"""A server of the S3 protocol on loopback (moto), and a proxy that can cut its clients off."""
+"""Servers of object stores on loopback: moto for S3, Azurite for Azure, tests.support.google_server for Google."""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
+import json
 import os
 import select
 import socket
@@ -11,19 +13,30 @@ import sys
 import threading
 import time
 import urllib.request
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
+
+import pytest
 
 from pgtail.demo.server import free_port
 from pgtail.storage import Location, StorageOptions, locate
 from tests.support.limits import within
 
-SECRET = "SecretOfTheTests0123456789"
+SECRET = "SecretOfTheTests0123456789ab"
+"""Base64, as Azure's keys are."""
 BUCKET = "captures"
+AZURITE = Path(sys.prefix) / "azurite" / "node_modules" / ".bin" / "azurite-blob"
+"""Where `make azurite` installs it."""
+_ACCOUNT = "testing"
 
 
 class ObjectStore:
-    """A running server with one bucket. `url` is its address, or that of a proxy before it."""
+    """A running server of the S3 protocol with one bucket. `url` is its address, or that of a proxy before it."""
+
+    scheme = "s3"
 
     def __init__(self, url: str, bucket: str = BUCKET) -> None:
         self.url = url
@@ -52,7 +65,7 @@ class ObjectStore:
         return {name.upper(): value for name, value in self.options.items()}
 
     def uri(self, key: str = "") -> str:
-        return f"s3://{self.bucket}/{key}"
+        return f"{self.scheme}://{self.bucket}/{key}"
 
     def locate(self, key: str = "") -> Location:
         return locate(self.uri(key), StorageOptions(tuple(self.options.items())))
@@ -63,38 +76,106 @@ class ObjectStore:
             self.locate(f"{prefix}/{path.name}").create(path.read_bytes())
         return self.uri(prefix)
 
+    def create_bucket(self) -> None:
+        """Create the bucket. Raises OSError if the server does not answer."""
+        self._put(f"{self.url}/{self.bucket}", {})
+
+    def _put(self, url: str, headers: dict[str, str]) -> None:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        direct.open(urllib.request.Request(url, method="PUT", headers=headers)).close()
+
+
+class GoogleStore(ObjectStore):
+    """The same for Google Cloud Storage: see tests.support.google_server."""
+
+    scheme = "gs"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The account's key with what libraries of Google call an emulator's address."""
+        account = {"gcs_base_url": self.url, "disable_oauth": True, "client_email": "", "private_key_id": ""}
+        return {
+            "google_service_account_key": json.dumps({**account, "private_key": SECRET}),
+            "google_allow_http": "true",
+        }
+
+
+class AzureStore(ObjectStore):
+    """The same for Azure Blob Storage: Azurite, Microsoft's emulator."""
+
+    scheme = "az"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "azure_storage_account_name": _ACCOUNT,
+            "azure_storage_account_key": SECRET,
+            "azure_storage_endpoint": f"{self.url}/{_ACCOUNT}",
+            "azure_allow_http": "true",
+        }
+
+    def create_bucket(self) -> None:
+        """https://learn.microsoft.com/en-us/rest/api/storageservices/authorize-with-shared-key"""
+        date = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+        headers = {"x-ms-date": date, "x-ms-version": "2021-08-06"}
+        lines = ["PUT", *[""] * 11, *map(":".join, headers.items()), f"/{_ACCOUNT}/{_ACCOUNT}/{self.bucket}"]
+        signed = "\n".join([*lines, "restype:container"]).encode()
+        signature = b64encode(hmac.digest(b64decode(SECRET), signed, "sha256")).decode()
+        headers["Authorization"] = f"SharedKey {_ACCOUNT}:{signature}"
+        self._put(f"{self.url}/{_ACCOUNT}/{self.bucket}?restype=container", headers)
+
+
+class EmulatedAzureStore(AzureStore):
+    """For deltalake and Polars, which do not filter what Azurite lists too much of unless they know that it is Azurite.
+
+    The libraries take its address from the environment: AZURITE_BLOB_STORAGE_URL.
+    """
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {**super().options, "azure_storage_use_emulator": "true"}
+
+
+def s3_store(**variables: str) -> AbstractContextManager[ObjectStore]:
+    """Start a server of the S3 protocol."""
+    return _running(ObjectStore, [Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p"], variables)
+
+
+def google_store() -> AbstractContextManager[ObjectStore]:
+    """Start a server of Google's protocol."""
+    return _running(GoogleStore, [sys.executable, "-m", "tests.support.google_server"], {})
+
+
+def azure_store() -> AbstractContextManager[ObjectStore]:
+    """Start Azurite; skips the test where it is not installed."""
+    if not AZURITE.exists():
+        pytest.skip("Azurite is not installed: make azurite (it needs npm)")
+    options = ["--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck", "--blobPort"]
+    return _running(AzureStore, [AZURITE, *options], {"AZURITE_ACCOUNTS": f"{_ACCOUNT}:{SECRET}"})
+
 
 @contextlib.contextmanager
-def object_store(**variables: str) -> Iterator[ObjectStore]:
-    """Start a server; it ends with the context."""
+def _running(kind: type[ObjectStore], program: list[str | Path], variables: dict[str, str]) -> Iterator[ObjectStore]:
+    """Start a server whose last argument is its port, and create the bucket; it ends with the context."""
     port = free_port()
-    program = Path(sys.executable).with_name("moto_server")
     server = subprocess.Popen(
-        [program, "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **variables},
+        [*program, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **variables}
     )
+    store = kind(f"http://127.0.0.1:{port}")
+    deadline = time.monotonic() + within(60)
     try:
-        url = f"http://127.0.0.1:{port}"
-        _create_bucket(server, f"{url}/{BUCKET}")
-        yield ObjectStore(url)
+        while True:
+            assert server.poll() is None, f"{program[0]} ended"
+            try:
+                store.create_bucket()
+                break
+            except OSError as error:
+                assert time.monotonic() < deadline, f"{program[0]} does not answer: {error}"
+                time.sleep(0.05)
+        yield store
     finally:
         server.kill()
         server.wait()
-
-
-def _create_bucket(server: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + within(60)
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while True:
-        assert server.poll() is None, "moto_server ended"
-        try:
-            with direct.open(urllib.request.Request(url, method="PUT")):
-                return
-        except OSError:
-            assert time.monotonic() < deadline, "moto_server does not answer"
-            time.sleep(0.05)
 
 
 class Proxy:

@@ -6,7 +6,8 @@ Knows no format. Slots are read by SQL, in sessions with the settings that pgtai
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -56,10 +57,12 @@ def write(output: str, messages: Iterable[Message], **options: Any) -> Written:
 
 
 @contextlib.contextmanager
-def pinned(database: Database) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A session with the settings that pgtail pins."""
+def pinned(
+    database: Database, others: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A session with the settings that pgtail pins, or with others in their place."""
     with contextlib.closing(database.connect()) as session:
-        for name, value in PINNED.items():
+        for name, value in {**PINNED, **others}.items():
             session.execute("SELECT set_config(%s, %s, false)", [name, value])
         yield session
 
@@ -81,12 +84,14 @@ def make_slots(database: Database, slots: Sequence[tuple[str, str, bool]]) -> No
             session.execute("SELECT pg_create_logical_replication_slot(%s, %s, false, %s)", slot)
 
 
-def pgoutput(database: Database, slot: str, **options: str) -> list[Message]:
-    """The messages of pgoutput in a slot, which is not consumed."""
+def pgoutput(
+    database: Database, slot: str, settings: Mapping[str, str] = MappingProxyType({}), /, **options: str
+) -> list[Message]:
+    """The messages of pgoutput in a slot, which is not consumed, under these settings instead of pgtail's."""
     chosen = {"proto_version": "1", "publication_names": "pub", **options}
     words = [word for pair in chosen.items() for word in pair]
     query = "SELECT lsn::text, data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, VARIADIC %s::text[])"
-    with pinned(database) as session:
+    with pinned(database, settings) as session:
         return [(str(lsn), bytes(data)) for lsn, data in session.execute(query, [slot, words])]
 
 

@@ -13,6 +13,7 @@ from pgtail.errors import DecodeError, InputError
 from pgtail.files.spool import SpoolFile
 from pgtail.inputs.binary.copydata import COPY_BOTH, CopyDataFrames
 from pgtail.inputs.pcap.client import ClientLog, ClientMessage, ClientScan
+from pgtail.inputs.pcap.packets import Packets
 from pgtail.inputs.pcap.tcp import Flow, Missing, Piece
 from pgtail.inputs.source.base import ByteStream
 from pgtail.inputs.source.window import LARGE
@@ -22,6 +23,9 @@ _SEARCHED: Final = 512 * 1024
 """Bytes to search for messages if the beginning of a connection was not captured."""
 _IN_MEMORY: Final = 4 << 20
 """Bytes of a waiting stream that stay in memory."""
+
+_HEAD: Final = 4096
+"""Bytes that show whether two streams are the same."""
 
 _MOST_EARLY: Final = 1000
 """Messages of a client to keep before the server's answer is recognised."""
@@ -39,7 +43,9 @@ class ServerStream(ByteStream):
     `peers` are the addresses of client and server.
     """
 
-    def __init__(self, name: str, pull: Callable[[], bool], *, whole: bool, peers: tuple[str, str]) -> None:
+    def __init__(
+        self, name: str, pull: Callable[[], bool], packets: Packets, *, whole: bool, peers: tuple[str, str]
+    ) -> None:
         super().__init__(name, live=True)
         self.peers = peers
         self.whole = whole
@@ -50,9 +56,12 @@ class ServerStream(ByteStream):
         """The damage of the capture, if that ended it."""
         self.received = 0
         """How many of its bytes were added."""
+        self.head = b""
+        """Its first bytes."""
         self.client = ClientLog(self._no_room)
         """What the client sent."""
         self._pull = pull
+        self._packets = packets
         self._waiting = SpoolFile("keep waiting packets", memory=_IN_MEMORY, error=self._no_room)
         self._closed = False
         self._read = 0
@@ -68,11 +77,22 @@ class ServerStream(ByteStream):
         else:
             self._waiting.write(piece)
             self.received += len(piece)
+            if len(self.head) < _HEAD:
+                self.head += piece[: _HEAD - len(self.head)]
 
     def sent(self, message: ClientMessage) -> None:
         """Add a message of the client. Raises InputError if it cannot be stored."""
         if not self._closed:
             self.client.put(self.received, message)
+
+    def repeats(self, other: ServerStream) -> bool:
+        """Whether it begins with the same bytes as another one, reading packets until that is known.
+
+        Such streams are one: the first bytes contain the server's clock in microseconds.
+        """
+        while self.head == other.head[: len(self.head)] and len(self.head) < _HEAD and not self.over and self._pull():
+            pass
+        return self.head != b"" and self.head == other.head[: len(self.head)]
 
     def close(self) -> None:
         super().close()
@@ -84,7 +104,8 @@ class ServerStream(ByteStream):
     def damage(self) -> InputError | None:
         if self._gap is None:
             return self.broken if self.over and self._read == self._waiting.size else None
-        return InputError(f"{self._gap} bytes are missing in the capture", source=self.name, offset=self.position)
+        reason = "; ".join([f"{self._gap} bytes are missing in the capture", *self._packets.losses])
+        return InputError(reason, source=self.name, offset=self.position)
 
     def skip_damage(self) -> bool:
         found, self._gap = self._gap is not None, None

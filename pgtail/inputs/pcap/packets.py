@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pgtail.errors import InputError, OptionError
+from pgtail.humanize import counted
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
 
@@ -76,7 +77,7 @@ class _Interface(NamedTuple):
 
 
 class TcpSegment(NamedTuple):
-    """One TCP segment. `number` is its sequence number. `cut`: not all of its bytes were captured.
+    """One TCP segment. `number` is its sequence number. `cut`: how many of its last bytes were not captured.
 
     `time` is when it was captured, in microseconds since 2000-01-01 UTC, if the file says so.
     """
@@ -86,7 +87,7 @@ class TcpSegment(NamedTuple):
     number: int
     flags: int
     data: bytes
-    cut: bool
+    cut: int
     time: int | None
 
 
@@ -121,10 +122,21 @@ class Packets:
                 self.count += 1
                 segment = self._segment(packet)
                 if segment is not None:
-                    self.cut += segment.cut
+                    self.cut += segment.cut > 0
                 yield segment
         except InputError as error:
             self.damage = error
+
+    @property
+    def losses(self) -> list[str]:
+        """What was left out of the packets, in words."""
+        words = []
+        if self.cut:
+            packets = f"{counted(self.cut, 'packet')} {'was' if self.cut == 1 else 'were'}"
+            words.append(f"{packets} cut when captured (tcpdump -s 0 captures whole packets)")
+        if self.fragments:
+            words.append(f"{counted(self.fragments, 'IP fragment')} skipped")
+        return words
 
     # -- the file ----------------------------------------------------------------------------------------------
 
@@ -246,7 +258,7 @@ class Packets:
         else:
             whole = ip.len - 4 * ip.hl if ip.len else 0
         # Length 0: the network card was to split the packet (TSO), so all of it was captured.
-        cut = bool(whole) and whole - 4 * tcp.off > len(tcp.data)
+        cut = max(whole - 4 * tcp.off - len(tcp.data), 0)
         return TcpSegment((ip.src, tcp.sport), (ip.dst, tcp.dport), tcp.seq, tcp.flags, bytes(tcp.data), cut, time)
 
 

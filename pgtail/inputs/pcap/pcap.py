@@ -75,7 +75,7 @@ class Connections:
             direction = self._directions[key] = self._begin(segment, number)
         if direction.over:
             return  # a late copy
-        for piece in direction.flow.segment(number, segment.data, last=bool(segment.flags & FIN)):
+        for piece in direction.flow.segment(number, segment.data, cut=segment.cut, last=bool(segment.flags & FIN)):
             direction.take(piece)
         if direction.stream is None:
             self._look_for_client(direction, segment)
@@ -94,7 +94,8 @@ class Connections:
 
         def make(whole: bool) -> ServerStream:
             server, client = address_text(segment.source), address_text(segment.target)
-            stream = ServerStream(f"{self._name}: {server} to {client}", self.pull, whole=whole, peers=(client, server))
+            name, packets = f"{self._name}: {server} to {client}", self._packets
+            stream = ServerStream(name, self.pull, packets, whole=whole, peers=(client, server))
             self.ready.append(stream)
             return stream
 
@@ -149,7 +150,7 @@ class Pcap(Input):
         self._connections = Connections(self._packets, window.source.name, decoder)
         self._stream: ServerStream | None = None
         self._inner: _ReplicationFrames | None = None
-        self._found = 0
+        self._read: list[ServerStream] = []
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
@@ -174,7 +175,7 @@ class Pcap(Input):
             self._leave()
         if self._packets.damage is not None:
             raise self._packets.damage
-        if not self._found:
+        if not self._read:
             self._nothing()
         self._check_end()
 
@@ -207,8 +208,15 @@ class Pcap(Input):
         if not connections.ready:
             return False
         stream = connections.ready.popleft()
-        self._found += 1
-        if self._found > 1 and not stream.whole:
+        same = next((one.name for one in self._read if stream.repeats(one)), None)
+        if same is not None:
+            stream.close()
+            self.notes.append(
+                f"{stream.name}: left out, the same stream as {same} behind a proxy or an address translation"
+            )
+            return self._next(damaged=damaged)
+        self._read.append(stream)
+        if len(self._read) > 1 and not stream.whole:
             stream.close()
             if damaged:
                 return self._next(damaged=True)
@@ -232,10 +240,4 @@ class Pcap(Input):
         ):
             if kind in others:
                 words.append(f"{', '.join(others[kind])}: {what}")
-        if packets.cut:
-            words.append(
-                f"{packets.cut} packets were cut when they were captured (tcpdump -s 0 captures whole packets)"
-            )
-        if packets.fragments:
-            words.append(f"{packets.fragments} IP fragments were skipped")
-        raise InputError("; ".join(words), source=self.source.name)
+        raise InputError("; ".join([*words, *packets.losses]), source=self.source.name)

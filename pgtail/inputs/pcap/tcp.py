@@ -35,15 +35,22 @@ class Flow:
         self._waiting: dict[int, bytes] = {}
         self._starts: list[int] = []
         self._waiting_size = 0
+        self._sent = 0
+        """How many bytes the sender is known to have sent."""
         self._end: int | None = None
         self.over = False
         """Whether it has ended."""
 
-    def segment(self, number: int, data: bytes, *, last: bool = False) -> Iterator[Piece]:
-        """Add a segment; yield the pieces that are complete now. `last`: nothing follows it (FIN)."""
+    def segment(self, number: int, data: bytes, *, cut: int = 0, last: bool = False) -> Iterator[Piece]:
+        """Add a segment; yield the pieces that are complete now.
+
+        `cut`: how many bytes after `data` it had that were not captured. `last`: nothing follows it (FIN).
+        """
         start = self._done + ((number - self._next + _HALF & _ALL) - _HALF)
+        if data or cut or last:
+            self._sent = max(self._sent, start + len(data) + cut)
         if last:
-            self._end = start + len(data)
+            self._end = start + len(data) + cut
         if data:
             yield from self._take(start, data)
         yield from self._follow()
@@ -56,8 +63,8 @@ class Flow:
         self.over = True
         while self._starts:
             yield from self._skip()
-        if self._end is not None and self._end > self._done:
-            yield self._missing(self._end)
+        if self._sent > self._done:
+            yield self._missing(self._sent)
 
     def _take(self, start: int, data: bytes) -> Iterator[Piece]:
         """Add bytes at offset `start`: yield the new ones that are next, or let them wait."""

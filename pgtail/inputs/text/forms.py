@@ -32,7 +32,9 @@ class Csv(TextInput):
     """Columns separated by commas or semicolons, or cells in quotes."""
 
     name = "csv"
-    form = Form({"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;", quoted=True)
+    form = Form(
+        {"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;", quoted=True, fields=True
+    )
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:

@@ -21,6 +21,9 @@ _BARS: Final = (b"|", "│".encode())
 _BAR: Final = rb"(?:\||\xe2\x94\x82)"
 """psql's column border, in ASCII and in Unicode."""
 
+_EDGE: Final = b" |\xe2\x94\x82"
+"""Blanks and borders around the value of a field."""
+
 _PREFIX: Final = rb"(?:\\{1,2}x|0x)?"
 _MARKS: Final = (b"+", "↵".encode())
 """psql's mark at the end of a line whose value continues in the next (aligned format)."""
@@ -174,6 +177,7 @@ class _Fields:
     lsn: bytes | None
     others: frozenset[bytes]
     border: bytes
+    quoted: bool
 
     def row(self) -> Row:
         kinds = [self._start() + rb"(?P<data>" + (rb"(?:\S.*)?)" if self.border else rb"(?:\S.*+)?)") + self.border]
@@ -185,17 +189,17 @@ class _Fields:
 
     def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> Layout:
         start = re.compile(self.border + rb" *+" + self._start())
-        return Layout(self.row(), start, codec, lone=False, padded=bool(self.border), quoted=False)
+        return Layout(self.row(), start, codec, lone=False, padded=bool(self.border), quoted=self.quoted)
 
     def _start(self) -> bytes:
-        return re.escape(self.data) + self.separator + _PREFIX
+        return re.escape(self.data) + self.separator + rb'"?' * self.quoted + _PREFIX
 
 
 def _shapes(lines: list[bytes], form: Form) -> Iterator[_Shape | _Fields]:
     bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 3 > len(lines)
     border = _BAR if bordered else b""
     if form.fields:
-        yield from _field_shapes(lines, border)
+        yield from _field_shapes(lines, form, border)
     yield _Shape(form, b"", b"", 0, 0, border)
     for separator, cell in _separators(lines, form):
         for before in range(_MAX_BEFORE, -1, -1):
@@ -233,7 +237,7 @@ def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
     return re.escape(separator), rb"[^" + re.escape(separator[:1]) + rb"]*+"
 
 
-def _field_shapes(lines: list[bytes], border: bytes) -> Iterator[_Fields]:
+def _field_shapes(lines: list[bytes], form: Form, border: bytes) -> Iterator[_Fields]:
     """One shape for each column name that may be the data's."""
     values: dict[bytes, list[bytes]] = {}
     runs: Counter[bytes] = Counter()
@@ -242,11 +246,16 @@ def _field_shapes(lines: list[bytes], border: bytes) -> Iterator[_Fields]:
         if field is not None:
             values.setdefault(field["name"], []).append(field["value"])
             runs[field["separator"]] += 1
-    positions = [name for name, found in values.items() if all(LSN.fullmatch(value.strip(b" |")) for value in found)]
+    positions = [name for name, found in values.items() if all(LSN.fullmatch(value.strip(_EDGE)) for value in found)]
     lsn = positions[0] if positions else None
     for run, _ in runs.most_common(1):
-        core = run.strip(b" ")
+        core = run.strip(b' "' if form.quoted else b" ")
+        if form.separators is not None and (len(core) != 1 or core not in form.separators):
+            return
         separator = rb" *+" + _BAR + rb" *+" if core in _BARS else re.escape(run) if core else rb" ++"
-        for name in list(values)[:8]:
+        names = list(values)
+        for at, name in enumerate(names[:8]):
             if name != lsn:
-                yield _Fields(separator, name, lsn, frozenset(values) - {name, lsn}, border)
+                # Rows are read line by line: an LSN after the data would go to the next row.
+                before = lsn if lsn in names[:at] else None
+                yield _Fields(separator, name, before, frozenset(values) - {name, before}, border, form.quoted)

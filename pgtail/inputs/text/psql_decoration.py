@@ -17,6 +17,8 @@ _STATUS: Final = re.compile(
 )
 _HEADER: Final = re.compile(rb'[A-Za-z_?"][A-Za-z_?". |,;\t\xe2\x94\x82]{0,98}')
 _BLANKS: Final = re.compile(rb" {2,}")
+_BORDERS: Final = b" |\xe2\x94\x82"
+"""What surrounds a header, also in Unicode."""
 _END_OF_COPY: Final = b"\\."
 
 _LIKE_DATA: Final = re.compile(rb"[0-9A-Fa-f]{16}|\\|[A-Za-z0-9+/]{20}")
@@ -30,6 +32,7 @@ class PsqlDecoration:
         self.fresh = True
         """Whether a header may follow."""
         self._started = False
+        self._header = b""
         self._comments = comments
 
     def row(self) -> None:
@@ -47,9 +50,13 @@ class PsqlDecoration:
             return True
         if self._comments and line.startswith(b"#"):
             return True
-        if self.fresh and _HEADER.fullmatch(_BLANKS.sub(b" ", line)):
+        header = _BLANKS.sub(b" ", line.strip(_BORDERS))
+        if header == self._header:  # that of the next output in the file; in CSV nothing announces it
             return True
-        return not self._started and not _LIKE_DATA.search(line)
+        if (self.fresh and _HEADER.fullmatch(header)) or (not self._started and not _LIKE_DATA.search(line)):
+            self._header = header
+            return True
+        return False
 
 
 def _is_rule(line: bytes) -> bool:

@@ -14,6 +14,7 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Field, Form, NoPlan, Piece, Plan, Side, Skip, Value
 from pgtail.outputs.executor import dollar_quoted
 from pgtail.outputs.rows import Shape, encoding_of_text, joined
+from pgtail.outputs.sql.styles import Style, style_of
 from pgtail.terminal.escape import escape, hides, quoted
 from pgtail.values import Undecoded
 from pgtail.values.format_type import builtin_type_name
@@ -69,6 +70,8 @@ are. All tables of one TRUNCATE go into one statement, because of their foreign 
 _BUILTIN_NAMES: Final = frozenset(map(builtin_type_name, BUILTIN))
 """The type names of built-in types, and of domains over them."""
 _FORM: Final = Form("sql")
+_MAX_SHOWN: Final = 100
+"""Characters of a value in a comment."""
 
 
 class RowCondition(NamedTuple):
@@ -243,9 +246,26 @@ def _stored(column: Column) -> Encoding:
 
 
 def _encoding(column: Column, encode: Callable[[str], bytes] = _literal, *, form: Form | None = _FORM) -> Encoding:
-    """The values of a column as output of its type; one that cannot be decoded raises NoPlan."""
+    """The values of a column as output of its type.
+
+    One that cannot be decoded raises NoPlan, as does one that HEAD's settings would give another meaning.
+    """
+    style = style_of(column)
+    if style is not None:
+        encode, form = _in_style(column, style), style.form
 
     def undecoded(_: Undecoded) -> bytes:
         raise NoPlan(f"the value of {column.name} cannot be read as {column.type_name}")
 
     return encoding_of_text(column, encode, form=form, undecoded=undecoded)
+
+
+def _in_style(column: Column, style: Style) -> Callable[[str], bytes]:
+    def encode(text: str) -> bytes:
+        if not style.fits(text):
+            shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+            cure = f"dump it with PGOPTIONS='-c {style.setting}'"
+            raise NoPlan(f"{shown} in {column.name} was not written under {style.setting}: {cure}")
+        return _literal(text)
+
+    return encode

@@ -98,8 +98,10 @@ class _TableParts:
             label: Item = ((shown, "name"), SPACE)
             if key:
                 label = (*([(", ", "plain")] if self.keys else []), (f"{shown}=", "key"))
-            found = _Column(index, label, codec, bare, values.of_column(codec, label, bare=bare))
+            show = values.of_column(codec, label, "key" if key else "value", bare=bare)
+            found = _Column(index, label, codec, bare, show)
             (self.keys if key else self.others).append(found)
+        self.shows = [(column.index, column.show) for column in self.others]
         kept = self.others[1:] if not self.keys else self.others
         self.optional = frozenset([column.index for column in kept])
         """The columns that --changed may leave out: without a key, the first one stands in for it."""
@@ -198,7 +200,7 @@ class RowFormatter:
             else:
                 size, item = self._changed(column, before, now)
             width += size
-            found += tuple([(text, "key" if style == "value" else style) for text, style in item])
+            found += item
         return width, found
 
     def _changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
@@ -213,9 +215,9 @@ class RowFormatter:
         """
         if not old:
             return [
-                column.show(new[column.index])
-                for column in parts.others
-                if column.index < len(new) and not (column.index in optional and new[column.index] is UNCHANGED)
+                show(new[index])
+                for index, show in parts.shows
+                if index < len(new) and not (index in optional and new[index] is UNCHANGED)
             ]
         values = []
         for column in parts.others:

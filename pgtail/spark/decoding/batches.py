@@ -1,20 +1,20 @@
-"""Rows of `changes` gathered and made into an Arrow record batch; knows no message and no relation.
-
-What all rows of a table or of a transaction have in common is kept once, and spread over the rows by Arrow.
-"""
+"""Rows of `changes` gathered and made into an Arrow record batch; knows no message and no relation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.schemas import CHANGES
 
 MOST_ROWS: Final = 64 * 1024
 MOST_BYTES: Final = 16 << 20
+
+Named: TypeAlias = tuple[Sequence[str], Sequence[str | None]]
+"""Names of columns and their values."""
 
 
 class TransactionColumns(NamedTuple):
@@ -29,7 +29,6 @@ class TransactionColumns(NamedTuple):
     origin: str | None = None
     gid: str | None = None
     state: str | None = None
-    commit_date: int | None = None
 
 
 class TableColumns(NamedTuple):
@@ -48,6 +47,7 @@ class RowColumns(NamedTuple):
 
     op: str
     seq: int | None
+    lsn: str | None
     lsn_number: int | None
     bytes: int
     ordinal: int
@@ -65,99 +65,74 @@ class RareColumns(NamedTuple):
     transactional: bool | None = None
 
 
-class Maps:
+NO_TABLE: Final = TableColumns()
+NOTHING_RARE: Final = RareColumns()
+_NAMES: Final = [name for kind in (RowColumns, TransactionColumns, TableColumns, RareColumns) for name in kind._fields]
+
+
+class _Maps:
     """A column of maps: names and values of all rows, and the offset of each row's first one (None: no map)."""
 
     def __init__(self) -> None:
-        self.offsets: list[int | None] = []
-        self.names: list[str] = []
-        self.values: list[str | None] = []
+        self._offsets: list[int | None] = []
+        self._names: list[str] = []
+        self._values: list[str | None] = []
 
-    def add(self, names: Sequence[str], values: Sequence[str | None]) -> None:
+    def add(self, found: Named | None) -> None:
         """The next row's map."""
-        self.offsets.append(len(self.names))
-        self.names += names
-        self.values += values
+        self._offsets.append(None if found is None else len(self._names))
+        if found is not None:
+            self._names += found[0]
+            self._values += found[1]
 
     def array(self) -> pa.MapArray:
-        offsets = pa.array([*self.offsets, len(self.names)], pa.int32())
-        return pa.MapArray.from_arrays(offsets, pa.array(self.names, pa.string()), pa.array(self.values, pa.string()))
-
-
-class Common:
-    """Columns that rows share: each distinct value once, and for each row which."""
-
-    def __init__(self, kind: type[Any]) -> None:
-        self._kind = kind
-        self._values: list[Any] = []
-        self._last: object = None
-        self._indices: list[int] = []
-
-    def add(self, value: object) -> None:
-        """The next row's; rows that follow each other often have the very same object."""
-        if value is not self._last:
-            self._last = value
-            self._values.append(value)
-        self._indices.append(len(self._values) - 1)
-
-    def arrays(self) -> dict[str, pa.Array]:
-        indices = pa.array(self._indices, pa.int32())
-        return {
-            name: pa.array(column, CHANGES.field(name).type).take(indices)
-            for name, column in _columns(self._kind, self._values).items()
-        }
+        offsets = pa.array([*self._offsets, len(self._names)], pa.int32())
+        return pa.MapArray.from_arrays(offsets, pa.array(self._names, pa.string()), pa.array(self._values, pa.string()))
 
 
 class Batch:
-    """Rows gathered so far, about `size` bytes of the stream; each is added with add()."""
+    """Rows gathered so far, about `size` bytes of the stream."""
 
     def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
         self.size = 0
-        self.own: list[RowColumns] = []
-        self.old, self.new = Maps(), Maps()
-        self._transactions, self._tables = Common(TransactionColumns), Common(TableColumns)
-        self._rare: dict[int, RareColumns] = {}
+        self._rows: list[tuple[object, ...]] = []
+        self._old, self._new = _Maps(), _Maps()
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     @property
     def full(self) -> bool:
-        """Whether it is time to take it."""
-        return len(self.own) >= MOST_ROWS or self.size >= MOST_BYTES
+        """Whether it is time for rows()."""
+        return len(self._rows) >= MOST_ROWS or self.size >= MOST_BYTES
 
     def add(
-        self, own: RowColumns, transaction: TransactionColumns, table: TableColumns, rare: RareColumns | None = None
+        self,
+        own: RowColumns,
+        transaction: TransactionColumns,
+        table: TableColumns,
+        rare: RareColumns,
+        old: Named | None,
+        new: Named | None,
     ) -> None:
-        """A row; its maps are added to `old` and `new` by the caller, or None to their offsets."""
-        if rare is not None:
-            self._rare[len(self.own)] = rare
-        self.own.append(own)
-        self._transactions.add(transaction)
-        self._tables.add(table)
+        """Add a row."""
+        self._rows.append(own + transaction + table + rare)
+        self._old.add(old)
+        self._new.add(new)
         self.size += own.bytes
 
-    def take(self) -> pa.RecordBatch:
-        """The rows as a record batch; none are left."""
-        rows = len(self.own)
-        found = {"old": self.old.array(), "new": self.new.array()}
-        found |= self._transactions.arrays() | self._tables.arrays()
-        for name, column in _columns(RowColumns, self.own).items():
-            found[name] = pa.array(column, CHANGES.field(name).type)
-        numbers = found["lsn_number"].to_pylist()
-        found["lsn"] = pa.array([None if lsn is None else lsn_text(lsn) for lsn in numbers], pa.string())
-        rare = [self._rare.get(row, _NOTHING) for row in range(rows)] if self._rare else []
-        for name, column in _columns(RareColumns, rare).items():
-            kind = CHANGES.field(name).type
-            found[name] = pa.array(column, kind) if rare else pa.nulls(rows, kind)
-        self._clear()
-        return pa.RecordBatch.from_arrays([found[name] for name in CHANGES.names], schema=CHANGES)
+    def rows(self) -> pa.RecordBatch:
+        """The rows as a record batch."""
+        columns = dict(zip(_NAMES, zip(*self._rows, strict=True), strict=True))
+        arrays = {"old": self._old.array(), "new": self._new.array()}
+        arrays |= {name: pa.array(column, CHANGES.field(name).type) for name, column in columns.items()}
+        return with_all_columns(arrays)
 
 
-_NOTHING: Final = RareColumns()
-
-
-def _columns(kind: type[Any], rows: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    """The columns of rows that are NamedTuples of one kind."""
-    names = kind._fields
-    return dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
+def with_all_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of `changes` with these columns; `commit_date` is made, others are NULL."""
+    time = pc.coalesce(columns["commit_ts"], columns.get("prepare_ts", columns["commit_ts"]))
+    # Without its zone, which would be looked up.
+    columns["commit_date"] = time.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.date32())
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(len(time), field.type) for field in CHANGES]
+    return pa.RecordBatch.from_arrays(arrays, schema=CHANGES)

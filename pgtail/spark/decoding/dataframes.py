@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtail.spark.decoding.batches import TransactionColumns
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
+from pgtail.spark.decoding.transactions import OWN
 from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
 from pgtail.spark.segments.listing import plan, segments, surveys
 from pgtail.spark.segments.ranges import Parts
+from pgtail.spark.segments.survey import first_seen
 from pgtail.storage import StorageOptions, locate
 
 if TYPE_CHECKING:
@@ -39,22 +39,14 @@ def changes(
     options = StorageOptions.of(storage)
     sizes = segments(_several(captures), options)
     parts = plan(lambda paths: surveys(spark, paths, options), sizes)
-    work = _Decode(parts, tuple(tables), options)
-    return frame(spark, work, groups(spark, [(path, sizes[path]) for path in parts]), spark_schema(CHANGES))
 
+    def decoded(items: Sequence[tuple[str, Parts]]) -> Iterator[pa.RecordBatch]:
+        for path, some in items:
+            with locate(path, options).open() as file:
+                yield from SegmentChanges(file, path, parts=some, tables=tables)
 
-@dataclass(frozen=True, slots=True)
-class _Decode:
-    """What a task does with its segments."""
-
-    parts: Mapping[str, Parts]
-    tables: tuple[str, ...]
-    storage: StorageOptions
-
-    def __call__(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for path in paths:
-            with locate(path, self.storage).open() as file:
-                yield from changes_of(file, path, parts=self.parts[path], tables=self.tables)
+    items = groups(spark, [(item, sizes[item[0]]) for item in parts.items()])
+    return frame(spark, decoded, items, spark_schema(CHANGES))
 
 
 def transactions(found: DataFrame) -> DataFrame:
@@ -67,7 +59,7 @@ def transactions(found: DataFrame) -> DataFrame:
     truncates = F.collect_set(F.when(F.col("op") == "truncate", F.struct("ordinal", "bytes")))
     sizes = F.aggregate(truncates, F.lit(0).cast("bigint"), lambda sum_, one: sum_ + one["bytes"])
     counted = of_one.groupBy("position").agg(
-        *[F.first(name).alias(name) for name in TransactionColumns._fields if name != "position"],
+        *[F.first(name).alias(name) for name in OWN],
         F.count("seq").alias("changes"),
         F.count(F.when(F.col("op") == "message", 1)).alias("messages"),
         (F.coalesce(F.sum(alone), F.lit(0)) + sizes).alias("bytes"),
@@ -80,10 +72,9 @@ def relations(spark: SparkSession, captures: str | Sequence[str], *, storage: Op
     """One row for each version of each table in these captures, with the place where it was first seen."""
     options = StorageOptions.of(storage)
     found = surveys(spark, segments(_several(captures), options), options)
-    rows = sorted((row for one in found for row in one.relations), key=lambda row: (row["position"], row["ordinal"]))
-    first = {row["relation"]: row for row in reversed(rows)}
+    rows = first_seen(row for one in found for row in one.relations)
     return spark.createDataFrame(
-        [tuple(row[name] for name in RELATIONS.names) for row in first.values()], spark_schema(RELATIONS)
+        [tuple(row[name] for name in RELATIONS.names) for row in rows], spark_schema(RELATIONS)
     )
 
 

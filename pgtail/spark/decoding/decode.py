@@ -13,111 +13,125 @@ import pyarrow as pa
 from pgtail.capture.format import HEAD
 from pgtail.capture.segment import MARK, ByteFile, SegmentFrames
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.events import LogicalMessage, Note, Outcome, RowChange, TableTruncate, Transaction, not_in_identity
+from pgtail.changes.events import (
+    LogicalMessage,
+    Note,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    TableTruncate,
+    Transaction,
+    not_in_identity,
+)
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError, Malformed
-from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Continued, Decoder
 from pgtail.pgoutput.kinds import Role, messages
 from pgtail.pgoutput.scalars import lsn_text, unix_micros
 from pgtail.pgoutput.streaming import StreamStart
 from pgtail.pgoutput.transaction import Message, Origin
-from pgtail.spark.decoding.batches import Batch, Maps, RareColumns, RowColumns, TableColumns, TransactionColumns
+from pgtail.spark.decoding.batches import (
+    NO_TABLE,
+    NOTHING_RARE,
+    Batch,
+    Named,
+    RareColumns,
+    RowColumns,
+    TableColumns,
+    TransactionColumns,
+)
 from pgtail.spark.decoding.fast_path import Runs, runs
-from pgtail.spark.decoding.tables import Table, Tables
+from pgtail.spark.decoding.tables import Table, described
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, within
-from pgtail.spark.segments.survey import Surveyor
+from pgtail.spark.segments.survey import Survey
 from pgtail.values import Types
 
 _COUNTED: Final = messages(Role.ROW, Role.TRUNCATE)
 _BEGINS: Final = messages(Role.BEGIN)
-_DAY: Final = 86_400_000_000
 _FEW: Final = 4096
 """A batch of fewer rows is joined with the next ones."""
 _END_OF_BIGINT: Final = 1 << 63
-_NO_TABLE: Final = Tables.NONE
 
 
-def changes_of(
-    file: ByteFile,
-    name: str,
-    *,
-    parts: Parts = EVERYWHERE,
-    tables: Sequence[str] = (),
-    surveyor: Surveyor | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The changes of a closed segment, in order, in bounded memory; `name` is for errors.
+def survey(file: ByteFile, name: str) -> Survey:
+    """What a closed segment has. Raises InputError if it is not closed or damaged."""
+    changes = SegmentChanges(file, name)
+    for _ in changes:
+        pass
+    return changes.survey
+
+
+class SegmentChanges:
+    """Iterates over the changes of a closed segment, in order, in bounded memory; `name` is for errors.
 
     `parts` says which of them by their places, `tables` by globs as --table takes them: logical messages are then
-    left out as well, outcomes of prepared transactions are not. A `surveyor` gets the messages that it
-    needs; the caller must give it the rows.
+    left out as well, outcomes of prepared transactions are not. `survey` has the tables that were described so far;
+    after the end it is complete, if nothing was left out.
 
     Raises InputError if the segment is not closed, is damaged, or has what a capture never has (segments of
     streamed transactions).
     """
-    return _not_tiny(_Columns(SegmentFrames(file, name), parts, tables, surveyor).batches())
 
-
-class _Columns:
-    """One run through a segment."""
-
-    def __init__(self, frames: SegmentFrames, parts: Parts, tables: Sequence[str], surveyor: Surveyor | None) -> None:
-        self._frames = frames
+    def __init__(self, file: ByteFile, name: str, *, parts: Parts = EVERYWHERE, tables: Sequence[str] = ()) -> None:
+        self.survey = Survey(name)
+        self._frames = SegmentFrames(file, name)
         self._parts = parts
         self._filter = Filter(tables=tables) if tables else None
-        self._surveyor = surveyor
         self._batch = Batch()
+        self._tables: dict[int, Table] = {}
+        self._described: set[str] = set()
         self._own = False
         """Whether what is repeated at the beginning was read."""
         self._ordinal = 0
         self._of: Transaction | None = None
         self._common = TransactionColumns()
-        self._position = 0
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        frames, batch = self._frames, self._batch
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for rows in _not_tiny(self._batches()):
+            self.survey.add(rows)
+            yield rows
+        self.survey.end(inside=self._assembler.open_transaction is not None)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        frames = self._frames
         try:
-            encoding = self._begin()
-            decoder = Decoder(encoding=encoding)
-            assembler = Assembler(Types(encoding=encoding))
-            self._tables = Tables(utf8=encoding == "utf-8")
-            fast = None if self._parts is not EVERYWHERE else runs(assembler, self._tables, encoding, self._shows)
+            head = frames.read_head()
+            self.survey = Survey.of(frames.name, head)
+            decoder = Decoder(encoding=head.encoding)
+            self._assembler = assembler = Assembler(Types(encoding=head.encoding))
+            self._utf8 = head.encoding == "utf-8"
+            fast = runs(assembler, self._table, self._shows) if self._utf8 and self._parts is EVERYWHERE else None
             for start, stop in frames:
                 if start == MARK:
-                    self._go_on(assembler)
+                    self._go_on()
                     continue
                 if fast is not None and self._own:
                     frames.next = start - HEAD.size
-                    yield from self._runs(fast, assembler)
+                    yield from self._runs(fast)
                     if frames.next > start:
                         continue
                     frames.next = stop
-                if self._surveyor is not None:
-                    self._surveyor.look(frames.buf, start, stop)
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
-                self._take(assembler, message, lsn, stop - start - XLOG_HEADER_SIZE)
-                if fast is not None and fast.rows and batch.own:
+                self._take(message, lsn, stop - start - XLOG_HEADER_SIZE)
+                if fast is not None and fast.rows and self._batch:
                     yield fast.batch()
-                if batch.full:
-                    yield batch.take()
+                if self._batch.full:
+                    yield self._gathered()
             if fast is not None and fast.rows:
                 yield fast.batch()
         except InputError as error:
             raise frames.located(error) from None
-        if batch.own:
-            yield batch.take()
+        if self._batch:
+            yield self._gathered()
 
-    def _begin(self) -> str:
-        """Read the head; returns the text's encoding."""
-        head = self._frames.read_head()
-        if self._surveyor is not None:
-            self._surveyor.begin(head)
-        return head.encoding
+    def _gathered(self) -> pa.RecordBatch:
+        batch, self._batch = self._batch, Batch()
+        return batch.rows()
 
-    def _runs(self, fast: Runs, assembler: Assembler) -> Iterator[pa.RecordBatch]:
+    def _runs(self, fast: Runs) -> Iterator[pa.RecordBatch]:
         """Take the rows that follow by the fast path, as far as it goes; only one of the two batches has rows."""
-        frames, batch = self._frames, self._batch
+        frames, assembler = self._frames, self._assembler
         while frames.next < len(frames.buf) and (assembler.whole is not None or assembler.outside):
             common = None
             if assembler.whole is not None:
@@ -126,30 +140,33 @@ class _Columns:
             if not fast.takes(common):
                 yield fast.batch()
                 fast.takes(common)
-            frames.next = fast.run(assembler, frames.buf, frames.next, self._ordinal)
+            frames.next = fast.run(frames.buf, frames.next, self._ordinal)
             self._ordinal = fast.ordinal
-            if self._surveyor is not None:
-                self._surveyor.skip(None if assembler.whole is None else assembler.whole.lsn, self._ordinal)
-            if fast.rows and batch.own:
-                yield batch.take()
+            if fast.rows and self._batch:
+                yield self._gathered()
             if not fast.full:
                 return
             yield fast.batch()
 
+    def _table(self, relation: Relation) -> Table:
+        """What a version of a table contributes to its rows."""
+        if relation.version not in self._tables:
+            self._tables[relation.version] = Table(relation, utf8=self._utf8)
+        return self._tables[relation.version]
+
     def _shows(self, relation: Relation) -> bool:
         return self._filter is None or self._filter.table_passes(relation)
 
-    def _go_on(self, assembler: Assembler) -> None:
+    def _go_on(self) -> None:
         """What was repeated at the beginning ends here."""
         self._own = True
-        if self._surveyor is not None:
-            self._surveyor.look(self._frames.buf, MARK, MARK)
         transaction = self._frames.head.transaction
         if transaction is not None:
             changes, messages, self._ordinal = transaction
-            assembler.feed(Continued(changes, messages), None)
+            self._assembler.feed(Continued(changes, messages), None)
 
-    def _take(self, assembler: Assembler, message: AnyFrame, lsn: int | None, size: int) -> None:
+    def _count(self, message: AnyFrame) -> None:
+        """The number of the message in its transaction."""
         kind = type(message)
         if kind in _COUNTED:
             self._ordinal += 1
@@ -161,7 +178,10 @@ class _Columns:
             self._of = None
         elif kind is StreamStart:
             raise InputError("it has streamed transactions, as no capture has: pgtail record --from makes one of it")
-        for event in assembler.feed(message, lsn):
+
+    def _take(self, message: AnyFrame, lsn: int | None, size: int) -> None:
+        self._count(message)
+        for event in self._assembler.feed(message, lsn):
             if isinstance(event, RowChange):
                 self._row(event, size)
             elif isinstance(event, TableTruncate):
@@ -170,46 +190,40 @@ class _Columns:
                 self._message(event, message, size)
             elif isinstance(event, Outcome):
                 self._outcome(event, lsn, size)
+            elif isinstance(event, SchemaChange):
+                self._describe(event.now)
             elif isinstance(event, Note) and event.damage:
                 raise InputError(event.text)
+
+    def _describe(self, relation: Relation) -> None:
+        row, transaction = described(relation), self._assembler.open_transaction
+        if row["relation"] not in self._described:
+            self._described.add(row["relation"])
+            position = 0 if transaction is None else transaction.lsn
+            self.survey.relations.append(row | {"position": position, "ordinal": self._ordinal + 1})
 
     # -- what a row is made of -----------------------------------------------------------------------------------
 
     def _row(self, change: RowChange, size: int) -> None:
-        if not (self._enter(change.transaction) and self._wanted(change)):
+        if not (self._enter(change.transaction) and self._shows(change.relation)):
             return
-        table, batch = self._tables.of(change.relation), self._batch
+        table = self._table(change.relation)
         unchanged: list[str] = []
         undecoded: list[str] = []
-        if change.old is None:
-            batch.old.offsets.append(None)
-        else:
-            left_out = frozenset(not_in_identity(change))
-            batch.old.add(*table.careful(change.old, left_out, unchanged, undecoded))
-        if change.new is None:
-            batch.new.offsets.append(None)
-        else:
-            self._new(batch.new, table, change.new, unchanged, undecoded)
-        rare = RareColumns(unchanged or None, undecoded or None) if unchanged or undecoded else None
+        old = new = None
+        if change.old is not None:
+            old = table.texts(change.old, not_in_identity(change), unchanged, undecoded)
+        if change.new is not None:
+            new = table.texts(change.new, [], unchanged, undecoded)
+        rare = RareColumns(unchanged or None, undecoded or None) if unchanged or undecoded else NOTHING_RARE
         columns = table.without_identity if change.op == "insert" else table.columns
-        self._add(change.op, change.seq, change.lsn, size, columns, rare)
-
-    @staticmethod
-    def _new(maps: Maps, table: Table, cells: TupleData, unchanged: list[str], undecoded: list[str]) -> None:
-        texts = table.plain(cells)
-        if texts is not None:
-            maps.add(table.names, texts)
-        else:
-            maps.add(*table.careful(cells, frozenset(), unchanged, undecoded))
+        self._add(change.op, change.seq, change.lsn, size, columns, rare, old, new)
 
     def _truncate(self, change: TableTruncate, size: int) -> None:
-        if self._enter(change.transaction) and self._wanted(change):
+        if self._enter(change.transaction) and self._shows(change.relation):
             rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
-            columns = self._tables.of(change.relation).without_identity
-            self._without_maps(change.op, change.seq, change.lsn, size, columns, rare)
-
-    def _wanted(self, change: RowChange | TableTruncate) -> bool:
-        return self._shows(change.relation)
+            columns = self._table(change.relation).without_identity
+            self._add(change.op, change.seq, change.lsn, size, columns, rare)
 
     def _message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
         if self._filter is not None:
@@ -217,54 +231,55 @@ class _Columns:
         rare = RareColumns(prefix=change.prefix, content=change.content, transactional=change.transactional)
         if change.transaction is not None:
             if self._enter(change.transaction):
-                self._without_maps(change.op, None, change.lsn, size, _NO_TABLE, rare)
+                self._add(change.op, None, change.lsn, size, NO_TABLE, rare)
             return
         assert isinstance(message, Message)
         inside, self._ordinal = self._ordinal, 0
-        if self._alone(TransactionColumns(position=message.lsn)):
-            self._without_maps(change.op, None, change.lsn, size, _NO_TABLE, rare)
+        if self._alone(TransactionColumns(position=_bigint(message.lsn, "lsn"))):
+            self._add(change.op, None, change.lsn, size, NO_TABLE, rare)
         self._ordinal = inside
 
     def _outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
         self._ordinal = 0
-        common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=outcome.end_lsn)
+        position = _bigint(outcome.end_lsn, "end_lsn")
+        common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=position)
         if outcome.op == "commit_prepared":
-            time = _micros(outcome.time)
-            common = common._replace(commit_lsn=lsn_text(outcome.lsn), commit_ts=time, commit_date=time // _DAY)
+            common = common._replace(commit_lsn=lsn_text(outcome.lsn), commit_ts=_micros(outcome.time))
         elif outcome.prepare_ts is not None:
-            time = _micros(outcome.prepare_ts)
-            common = common._replace(prepare_ts=time, commit_date=time // _DAY)
+            common = common._replace(prepare_ts=_micros(outcome.prepare_ts))
         if self._alone(common):
-            self._without_maps(outcome.op, None, lsn, size, _NO_TABLE, None)
+            self._add(outcome.op, None, lsn, size, NO_TABLE)
 
     # -- transactions --------------------------------------------------------------------------------------------
 
     def _enter(self, transaction: Transaction) -> bool:
         """Make what the transaction's rows have in common; returns whether the row at hand is wanted."""
         if transaction is not self._of:
-            self._of = transaction
-            self._common = _common(transaction)
-            self._position = _bigint(transaction.lsn, "commit_lsn") or 0
-        return within(self._parts, self._position, self._ordinal)
+            self._of, self._common = transaction, _common(transaction)
+        return self._is_wanted()
 
     def _alone(self, common: TransactionColumns) -> bool:
         """The same for a row outside of any transaction."""
         self._of, self._common = None, common
-        position = _bigint(common.position, "lsn") or 0
-        return within(self._parts, position, self._ordinal)
+        return self._is_wanted()
 
-    def _without_maps(
-        self, op: str, seq: int | None, lsn: int | None, size: int, table: TableColumns, rare: RareColumns | None
-    ) -> None:
-        self._batch.old.offsets.append(None)
-        self._batch.new.offsets.append(None)
-        self._add(op, seq, lsn, size, table, rare)
+    def _is_wanted(self) -> bool:
+        return within(self._parts, self._common.position or 0, self._ordinal)
 
     def _add(
-        self, op: str, seq: int | None, lsn: int | None, size: int, table: TableColumns, rare: RareColumns | None
+        self,
+        op: str,
+        seq: int | None,
+        lsn: int | None,
+        size: int,
+        table: TableColumns,
+        rare: RareColumns = NOTHING_RARE,
+        old: Named | None = None,
+        new: Named | None = None,
     ) -> None:
-        own = RowColumns(op, seq, _bigint(lsn, "lsn"), size, self._ordinal)
-        self._batch.add(own, self._common, table, rare)
+        number = _bigint(lsn, "lsn")
+        own = RowColumns(op, seq, None if lsn is None else lsn_text(lsn), number, size, self._ordinal)
+        self._batch.add(own, self._common, table, rare, old, new)
 
 
 def _not_tiny(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -275,12 +290,11 @@ def _not_tiny(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if sum(one.num_rows for one in small) >= _FEW:
             yield from _joined(small)
             small.clear()
-    yield from _joined(small)
+    if small:
+        yield from _joined(small)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) < 2:
-        return list(batches)
     joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
 
@@ -290,11 +304,10 @@ def _common(transaction: Transaction) -> TransactionColumns:
     text = None if transaction.lsn is None else lsn_text(transaction.lsn)
     common = TransactionColumns(
         xid=transaction.xid,
-        position=transaction.lsn,
+        position=_bigint(transaction.lsn, "commit_lsn"),
         origin=transaction.origin,
         gid=transaction.gid,
         state=transaction.state,
-        commit_date=None if time is None else time // _DAY,
     )
     if transaction.state is None:
         return common._replace(commit_lsn=text, commit_ts=time)

@@ -15,19 +15,13 @@ from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, compiled
 from pgtail.pgoutput.frames import COPY_DATA
-from pgtail.spark.decoding.batches import TableColumns, TransactionColumns
-from pgtail.spark.decoding.tables import Table, Tables
+from pgtail.spark.decoding.batches import TableColumns, TransactionColumns, with_all_columns
+from pgtail.spark.decoding.tables import Table
 from pgtail.spark.schemas import CHANGES
 
 _OPS: Final = pa.array(["insert", "update", "delete"])
-_NUMBERS: Final = {
-    "xid": pa.int64(),
-    "seq": pa.int64(),
-    "position": pa.int64(),
-    "bytes": pa.int64(),
-    "ordinal": pa.int64(),
-}
-_OF_TRANSACTION: Final = TransactionColumns._fields
+_NUMBERS: Final = ("xid", "seq", "position", "commit_ts", "bytes", "ordinal")
+"""Columns that the scanner writes as numbers, as wide as those of Arrow."""
 
 
 class ColumnScanner(Scanner, Protocol):
@@ -48,15 +42,33 @@ class ColumnScanner(Scanner, Protocol):
 
 
 class Runs:
-    """Takes runs for one segment and keeps the assembler in step; `rows` of them are in the buffers."""
+    """Takes runs for one segment and keeps the assembler in step; `rows` of them are in the buffers.
 
-    def __init__(self, scanner: ColumnScanner, tables: Tables) -> None:
-        self._scanner = scanner
-        self._tables = tables
+    `scanner` is the class of scanners; `table_of` has what a table contributes, `shows` says whether it is wanted.
+    """
+
+    def __init__(
+        self,
+        scanner: Callable[[Callable[[int], object], None], ColumnScanner],
+        assembler: Assembler,
+        table_of: Callable[[Relation], Table],
+        shows: Callable[[Relation], bool],
+    ) -> None:
+        self._scanner = scanner(self._find, None)
+        self._assembler = assembler
+        self._table_of = table_of
+        self._shows = shows
         self._found: list[Table] = []
         self._version = -1
         self._special: TransactionColumns | None = None
-        self.ordinal = 0
+
+    def _find(self, oid: int) -> tuple[Relation, int, bool] | None:
+        """What the scanner needs to know of a table."""
+        relation = self._assembler.tables.get(oid)
+        if relation is None or not relation.seen:
+            return None
+        self._found.append(self._table_of(relation))
+        return relation, len(self._found) - 1, self._shows(relation)
 
     @property
     def rows(self) -> int:
@@ -68,10 +80,10 @@ class Runs:
         """Whether it is time for batch()."""
         return self._scanner.full
 
-    def described(self, relation: Relation, *, shown: bool) -> tuple[Relation, int, bool]:
-        """What the scanner needs to know of a table."""
-        self._found.append(self._tables.of(relation))
-        return relation, len(self._found) - 1, shown
+    @property
+    def ordinal(self) -> int:
+        """The number of the last row in its transaction."""
+        return self._scanner.ordinal
 
     def takes(self, common: TransactionColumns | None) -> bool:
         """Whether rows of this transaction may join those in the buffers: its other columns are kept once for all."""
@@ -81,9 +93,10 @@ class Runs:
         self._special = special
         return True
 
-    def run(self, assembler: Assembler, buf: bytes, pos: int, ordinal: int) -> int:
+    def run(self, buf: bytes, pos: int, ordinal: int) -> int:
         """Take messages from `pos` on; returns the offset of the first one that is to be decoded."""
-        scanner, transaction = self._scanner, assembler.whole
+        scanner, assembler = self._scanner, self._assembler
+        transaction = assembler.whole
         if assembler.relations.changes != self._version:
             self._version = assembler.relations.changes
             scanner.forget()
@@ -98,24 +111,21 @@ class Runs:
         if scanner.inside and transaction is not None:
             transaction.changes = scanner.seq
         assembler.resume_inside(transaction if scanner.inside else None)
-        self.ordinal = scanner.ordinal
         return pos
 
     def batch(self) -> pa.RecordBatch:
         """The rows in the buffers, as a record batch."""
         rows, found = self._scanner.held, {name: pa.py_buffer(data) for name, data in self._scanner.take().items()}
         columns = self._of_tables(_numbers(found, "table", pa.int32(), rows))
-        columns |= self._of_transactions(found, rows)
-        columns |= {name: _numbers(found, name, kind, rows) for name, kind in _NUMBERS.items() if name not in columns}
+        columns |= {name: _numbers(found, name, CHANGES.field(name).type, rows) for name in _NUMBERS}
+        columns |= {name: _strings(found, name) for name in ("lsn", "commit_lsn")}
+        columns |= {name: _lists(found, name, rows) for name in ("old", "new", "unchanged")}
+        if self._special is not None:
+            for name, value in self._special._asdict().items():
+                columns[name] = pa.repeat(pa.scalar(value, CHANGES.field(name).type), rows)
         columns["op"] = _OPS.take(_numbers(found, "op", pa.uint8(), rows))
         columns["lsn_number"] = pa.Array.from_buffers(pa.int64(), rows, [found["lsn_valid"], found["lsn_number"]])
-        columns["lsn"] = _strings(found, "lsn", rows, found["lsn_valid"])
-        columns["old"], columns["new"] = _maps(found, "old", rows), _maps(found, "new", rows)
-        columns["unchanged"] = _names(found, rows)
-        for name in CHANGES.names:
-            if name not in columns:
-                columns[name] = pa.nulls(rows, CHANGES.field(name).type)
-        return pa.RecordBatch.from_arrays([columns[name] for name in CHANGES.names], schema=CHANGES)
+        return with_all_columns(columns)
 
     def _of_tables(self, numbers: pa.Array) -> dict[str, pa.Array]:
         """Each table is in it twice: for its updates and deletes, and without identity for its inserts."""
@@ -125,54 +135,28 @@ class Runs:
             for name in TableColumns._fields
         }
 
-    def _of_transactions(self, found: dict[str, pa.Buffer], rows: int) -> dict[str, pa.Array]:
-        special = self._special
-        if special is not None:
-            return {
-                name: pa.repeat(pa.scalar(getattr(special, name), CHANGES.field(name).type), rows)
-                for name in _OF_TRANSACTION
-            }
-        time = CHANGES.field("commit_ts").type
-        return {
-            "commit_lsn": _strings(found, "commit", rows, None),
-            "commit_ts": _numbers(found, "time", time, rows),
-            "commit_date": _numbers(found, "date", pa.date32(), rows),
-        }
 
-
-def runs(assembler: Assembler, tables: Tables, encoding: str, shows: Callable[[Relation], bool]) -> Runs | None:
-    """The fast path through one segment, if there is one: compiled, for text in UTF-8."""
+def runs(assembler: Assembler, table_of: Callable[[Relation], Table], shows: Callable[[Relation], bool]) -> Runs | None:
+    """The fast path through one segment of text in UTF-8, if it is compiled."""
     fast = compiled()
-    if fast is None or encoding != "utf-8":
-        return None
-
-    def find(oid: int) -> tuple[Relation, int, bool] | None:
-        relation = assembler.tables.get(oid)
-        return found.described(relation, shown=shows(relation)) if relation is not None and relation.seen else None
-
-    found = Runs(fast.ColumnScanner(find, None), tables)
-    return found
+    return None if fast is None else Runs(fast.ColumnScanner, assembler, table_of, shows)
 
 
 def _numbers(found: dict[str, pa.Buffer], name: str, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, found[name]])
 
 
-def _strings(found: dict[str, pa.Buffer], name: str, rows: int, valid: pa.Buffer | None) -> pa.Array:
-    return pa.Array.from_buffers(pa.string(), rows, [valid, found[f"{name}_ends"], found[f"{name}_text"]])
+def _strings(found: dict[str, pa.Buffer], name: str) -> pa.Array:
+    ends = found[f"{name}_ends"]
+    return pa.Array.from_buffers(
+        pa.string(), ends.size // 4 - 1, [found.get(f"{name}_valid"), ends, found[f"{name}_text"]]
+    )
 
 
-def _maps(found: dict[str, pa.Buffer], name: str, rows: int) -> pa.Array:
-    count = found[f"{name}_name_ends"].size // 4 - 1
-    names = _strings(found, f"{name}_name", count, None)
-    values = _strings(found, f"{name}_value", count, found[f"{name}_value_valid"])
-    kind = CHANGES.field(name).type
-    entries = pa.StructArray.from_arrays([names, values], fields=[kind.key_field, kind.item_field])
-    return pa.Array.from_buffers(kind, rows, [found[f"{name}_valid"], found[f"{name}_ends"]], children=[entries])
-
-
-def _names(found: dict[str, pa.Buffer], rows: int) -> pa.Array:
-    count = found["unchanged_name_ends"].size // 4 - 1
-    names = _strings(found, "unchanged_name", count, None)
-    kind = CHANGES.field("unchanged").type
-    return pa.Array.from_buffers(kind, rows, [found["unchanged_valid"], found["unchanged_ends"]], children=[names])
+def _lists(found: dict[str, pa.Buffer], name: str, rows: int) -> pa.Array:
+    """Lists of strings, or maps."""
+    kind, items = CHANGES.field(name).type, _strings(found, f"{name}_name")
+    if pa.types.is_map(kind):
+        values = _strings(found, f"{name}_value")
+        items = pa.StructArray.from_arrays([items, values], fields=[kind.key_field, kind.item_field])
+    return pa.Array.from_buffers(kind, rows, [found[f"{name}_valid"], found[f"{name}_ends"]], children=[items])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, Final
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Relation, unnamed
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
-from pgtail.spark.decoding.batches import TableColumns
+from pgtail.spark.decoding.batches import Named, TableColumns
 from pgtail.values import Codec, Undecoded
 
 FINGERPRINT_LENGTH: Final = 16
+_UTF8: Final[dict[type, Callable[[Any], str | None]]] = {bytes: bytes.decode, type(None): lambda cell: None}
 
 
 def fingerprint(relation: Relation) -> str:
@@ -40,9 +42,9 @@ class Table:
     """One version of a table: its columns' names and codecs, and what its rows have in common."""
 
     def __init__(self, relation: Relation, *, utf8: bool) -> None:
-        self.relation = relation
+        self._relation = relation
         self._utf8 = utf8
-        self.names = [column.name for column in relation.columns]
+        self._names = [column.name for column in relation.columns]
         self._codecs: list[Codec] = [column.codec for column in relation.columns]
         if relation.seen:
             names = (relation.schema, relation.name)
@@ -52,30 +54,21 @@ class Table:
         else:
             self.columns = self.without_identity = TableColumns(relid=relation.oid)
 
-    def plain(self, cells: TupleData) -> list[str | None] | None:
-        """The texts of a row that has a value in UTF-8 or NULL for each column; None if careful() has to do it."""
-        if not self._utf8 or len(cells) != len(self.names):
-            return None
-        try:
-            return [
-                cell.decode() if cell.__class__ is bytes else None if cell is None else _raise_undecoded()
-                for cell in cells
-            ]
-        except ValueError:
-            return None
-
-    def careful(
-        self, cells: TupleData, left_out: frozenset[int], unchanged: list[str], undecoded: list[str]
-    ) -> tuple[list[str], list[str | None]]:
-        """Names and texts of what was sent of any row, without the columns at the places in `left_out`.
+    def texts(self, cells: TupleData, left_out: list[int], unchanged: list[str], undecoded: list[str]) -> Named:
+        """Names and texts of what was sent of a row, without the columns at the places in `left_out`.
 
         Adds to `unchanged` and `undecoded` the names that belong there.
         """
+        if self._utf8 and not left_out and len(cells) == len(self._names):
+            try:
+                return self._names, [_UTF8[cell.__class__](cell) for cell in cells]
+            except (KeyError, UnicodeDecodeError):
+                pass  # not all of it is text in UTF-8
         self._widen(len(cells))
         names: list[str] = []
         texts: list[str | None] = []
         for index, cell in enumerate(cells):
-            name = self.names[index]
+            name = self._names[index]
             if index in left_out:
                 continue
             if cell is UNCHANGED:
@@ -90,33 +83,12 @@ class Table:
         try:
             return codec.text(cell)
         except Undecoded as found:
-            if self.names[index] not in undecoded:
-                undecoded.append(self.names[index])
+            if self._names[index] not in undecoded:
+                undecoded.append(self._names[index])
             return found.text
 
     def _widen(self, count: int) -> None:
         """Name the columns that the Relation does not have ?n, up to `count` of them."""
-        for index in range(len(self.names), count):
-            self.names.append(unnamed(index))
-            self._codecs.append(self.relation.beyond)
-
-
-def _raise_undecoded() -> str:
-    raise ValueError
-
-
-class Tables:
-    """Every version of a table that was met, in a stream whose text is UTF-8 or not."""
-
-    NONE: Final = TableColumns()
-    """For rows of no table."""
-
-    def __init__(self, *, utf8: bool) -> None:
-        self._utf8 = utf8
-        self._found: dict[int, Table] = {}
-
-    def of(self, relation: Relation) -> Table:
-        table = self._found.get(relation.version)
-        if table is None or table.relation is not relation:
-            table = self._found[relation.version] = Table(relation, utf8=self._utf8)
-        return table
+        for index in range(len(self._names), count):
+            self._names.append(unnamed(index))
+            self._codecs.append(self._relation.beyond)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.lake.delta import Commit, Table
-from pgtail.spark.lake.parquet import rows_in, write_file
+from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.state.notes import Notes
 from pgtail.storage import Location
@@ -35,6 +35,7 @@ class Plan:
     """The content of OUT, and what the last batch does to its tables."""
 
     batch: int = 0
+    """Its number; 0 if nothing was ever written."""
     tables: list[str] = field(default_factory=list)
     """Globs of the tables that are in it; none for all."""
     server: str = ""
@@ -44,6 +45,11 @@ class Plan:
     """What was applied, by directory."""
     notes: dict[str, Notes] = field(default_factory=dict)
     """Of `state` and of `history`."""
+
+    @property
+    def runs(self) -> list[SegmentRun]:
+        """What was applied of all captures."""
+        return [run for capture in self.captures.values() for run in capture.runs]
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Plan:
@@ -60,22 +66,16 @@ class Batches:
 
     def __init__(self, out: Location) -> None:
         self.out = out
-        for name in _OLD:
-            if (out / name).head() is not None:
-                raise OptionError(
-                    f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
-                    "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
-                )
         self._table = Table(out / _NAME)
         self.plan, self._commits = Plan(), list[Commit]()
         files = self._table.files()
         if files:
             self.plan, self._commits = self._read(files[0].path)
-
-    @property
-    def exists(self) -> bool:
-        """Whether anything was ever written."""
-        return self.plan.batch > 0
+        elif any((out / name).head() is not None for name in _OLD):
+            raise OptionError(
+                f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
+                "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
+            )
 
     def _read(self, path: str) -> tuple[Plan, list[Commit]]:
         place = self._table.place / path
@@ -101,10 +101,6 @@ class Batches:
         self.plan, self._commits = plan, list(commits)
         found = {"format": _FORMAT, "plan": asdict(plan), "commits": [commit.to_json() for commit in commits]}
         row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
-        file = write_file(self._table.place, row, "zstd")
-        removes = [(one.path, one.size) for one in self._table.files()]
-        self._table.commit(
-            Commit(_NAME, _SCHEMA, [file._replace(stats='{"numRecords":1}')], removes, retain=_KEPT), plan.batch
-        )
+        self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
         self._table = Table(self._table.place)
         self.finish()

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from pgtail.errors import InputError
 from pgtail.spark.lake.delta import Commit, Table
-from pgtail.spark.lake.parquet import write_file
 from pgtail.storage import Location
 
 CATALOG: Final = "catalog"
@@ -29,7 +28,7 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A table: `kind` says what the folder has of it; `since` is the position from which it has its name."""
 
@@ -43,10 +42,7 @@ class Entry:
 
 def entries(out: Location) -> list[Entry]:
     """Every table of OUT."""
-    table = Table(out / CATALOG)
-    if table.schema is None:
-        return []
-    return [Entry(**row) for row in table.rows().to_pylist()]
+    return [Entry(**row) for row in Table(out / CATALOG).rows()]
 
 
 def folder_in(out: Location, kind: str, name: str) -> str:
@@ -62,10 +58,7 @@ def folder_in(out: Location, kind: str, name: str) -> str:
 def changed(out: Location, new: Iterable[Entry], codec: str) -> list[Commit]:
     """The commit that brings the catalog up to date: an entry replaces that of the same folder."""
     table = Table(out / CATALOG)
-    before = entries(out)
-    now = {entry.folder: entry for entry in before} | {entry.folder: entry for entry in new}
-    if sorted(before) == sorted(now.values()):
-        return []
-    rows = pa.Table.from_pylist([asdict(entry) for entry in sorted(now.values(), key=lambda e: e.folder)], _SCHEMA)
-    removes = [(file.path, file.size) for file in table.files()]
-    return [Commit(CATALOG, _SCHEMA, [write_file(table.place, rows, codec)], removes)]
+    before = table.rows()
+    now = {row["folder"]: row for row in [*before, *map(asdict, new)]}
+    rows = [now[folder] for folder in sorted(now)]
+    return [] if rows == before else [table.replacing(CATALOG, pa.Table.from_pylist(rows, _SCHEMA), codec)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,14 +10,12 @@ from typing import Final
 import pyarrow as pa
 
 from pgtail.humanize import counted
-from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.jobs import Result, collected
+from pgtail.spark.jobs import collected, in_groups
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Commit, File
-from pgtail.spark.lake.parquet import FileWriter, prefix_of, row_groups
-from pgtail.spark.lake.sorting import CHANGES_LAYOUT, PIECE, Sorting
+from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
+from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.schemas import CHANGES
 from pgtail.spark.state.tasks import CLOSED
 from pgtail.storage import Location
 
@@ -33,57 +30,39 @@ class _Merging:
 
     name: str
     place: Location
-    paths: Sequence[str]
+    files: Sequence[tuple[str, int]]
+    """Paths and bytes."""
     codec: str
 
-    def done(self) -> Iterator[Result]:
-        """Write it: the table's `name`, and a DataFile."""
-        writer: FileWriter | None = None
-        for rows in self._sorted() if self.name == "changes" else self._pieces():
-            writer = writer or FileWriter(self.place, rows.schema, self.codec, prefix_of(self.paths[0]))
-            writer.write(rows)
-        if writer is not None:
-            yield self.name, pickle.dumps(writer.close())
+    def done(self) -> DataFile:
+        """Write it."""
+        return write_groups(self.place, self._rows(), self.codec, prefix_of(self.files[0][0]))
 
-    def _groups(self) -> Iterator[pa.Table]:
-        for path in self.paths:
-            yield from row_groups(self.place / path)
-
-    def _sorted(self) -> Iterator[pa.Table]:
-        rows = Sorting(CHANGES_LAYOUT)
-        for group in self._groups():
-            for batch in group.cast(CHANGES).combine_chunks().to_batches():
-                yield from rows.add(batch)
+    def _rows(self) -> Iterator[pa.Table]:
+        rows = Pieces(sorted_changes) if self.name == "changes" else Pieces()
+        for path, _ in self.files:
+            for group in row_groups(self.place / path):
+                for batch in group.combine_chunks().to_batches():
+                    yield from rows.add(batch)
         yield from rows.rest()
-
-    def _pieces(self) -> Iterator[pa.Table]:
-        held: list[pa.Table] = []
-        for group in self._groups():
-            held.append(group)
-            if sum(one.nbytes for one in held) >= PIECE:
-                yield pa.concat_tables(held)
-                held = []
-        if held:
-            yield pa.concat_tables(held)
 
 
 def compact(lake: Lake) -> int:
     """Merge small files of all append-only tables; returns how many. Raises OutputError."""
     names = ["changes", "transactions", *(entry.folder for entry in entries(lake.out) if entry.kind != "state")]
     plans = [merging for name in names for merging in _mergings(lake, name)]
-    count = sum(len(merging.paths) for merging in plans)
+    count = sum(len(merging.files) for merging in plans)
     if not plans:
         return 0
     lake.tell(f"merging {counted(count, 'file')}")
-    with translate_spark_errors():
-        done = [(name, pickle.loads(data)) for name, data in collected(lake.spark, _Merging.done, plans)]
+    done = collected(lake.spark, _Merging.done, plans)
     commits = []
     for name in dict.fromkeys(merging.name for merging in plans):
         table = lake.batches.table(name)
         assert table.schema is not None
-        merged = {path for merging in plans if merging.name == name for path in merging.paths}
-        removes = [(file.path, file.size) for file in table.files() if file.path in merged]
-        adds = [file for own, file in done if own == name]
+        own = [(merging, file) for merging, file in zip(plans, done, strict=True) if merging.name == name]
+        removes = [file for merging, _ in own for file in merging.files]
+        adds = [file for _, file in own]
         commits.append(Commit(name, table.schema, adds, removes, data_change=False, retain=table.retain))
     lake.commit(copy.deepcopy(lake.plan), commits)
     return count
@@ -101,13 +80,7 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
             alike.setdefault(tuple(file.bounds(one).least for one in keys), []).append(file)
     found = []
     for files in alike.values():
-        room = 0
-        some: list[list[str]] = []
-        for file in sorted(files, key=lambda one: one.bounds(order).least):
-            if file.size > room:
-                some.append([])
-                room = _TARGET
-            some[-1].append(file.path)
-            room -= file.size
-        found += [_Merging(name, table.place, tuple(paths), lake.codec) for paths in some if len(paths) > 1]
+        neighbours = sorted(files, key=lambda one: one.bounds(order).least)
+        some = in_groups((((file.path, file.size), file.size) for file in neighbours), _TARGET)
+        found += [_Merging(name, table.place, own, lake.codec) for own in some if len(own) > 1]
     return found

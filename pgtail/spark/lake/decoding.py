@@ -7,24 +7,22 @@ count that the attempts which count tell of.
 from __future__ import annotations
 
 import itertools
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import counted
-from pgtail.spark.jobs import Result
 from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, FileWriter, row_groups
-from pgtail.spark.lake.sorting import CHANGES_LAYOUT, TRANSACTIONS_LAYOUT, Sorting
-from pgtail.spark.schemas import CHANGES, TRANSACTIONS
-from pgtail.spark.segments.ranges import EVERYWHERE, Parts
-from pgtail.spark.segments.survey import Surveyor
+from pgtail.spark.lake.sorting import Pieces, sorted_changes
+from pgtail.spark.schemas import CHANGES
+from pgtail.spark.segments.ranges import Parts
+from pgtail.spark.segments.survey import Survey
 from pgtail.spark.typed.columns import META, columns_of, own_columns, schema_of
 from pgtail.spark.typed.rows import typed_rows
 from pgtail.spark.typed.versions import Version
@@ -32,6 +30,8 @@ from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 
 Names = tuple[str, str]
 """A table's schema and name."""
+Versions = Mapping[Names, Sequence[Version]]
+"""The versions of each table, in the order of their appearance."""
 _MOST_OPEN: Final = 64
 """Files that are open at a time: a capture may have thousands of tables."""
 
@@ -39,41 +39,67 @@ _MOST_OPEN: Final = 64
 class TableFile(NamedTuple):
     """A file of the typed rows of one version of a table."""
 
-    names: Names
     version: Version
     file: DataFile
 
 
+@dataclass(slots=True)
+class Decoded:
+    """What a task wrote, and what else it found."""
+
+    surveys: list[Survey] = field(default_factory=list)
+    changes: list[DataFile] = field(default_factory=list)
+    transactions: list[DataFile] = field(default_factory=list)
+    shared: list[pa.Table] = field(default_factory=list)
+    """Rows of `transactions` of which others may have a part."""
+    tables: list[TableFile] = field(default_factory=list)
+    undescribed: list[int] = field(default_factory=list)
+    """The OIDs of tables without a description."""
+
+
+def joined(parts: Iterable[Decoded]) -> Decoded:
+    """What several tasks did, as one."""
+    found = Decoded()
+    for part in parts:
+        for name in Decoded.__slots__:
+            getattr(found, name).extend(getattr(part, name))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How to decode: `tables` are globs, `known` are the known versions of tables, in order."""
+    """How to decode: `tables` are globs, `known` are the versions that are known already."""
 
     out: Location
     codec: str
     tables: tuple[str, ...] = ()
-    known: Mapping[Names, Sequence[Version]] | None = None
+    known: Versions | None = None
     """None if no typed rows are wanted."""
     storage: StorageOptions = NO_OPTIONS
     """Of the segments."""
 
-    def segments(self, items: Sequence[tuple[str, Parts]]) -> Iterator[Result]:
-        """Write the rows in these parts of these segments.
-
-        Results: `survey` a Survey of each segment, `changes` and `transactions` files, `tables` a TableFile,
-        `counted` transactions of which others may have a part, `undescribed` the OID of a table without a description.
-        """
+    def segments(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
+        """Write the rows in these parts of these segments."""
         with _Files(self) as files:
-            yield from files.segments(items)
+            return files.segments(items)
 
-    def stored(self, places: Sequence[Location]) -> Iterator[Result]:
-        """Write the typed rows of files of `changes`: `tables` a TableFile."""
+    def stored(self, places: Sequence[Location]) -> Decoded:
+        """Write the typed rows of files of `changes`."""
         assert self.known is not None
         described = {version.relation: version for versions in self.known.values() for version in versions}
         with _Files(self) as files:
             for place in places:
                 for group in row_groups(place):
                     files.typed(group.cast(CHANGES), described)
-            yield from files.close()
+            return files.close()
+
+
+class _Key(NamedTuple):
+    """What a file has the rows of: a table of OUT; a version and OID for `tables/*`."""
+
+    table: str
+    version: Version | None = None
+    relid: int = 0
 
 
 class _Files:
@@ -81,10 +107,8 @@ class _Files:
 
     def __init__(self, how: Decoding) -> None:
         self._how = how
-        self._open: dict[tuple[str, ...], FileWriter] = {}
-        self._versions: dict[tuple[str, ...], tuple[Names, Version]] = {}
-        self._done: list[Result] = []
-        self._undescribed: set[int] = set()
+        self._open: dict[_Key, FileWriter] = {}
+        self._done = Decoded()
 
     def __enter__(self) -> _Files:
         return self
@@ -94,85 +118,73 @@ class _Files:
             for file in self._open.values():
                 file.abandon()
 
-    def segments(self, items: Sequence[tuple[str, Parts]]) -> Iterator[Result]:
+    def segments(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
         how, described = self._how, dict[str, Version]()
-        rows, transactions = Sorting(CHANGES_LAYOUT), Sorting(TRANSACTIONS_LAYOUT)
+        rows, transactions = Pieces(sorted_changes), Pieces()
         for path, parts in items:
-            surveyor = Surveyor(path)
             with locate(path, how.storage).open() as file:
-                for found in changes_of(file, path, parts=parts, tables=how.tables, surveyor=surveyor):
-                    _describe(described, surveyor)
-                    if parts is EVERYWHERE:
-                        surveyor.rows(found)
+                changes = SegmentChanges(file, path, parts=parts, tables=how.tables)
+                for found in changes:
+                    new = [row for row in changes.survey.relations if row["relation"] not in described]
+                    described |= {row["relation"]: Version.of(row) for row in new}
                     whole, shared = _split(counted(found), parts)
-                    yield "counted", packed(shared)
+                    self._done.shared.append(shared)
                     for batch in whole.to_batches():
-                        self._write("transactions", TRANSACTIONS, transactions.add(batch))
+                        self._write("transactions", transactions.add(batch))
                     self._changes(rows.add(found), described)
-            yield "survey", pickle.dumps(surveyor.end())
+            self._done.surveys.append(changes.survey)
         self._changes(rows.rest(), described)
-        self._write("transactions", TRANSACTIONS, transactions.rest())
-        yield from self.close()
+        self._write("transactions", transactions.rest())
+        return self.close()
 
     def _changes(self, pieces: Iterator[pa.Table], described: Mapping[str, Version]) -> None:
         for piece in pieces:
-            self._write("changes", CHANGES, iter([piece]))
+            self._write("changes", iter([piece]))
             if self._how.known is not None:
                 self.typed(piece, described)
 
-    def _write(self, table: str, schema: pa.Schema, pieces: Iterator[pa.Table]) -> None:
+    def _write(self, table: str, pieces: Iterator[pa.Table]) -> None:
         for piece in pieces:
-            self._file((table,), schema).write(piece)
+            self._file(_Key(table), piece.schema).write(piece)
 
     def typed(self, rows: pa.Table, described: Mapping[str, Version]) -> None:
         """Write the typed rows of a piece of `changes`, in which the rows of a table are neighbours."""
         for start, stop in _runs(rows):
             relation, relid = (rows[name][start].as_py() for name in ("relation", "relid"))
             version = described.get(relation)
-            if version is None:
-                if relid is not None:
-                    self._undescribed.add(relid)
-                continue
-            self._typed(rows.slice(start, stop - start), version, relid)
+            if version is not None:
+                self._typed(rows.slice(start, stop - start), version, relid)
+            elif relid is not None:
+                self._done.undescribed.append(relid)
 
     def _typed(self, rows: pa.Table, version: Version, relid: int) -> None:
         assert self._how.known is not None
         names = (version.schema, version.table)
         columns = own_columns(version, columns_of([*self._how.known.get(names, ()), version]))
-        key = (f"tables/{folder_name(*names)}", version.relation, str(relid))
-        self._versions[key] = names, version
+        key = _Key(f"tables/{folder_name(*names)}", version, relid)
         self._file(key, schema_of(columns, META, old=True)).write(typed_rows(rows, columns))
 
-    def _file(self, key: tuple[str, ...], schema: pa.Schema) -> FileWriter:
+    def _file(self, key: _Key, schema: pa.Schema) -> FileWriter:
         if key not in self._open:
             if len(self._open) >= _MOST_OPEN:
-                self._end(next(key for key in self._open if len(key) > 1))
-            self._open[key] = FileWriter(self._how.out / key[0], schema, self._how.codec)
+                self._end(next(key for key in self._open if key.version is not None))
+            self._open[key] = FileWriter(self._how.out / key.table, schema, self._how.codec)
         self._open[key] = self._open.pop(key)
         return self._open[key]
 
-    def _end(self, key: tuple[str, ...]) -> None:
+    def _end(self, key: _Key) -> None:
         file = self._open[key].close()
         del self._open[key]
-        if len(key) == 1:
-            self._done.append((key[0], pickle.dumps(file)))
+        if key.version is not None:
+            self._done.tables.append(TableFile(key.version, file))
         else:
-            self._done.append(("tables", pickle.dumps(TableFile(*self._versions[key], file))))
+            getattr(self._done, key.table).append(file)
 
-    def close(self) -> Iterator[Result]:
+    def close(self) -> Decoded:
         """Finish all files."""
         for key in list(self._open):
             self._end(key)
-        yield from self._done
-        for relid in sorted(self._undescribed):
-            yield "undescribed", pickle.dumps(relid)
-
-
-def _describe(described: dict[str, Version], surveyor: Surveyor) -> None:
-    """Add the versions that the surveyor has seen since."""
-    for row in surveyor.relations:
-        if row["relation"] not in described:
-            described[row["relation"]] = Version.of(row)
+        return self._done
 
 
 def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:
@@ -181,21 +193,6 @@ def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, p
     shared = {place.position for part in parts or () for place in part}
     open_ = pc.is_in(transactions["position"], pa.array([*shared, *ends], pa.int64()))
     return transactions.filter(pc.invert(open_)), transactions.filter(open_)
-
-
-def packed(rows: pa.Table) -> bytes:
-    """A table as Arrow's IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def unpacked(data: bytes) -> pa.Table:
-    """The inverse: a table from Arrow's IPC stream."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[int, int]]:

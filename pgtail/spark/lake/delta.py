@@ -10,7 +10,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from deltalake.transaction import (
 )
 
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.lake.parquet import DataFile, footer_bounds, rows_in
+from pgtail.spark.lake.parquet import DataFile, footer_bounds, rows_in, write_file
 from pgtail.storage import Location, reading_failed, writing_failed
 
 _APPLICATION: Final = "pgtail"
@@ -52,8 +52,6 @@ class File:
     path: str
     size: int
     rows: int
-    written: int
-    """Milliseconds since 1970."""
     _place: Location
     _stats: dict[str, Any]
 
@@ -84,15 +82,7 @@ class Commit:
 
     def to_json(self) -> dict[str, Any]:
         """For the plan of a batch."""
-        return {
-            "table": self.table,
-            "schema": json.loads(Schema.from_arrow(self.schema).to_json()),
-            "adds": [list(file) for file in self.adds],
-            "removes": [list(file) for file in self.removes],
-            "overwrite": self.overwrite,
-            "data_change": self.data_change,
-            "retain": self.retain,
-        }
+        return asdict(self) | {"schema": json.loads(Schema.from_arrow(self.schema).to_json())}
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Commit:
@@ -154,14 +144,16 @@ class Table:
         if self._table is None:
             return []
         rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
-        return [
-            File(row["path"], row["size_bytes"], row["num_records"], row["modification_time"], self.place, row)
-            for row in rows
-        ]
+        return [File(row["path"], row["size_bytes"], row["num_records"], self.place, row) for row in rows]
 
-    def rows(self) -> pa.Table:
-        """All rows of a small table, whose files have one schema."""
-        return pa.concat_tables([rows_in(self.place / file.path) for file in self.files()])
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows of a small table."""
+        return [row for file in self.files() for row in rows_in(self.place / file.path).to_pylist()]
+
+    def replacing(self, name: str, rows: pa.Table, codec: str, retain: float = WEEK) -> Commit:
+        """The commit of rows that replace all others; writes their file."""
+        removes = [(file.path, file.size) for file in self.files()]
+        return Commit(name, rows.schema, [write_file(self.place, rows, codec)], removes, retain=retain)
 
     def commit(self, commit: Commit, batch: int) -> None:
         """Commit a batch's part, unless it is in the table. Raises OutputError if another process was faster."""
@@ -202,7 +194,7 @@ class Table:
 
     def _change(self, table: DeltaTable, commit: Commit, batch: int) -> None:
         schema = Schema.from_arrow(commit.schema)
-        if _has_local_time(commit.schema) and "timestampNtz" not in (table.protocol().writer_features or ()):
+        if '"timestamp_ntz"' in schema.to_json() and "timestampNtz" not in (table.protocol().writer_features or ()):
             table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
             table = self._opened()
         if not commit.overwrite and not holds(self.schema, commit.schema):
@@ -212,14 +204,8 @@ class Table:
         if {name: table.metadata().configuration.get(name) for name in configuration} != configuration:
             table.alter.set_table_properties(configuration)
             table = self._opened()
-        moment = round(time.time() * 1000)
-        removes = (
-            []
-            if commit.overwrite
-            else [RemoveAction(path, commit.data_change, moment, size=size) for path, size in commit.removes]
-        )
         table.create_write_transaction(
-            [*_adds(commit), *removes],
+            [*_adds(commit), *([] if commit.overwrite else _removes(commit))],
             mode="overwrite" if commit.overwrite else "append",
             schema=schema if commit.overwrite else table.schema(),
             commit_properties=_properties(batch),
@@ -259,6 +245,11 @@ def _adds(commit: Commit) -> list[AddAction]:
     return [AddAction(one.path, one.size, {}, moment, commit.data_change, one.stats) for one in commit.adds]
 
 
+def _removes(commit: Commit) -> list[RemoveAction]:
+    moment = round(time.time() * 1000)
+    return [RemoveAction(path, commit.data_change, moment, size=size) for path, size in commit.removes]
+
+
 def _properties(batch: int) -> CommitProperties:
     return CommitProperties(app_transactions=[Transaction(_APPLICATION, batch)], max_commit_retries=0)
 
@@ -269,14 +260,3 @@ def _configuration(commit: Commit) -> dict[str, str]:
         "delta.logRetentionDuration": f"interval {int(max(commit.retain, 86_400))} seconds",
         "delta.checkpointInterval": str(_CHECKPOINTS),
     }
-
-
-def _has_local_time(schema: pa.Schema) -> bool:
-    """Whether it contains a timestamp without a zone."""
-    return any(pa.types.is_timestamp(kind) and kind.tz is None for field in schema for kind in _kinds(field.type))
-
-
-def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
-    yield kind
-    for place in range(kind.num_fields):
-        yield from _kinds(kind.field(place).type)

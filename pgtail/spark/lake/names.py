@@ -8,7 +8,7 @@ from typing import Final
 
 _MOST: Final = 200
 """Characters of a folder's name; file systems end at 255 bytes."""
-_PLAIN: Final = re.compile(r"[a-z0-9_-]")
+_ODD: Final = re.compile(rb"[^a-z0-9_-]|\A_")
 
 
 def folder_name(schema: str, table: str) -> str:
@@ -25,7 +25,4 @@ def folder_name(schema: str, table: str) -> str:
 
 
 def _encoded(name: str) -> str:
-    parts = [chr(byte) if _PLAIN.match(chr(byte)) else f"~{byte:02x}" for byte in name.encode()]
-    if parts and parts[0] == "_":
-        parts[0] = "~5f"
-    return "".join(parts)
+    return _ODD.sub(lambda byte: b"~%02x" % byte[0][0], name.encode()).decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
@@ -15,20 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pgtail._orjson import orjson
 from pgtail.errors import OptionError
 from pgtail.storage import Location, Reader
 
-_CODECS: Final = {
-    "none": "none",
-    "uncompressed": "none",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "brotli": "brotli",
-    "zstd": "zstd",
-    "lz4": "lz4",
-    "lz4_raw": "lz4",
-}
-"""Spark's names of codecs to Arrow's: Arrow's lz4 is what Spark calls lz4_raw."""
+_CODECS: Final = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
+_OTHER_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
+"""Of Spark: Arrow's lz4 is what Spark calls lz4_raw."""
 
 _OF_CHANGES: Final = ("xid", "seq", "position", "commit_ts", "prepare_ts", "lsn_number", "ordinal")
 _RISING: Final = frozenset([*_OF_CHANGES, *(f"_{name}" for name in _OF_CHANGES)])
@@ -53,10 +45,29 @@ class DataFile(NamedTuple):
     stats: str
 
 
+class _Floats:
+    """Bounds of a column of floats. Those in the Parquet file would hide NaN, which readers treat as the greatest."""
+
+    def __init__(self) -> None:
+        self.least: float | None = None
+        self.most: float | None = None
+        self.nulls = 0
+        self.finite = True
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self.nulls += column.null_count
+        self.finite = self.finite and pc.all(pc.is_finite(column)).as_py() is not False
+        found = pc.min_max(column).as_py()
+        if self.finite and found["min"] is not None:
+            # Some readers compare the bits: of the two zeros -0.0 is the lesser one.
+            self.least = min(found["min"] or -0.0, found["min"] if self.least is None else self.least)
+            self.most = max(found["max"] or 0.0, found["max"] if self.most is None else self.most)
+
+
 def codec_of(name: str) -> str:
     """Arrow's name of a codec that Spark's setting spark.sql.parquet.compression.codec names. Raises OptionError."""
-    found = _CODECS.get(name.lower())
-    if found is None or not (found == "none" or pa.Codec.is_available(found)):
+    found = _OTHER_NAMES.get(name.lower(), name.lower())
+    if found not in _CODECS or not (found == "none" or pa.Codec.is_available(found)):
         raise OptionError(
             f"spark.sql.parquet.compression.codec is {name}: changes can be written with one of {', '.join(_CODECS)}"
         )
@@ -70,14 +81,21 @@ class FileWriter:
         self._name = f"{prefix}{uuid.uuid4()}.parquet"
         self._schema = schema
         self._metadata: list[pq.FileMetaData] = []
-        self._finite = True
+        self._floats = {field.name: _Floats() for field in schema if pa.types.is_floating(field.type)}
         self._file = (folder / self._name).writer()
+        repeated = [field for field in schema if field.name not in _DISTINCT]
         # Arrow's own schema is of no use to other programs; nulls of lists and maps need no statistics.
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
             compression=codec,
-            use_dictionary=[leaf for field in schema if field.name not in _DISTINCT for leaf in leaves(field)],
+            use_dictionary=[leaf for field in repeated for leaf, _ in _leaves(field.name, field.type)],
+            write_statistics=[
+                leaf
+                for field in schema
+                for leaf, kind in _leaves(field.name, field.type)
+                if not pa.types.is_floating(kind)
+            ],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
             write_page_index=True,
             store_schema=False,
@@ -86,9 +104,8 @@ class FileWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Add rows."""
-        # Parquet's bounds ignore NaN, which other programs treat as the greatest float; JSON has no infinity.
-        floats = (rows[field.name] for field in rows.schema if pa.types.is_floating(field.type))
-        self._finite = self._finite and all(pc.all(pc.is_finite(one)).as_py() is not False for one in floats)
+        for name, bounds in self._floats.items():
+            bounds.add(rows[name])
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
@@ -96,7 +113,7 @@ class FileWriter:
         self._writer.close()
         size = self._file.tell()
         self._file.finish()
-        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._finite))
+        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._floats))
 
     def abandon(self) -> None:
         """Remove what was written."""
@@ -107,9 +124,17 @@ class FileWriter:
 
 def write_file(folder: Location, rows: pa.Table, codec: str, prefix: str = "part-") -> DataFile:
     """Write rows to a new file."""
-    file = FileWriter(folder, rows.schema, codec, prefix)
+    return write_groups(folder, iter([rows]), codec, prefix)
+
+
+def write_groups(folder: Location, groups: Iterator[pa.Table], codec: str, prefix: str = "part-") -> DataFile:
+    """Write tables of the same columns, at least one, to a new file, each as a row group."""
+    first = next(groups)
+    file = FileWriter(folder, first.schema, codec, prefix)
     try:
-        file.write(rows)
+        file.write(first)
+        for rows in groups:
+            file.write(rows)
         return file.close()
     except BaseException:
         file.abandon()
@@ -121,60 +146,56 @@ def prefix_of(path: str) -> str:
     return path[: path.index("-") + 1]
 
 
-def leaves(field: pa.Field) -> list[str]:
-    """What Parquet calls a column, or its parts."""
-    return [f"{field.name}{part}" for part in _parts(field.type)]
-
-
-def _parts(kind: pa.DataType) -> list[str]:
+def _leaves(name: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """What Parquet calls a column, or its parts, and their types."""
     if pa.types.is_list(kind):
-        return [f".list.element{part}" for part in _parts(kind.value_type)]
+        return _leaves(f"{name}.list.element", kind.value_type)
     if pa.types.is_map(kind):
-        return [".key_value.key", ".key_value.value"]
+        return [(f"{name}.key_value.key", kind.key_type), (f"{name}.key_value.value", kind.item_type)]
     if pa.types.is_struct(kind):
-        return [f".{field.name}{part}" for field in kind for part in _parts(field.type)]
-    return [""]
+        return [leaf for field in kind for leaf in _leaves(f"{name}.{field.name}", field.type)]
+    return [(name, kind)]
 
 
-def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, finite: bool) -> str:
+def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, floats: Mapping[str, _Floats]) -> str:
     """Delta's statistics of a file.
 
     Bounds are there of all columns that can have some, or of none: deltalake's dataset for pyarrow leaves out the rows
     of a file in which another column has bounds, where the one that is looked for has none.
     """
-    known: dict[str, list[pq.Statistics | None]] = {}
-    for group in range(metadata.num_row_groups):
-        for place in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(place)
-            known.setdefault(chunk.path_in_schema, []).append(chunk.statistics)
-    least, most, nulls = {}, {}, {}
+    known = _by_column(metadata)
+    nulls = {name: one.nulls for name, one in floats.items()}
+    least: dict[str, object] = {name: one.least for name, one in floats.items() if one.least is not None}
+    most: dict[str, object] = {name: one.most for name, one in floats.items() if one.most is not None}
+    finite = all(one.finite for one in floats.values())  # JSON has no infinity
     for field in schema:
-        found = [one for one in known.get(field.name, ()) if one is not None]
+        found = known.get(field.name, [])
         if not found or not all(one.has_null_count for one in found):
             continue
-        nulls[field.name] = str(sum(one.null_count for one in found))
+        nulls[field.name] = sum(one.null_count for one in found)
         there = [one for one in found if one.num_values]
-        if not there or not _has_bounds(field.type):
+        if not there or pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
             continue
         bounds = _bounds(field.type, there)
         finite = finite and bounds is not None
         if bounds is not None:
             least[field.name], most[field.name] = bounds
-    parts = {"minValues": least, "maxValues": most} if finite else {}
-    texts = [f'"{name}":{_object(values)}' for name, values in (parts | {"nullCount": nulls}).items()]
-    return f'{{"numRecords":{metadata.num_rows},{",".join(texts)}}}'
+    bounds_of_all = {"minValues": least, "maxValues": most} if finite else {}
+    return orjson.dumps({"numRecords": metadata.num_rows, **bounds_of_all, "nullCount": nulls}).decode()
 
 
-def _has_bounds(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind))
+def _by_column(metadata: pq.FileMetaData) -> dict[str, list[pq.Statistics]]:
+    """The statistics that each row group has of a column."""
+    found: dict[str, list[pq.Statistics]] = {}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if (own := chunk.statistics) is not None:
+                found.setdefault(chunk.path_in_schema, []).append(own)
+    return found
 
 
-def _object(values: Mapping[str, str]) -> str:
-    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in values.items()) + "}"
-
-
-def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[str, str] | None:
-    """The least and the greatest value as JSON; None if one of them has no exact form."""
+def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[object, object] | None:
+    """The least and the greatest value, for JSON; None if one of them has no exact form."""
     if not all(one.has_min_max for one in found):
         return None
     values = [_comparable(kind, raw) for one in found for raw in (one.min_raw, one.max_raw)]
@@ -192,7 +213,7 @@ def _text_bounds(least: bytes, most: bytes) -> tuple[str, str] | None:
         if last[_LONGEST] == _GREATEST:
             return None
         last = last[:_LONGEST] + _GREATEST
-    return json.dumps(first), json.dumps(last)
+    return first, last
 
 
 def _comparable(kind: pa.DataType, raw: Any) -> Any:
@@ -207,29 +228,23 @@ def _comparable(kind: pa.DataType, raw: Any) -> Any:
     return raw
 
 
-def _json(kind: pa.DataType, value: Any) -> str:
-    if pa.types.is_boolean(kind):
-        return "true" if value else "false"
+def _json(kind: pa.DataType, value: Any) -> object:
     if pa.types.is_date(kind):
-        return f'"{datetime.date(1970, 1, 1) + datetime.timedelta(days=value)}"'
+        return datetime.date(1970, 1, 1) + datetime.timedelta(days=value)
     if pa.types.is_timestamp(kind):
         moment = _EPOCH + datetime.timedelta(microseconds=value)
-        return f'"{moment.isoformat(timespec="microseconds")}{"" if kind.tz is None else "Z"}"'
-    return f"{value:f}" if isinstance(value, Decimal) else repr(value)
+        return f"{moment.isoformat(timespec='microseconds')}{'' if kind.tz is None else 'Z'}"
+    return orjson.Fragment(f"{value:f}") if isinstance(value, Decimal) else value
 
 
-class _File(io.RawIOBase):
-    """An open file as pyarrow reads it."""
+class _File:
+    """An open file as pyarrow reads it: here and there."""
+
+    closed = False
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
     def tell(self) -> int:
         return self._position
@@ -269,12 +284,7 @@ def row_groups(place: Location) -> Iterator[pa.Table]:
 def footer_bounds(place: Location, column: str) -> tuple[Any, Any, int]:
     """The least and the greatest value of a column of numbers or texts by the file's own statistics, and its NULLs."""
     with opened(place) as parquet:
-        groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
-        chunks = [
-            next(g.column(n) for n in range(g.num_columns) if g.column(n).path_in_schema == column) for g in groups
-        ]
-    found = [chunk.statistics for chunk in chunks if chunk.statistics.num_values]
-    nulls = sum(chunk.statistics.null_count for chunk in chunks)
-    if not found:
-        return None, None, nulls
-    return min(one.min for one in found), max(one.max for one in found), nulls
+        found = _by_column(parquet.metadata)[column]
+    there = [one for one in found if one.num_values]
+    least, most = min((one.min for one in there), default=None), max((one.max for one in there), default=None)
+    return least, most, sum(one.null_count for one in found)

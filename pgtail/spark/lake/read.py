@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ def read(
     places = [place / file.path for file in found.files()]
     if place.path is None or not places:
         # Spark opens object stores only with Hadoop's jars.
-        return frame(spark, _Rows(selected), places, schema)
+        return frame(spark, partial(_rows, schema=selected), places, schema)
     return spark.read.schema(schema).parquet(*[literal(str(one)) for one in places])
 
 
@@ -62,16 +62,11 @@ def _selected(schema: pa.Schema, columns: Sequence[str], source: str) -> pa.Sche
     return pa.schema([schema.field(name) for name in columns])
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What a task does with a file: its rows with these columns; NULL where the file lacks one."""
-
-    schema: pa.Schema
-
-    def __call__(self, place: Location) -> Iterator[pa.RecordBatch]:
-        with opened(place) as parquet:
-            for rows in parquet.iter_batches(columns=self.schema.names):
-                yield pa.RecordBatch.from_struct_array(_with_fields(rows.to_struct_array(), pa.struct(self.schema)))
+def _rows(place: Location, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with these columns; NULL where the file lacks one."""
+    with opened(place) as parquet:
+        for rows in parquet.iter_batches(columns=schema.names):
+            yield pa.RecordBatch.from_struct_array(_with_fields(rows.to_struct_array(), pa.struct(schema)))
 
 
 def _with_fields(found: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,36 +1,28 @@
-"""Collects record batches into row groups, each sorted by itself."""
+"""Collects record batches into row groups; those of `changes` are sorted, each by itself."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.decoding.transactions import ranked
-
 PIECE: Final = 64 << 20
-"""Bytes of Arrow that are sorted and become a row group. A worker has them in memory twice for a moment."""
+"""Bytes of Arrow that become a row group. A worker has them in memory twice for a moment."""
+_TABLE: Final = ("commit_date", "schema", "table")
+_PLACE: Final = ("position", "ordinal", "seq")
 
 
-class Layout(NamedTuple):
-    """How rows are sorted: by these columns, then in the order of the stream."""
+class Pieces:
+    """Takes record batches, and returns them joined, in pieces; `joined` makes a table of several."""
 
-    names: tuple[str, ...]
-    order: tuple[str, ...]
-
-
-CHANGES_LAYOUT: Final = Layout(("commit_date", "schema", "table"), ("position", "ordinal", "seq"))
-TRANSACTIONS_LAYOUT: Final = Layout(("commit_date",), ("position",))
-
-
-class Sorting:
-    """Takes rows in the order of the stream, and returns them sorted, in pieces."""
-
-    def __init__(self, layout: Layout, piece: int = PIECE) -> None:
-        self._layout = layout
+    def __init__(
+        self, joined: Callable[[list[pa.RecordBatch]], pa.Table] = pa.Table.from_batches, piece: int = PIECE
+    ) -> None:
+        self._joined = joined
         self._piece = piece
         self._gathered: list[pa.RecordBatch] = []
         self._size = 0
@@ -46,19 +38,19 @@ class Sorting:
     def rest(self) -> Iterator[pa.Table]:
         """The rest."""
         if self._gathered:
-            found = _sorted(self._gathered, self._layout)
+            found = self._joined(self._gathered)
             # They are released while the rest is written.
             self._gathered, self._size = [], 0
             yield found
 
 
-def _sorted(batches: list[pa.RecordBatch], layout: Layout) -> pa.Table:
-    """The rows as the layout says, NULL first."""
+def sorted_changes(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Rows of `changes` by day and table, NULL first, and then in the order of the stream."""
     table = pa.Table.from_batches(batches)
-    ranks, _ = ranked([table.column(name).combine_chunks() for name in layout.names])
+    ranks = _ranks([table.column(name).combine_chunks() for name in _TABLE])
     keys = {"rank": ranks}
-    if not _follow(batches, layout.order):
-        keys |= {name: pc.fill_null(table.column(name), 0) for name in layout.order}
+    if not _follow(batches):
+        keys |= {name: pc.fill_null(table.column(name), 0) for name in _PLACE}
     elif pc.all(pc.less_equal(ranks[:-1], ranks[1:])).as_py() is not False:
         return table
     order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
@@ -67,11 +59,17 @@ def _sorted(batches: list[pa.RecordBatch], layout: Layout) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _follow(batches: list[pa.RecordBatch], order: tuple[str, ...]) -> bool:
+def _ranks(columns: list[pa.Array]) -> pa.Array:
+    """A number for each row: in the order of these columns, NULL first."""
+    found = pa.array(np.zeros(len(columns[0]), np.int64))
+    for column in columns:
+        encoded = column.dictionary_encode()
+        own = pc.rank(encoded.dictionary).cast(pa.int64()).take(encoded.indices)
+        found = pc.add(pc.multiply(found, len(encoded.dictionary) + 1), pc.fill_null(own, 0))
+    return found
+
+
+def _follow(batches: list[pa.RecordBatch]) -> bool:
     """Whether each batch continues after the one before: within a batch the rows are in order."""
-    places = [[_place(batch, row, order) for row in (0, batch.num_rows - 1)] for batch in batches]
-    return all(before[1] <= after[0] for before, after in itertools.pairwise(places))
-
-
-def _place(batch: pa.RecordBatch, row: int, order: tuple[str, ...]) -> list[int]:
-    return [batch.column(name)[row].as_py() or 0 for name in order]
+    ends = [[[batch[name][row].as_py() or 0 for name in _PLACE] for row in (0, -1)] for batch in batches]
+    return all(before[1] <= after[0] for before, after in itertools.pairwise(ends))

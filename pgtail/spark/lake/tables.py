@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtail.spark.jobs import Result, collected
+from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
-from pgtail.spark.lake.decoding import Names, TableFile
+from pgtail.spark.lake.decoding import Names, TableFile, Versions
 from pgtail.spark.lake.delta import Commit, Table, holds
 from pgtail.spark.lake.names import folder_name
-from pgtail.spark.lake.parquet import DataFile, FileWriter, prefix_of, row_groups
+from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
 from pgtail.spark.typed.described import as_stored, as_version
@@ -37,15 +36,11 @@ class Rewriting:
     columns: Sequence[TableColumn]
     codec: str
 
-    def done(self) -> Iterator[Result]:
-        """Rewrite it: `file` a DataFile."""
-        writer: FileWriter | None = None
-        for group in row_groups(self.folder / self.path):
-            rows = as_stored(as_version(group, self.version, self.before), self.version, self.columns)
-            writer = writer or FileWriter(self.folder, rows.schema, self.codec, prefix_of(self.path))
-            writer.write(rows)
-        if writer is not None:
-            yield "file", pickle.dumps(writer.close())
+    def done(self) -> DataFile:
+        """Rewrite it."""
+        groups = row_groups(self.folder / self.path)
+        rows = (as_stored(as_version(one, self.version, self.before), self.version, self.columns) for one in groups)
+        return write_groups(self.folder, rows, self.codec, prefix_of(self.path))
 
 
 def columns_in(schema: pa.Schema) -> list[TableColumn]:
@@ -55,16 +50,11 @@ def columns_in(schema: pa.Schema) -> list[TableColumn]:
 
 def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]:
     """Files that replace others."""
-    return [pickle.loads(data) for _, data in collected(spark, Rewriting.done, items)]
+    return collected(spark, Rewriting.done, items)
 
 
 def table_commits(
-    spark: SparkSession,
-    out: Location,
-    codec: str,
-    files: Sequence[TableFile],
-    known: Mapping[Names, Sequence[Version]],
-    versions: Mapping[Names, Sequence[Version]],
+    spark: SparkSession, out: Location, codec: str, files: Sequence[TableFile], known: Versions, versions: Versions
 ) -> tuple[list[Commit], list[Entry]]:
     """What is to be committed where tasks wrote these files, knowing the versions `known`; `versions` are all of them.
 
@@ -72,29 +62,25 @@ def table_commits(
     """
     by_names: dict[Names, list[TableFile]] = {}
     for one in files:
-        by_names.setdefault(one.names, []).append(one)
+        by_names.setdefault((one.version.schema, one.version.table), []).append(one)
     commits, entries = [], []
     for names, own in by_names.items():
         name = f"tables/{folder_name(*names)}"
         table, folder = Table(out / name), out / name
         columns = columns_of(versions[names])
         schema = schema_of(columns, META, old=True)
-        overwrite = table.schema is not None and not holds(schema, table.schema)
+        by_relation = {version.relation: version for version in versions[names]}
         adds, again = [], []
-        if overwrite:
-            assert table.schema is not None
-            by_relation = {version.relation: version for version in versions[names]}
-            before = columns_in(table.schema)
-            for file in table.files():
-                version = by_relation[file.bounds("_relation").least]
-                again.append(Rewriting(folder, file.path, version, before, columns, codec))
-        for one in own:
-            written = own_columns(one.version, columns_of([*known.get(names, ()), one.version]))
-            wanted = own_columns(one.version, columns)
-            if written == wanted:
-                adds.append(one.file)
+        overwrite = table.schema is not None and not holds(schema, table.schema)
+        for file in table.files() if overwrite else ():
+            version = by_relation[file.bounds("_relation").least]
+            again.append(Rewriting(folder, file.path, version, columns_in(table.schema), columns, codec))
+        for version, added in own:
+            written = own_columns(version, columns_of([*known.get(names, ()), version]))
+            if written == own_columns(version, columns):
+                adds.append(added)
             else:
-                again.append(Rewriting(folder, one.file.path, one.version, written, columns, codec))
+                again.append(Rewriting(folder, added.path, version, written, columns, codec))
         adds += rewritten(spark, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
         entries.append(Entry("tables", *names, None, name, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -11,30 +10,29 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pgtail.capture.format import CLOSED, is_gap
-from pgtail.errors import InputError, OptionError
+from pgtail.errors import OptionError
 from pgtail.humanize import counted
 from pgtail.spark.decoding.transactions import added_up
-from pgtail.spark.errors import translate_spark_errors
-from pgtail.spark.jobs import Result, collected, groups
+from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, Plan
 from pgtail.spark.lake.catalog import changed
-from pgtail.spark.lake.decoding import Decoding, Names, TableFile, unpacked
+from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
 from pgtail.spark.lake.delta import Commit, File
 from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
-from pgtail.spark.segments.applied import Capture, covered, new_ones
+from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.listing import (
-    Covered,
-    check_one_server,
     collapse_whole_segments,
+    covered_by,
     directories,
     parts_of,
     segments,
+    server_of,
     surveys,
 )
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
-from pgtail.spark.segments.survey import Survey, folder_of
+from pgtail.spark.segments.survey import Survey, first_seen, folder_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate, locate_target
 
@@ -75,21 +73,17 @@ class Lake:
         self._storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
         self.tell = tell
-        self._tables = list(tables)
         self.batches = Batches(self.out)
         self.plan = self.batches.plan
-        if not self.batches.exists:
-            self._check_empty()
-            self.plan.tables = self._tables
-        elif self.plan.tables != self._tables:
+        if not self.plan.batch:
+            for kind in ("changes", "transactions", "relations"):
+                if self.batches.table(kind).schema is not None:
+                    raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
+            self.plan.tables = list(tables)
+        elif self.plan.tables != list(tables):
             held = ", ".join(self.plan.tables) or "all tables"
             raise OptionError(f"{self.out} is of {held} (--table): name another one for others")
         self.batches.finish()
-
-    def _check_empty(self) -> None:
-        for kind in ("changes", "transactions", "relations"):
-            if self.batches.table(kind).schema is not None:
-                raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
         """Apply every segment of these captures that is not in it; with `typed` there are `tables/*` from now on.
@@ -120,68 +114,46 @@ class Lake:
     def _batch(self, paths: Mapping[str, int], done: Update) -> None:
         plan = copy.deepcopy(self.plan)
         known = self.versions() if plan.typed else None
-        results: list[Result] | None = None
+        decoded: Decoded | None = None
         if not plan.tables and len(directories([*paths, *(f"{place}/" for place in plan.captures)])) == 1:
             # Segments of one capture do not overlap: all of each will be wanted.
-            self.tell(f"decoding {counted(len(paths), 'segment')}")
-            results = self._decode(dict.fromkeys(paths), paths, known)
-            found = [pickle.loads(data) for kind, data in results if kind == "survey"]
+            decoded = self._decode(dict.fromkeys(paths), paths, known)
+            found = decoded.surveys
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self._storage)
-        self._check(plan, found)
+        plan.server = server_of(found, plan.server)
         done.notes += _missing(plan.captures, found)
-        before = covered(plan.captures.values())
+        before = plan.runs
         parts = parts_of(found, before)
         wanted = collapse_whole_segments(parts, found)
-        if results is None or not _whole(wanted, found):
-            self.tell(f"decoding {counted(len(parts), 'segment')}")
-            results = self._decode(wanted, paths, known)
+        if decoded is None or any(wanted.get(one.path, ()) is not EVERYWHERE for one in found if covered_by(one)):
+            decoded = self._decode(wanted, paths, known)
         for segment in found:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
-        plan.server = plan.server or next((one.server for one in found if one.server), "")
-        for relid in sorted({pickle.loads(data) for kind, data in results if kind == "undescribed"}):
+        for relid in sorted(set(decoded.undescribed)):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
-        self.commit(plan, self._commits(results, found, known, split_at(parts, before)))
+        self.commit(plan, self._commits(decoded, found, known, split_at(parts, before)))
         done.segments += len(paths)
         done.batches += 1
 
-    def _check(self, plan: Plan, found: Sequence[Survey]) -> None:
-        check_one_server(found)
-        for segment in found:
-            if segment.server and plan.server and segment.server != plan.server:
-                raise InputError(
-                    f"{segment.path} comes from another server or database than what {self.out} holds: "
-                    "name another place for it"
-                )
-
-    def _decode(
-        self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Mapping[Names, Sequence[Version]] | None
-    ) -> list[Result]:
-        how = Decoding(self.out, self.codec, tuple(self._tables), known, self._storage)
-        some = groups(self.spark, [(path, sizes[path]) for path in parts])
-        with translate_spark_errors():
-            return collected(self.spark, how.segments, [[(path, parts[path]) for path in group] for group in some])
+    def _decode(self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Versions | None) -> Decoded:
+        self.tell(f"decoding {counted(len(parts), 'segment')}")
+        how = Decoding(self.out, self.codec, tuple(self.plan.tables), known, self._storage)
+        items = groups(self.spark, [((path, some), sizes[path]) for path, some in parts.items()])
+        return joined(collected(self.spark, how.segments, items))
 
     def _commits(
-        self,
-        results: Sequence[Result],
-        found: Sequence[Survey],
-        known: Mapping[Names, Sequence[Version]] | None,
-        split: Sequence[int],
+        self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int]
     ) -> list[Commit]:
         """Relations and transactions first: a reader that opens `changes` before them finds all that it needs there."""
-        files: dict[str, list[Any]] = {kind: [] for kind in ("changes", "transactions", "tables", "counted")}
-        for kind, data in results:
-            if kind in files:
-                files[kind].append(unpacked(data) if kind == "counted" else pickle.loads(data))
         self.tell("collecting tables")
         relations, commits = self._relations(found)
-        commits += self._transactions(files["transactions"], files["counted"], split)
+        commits += self._transactions(decoded.transactions, decoded.shared, split)
         if known is not None:
-            commits += self._typed(files["tables"], known, relations)
-        if files["changes"]:
-            commits.append(Commit("changes", CHANGES, files["changes"]))
+            commits += self._typed(decoded.tables, known, versions_of(relations))
+        if decoded.changes:
+            commits.append(Commit("changes", CHANGES, decoded.changes))
         return commits
 
     # -- relations and transactions ------------------------------------------------------------------------------
@@ -189,28 +161,16 @@ class Lake:
     def _relations(self, found: Sequence[Survey]) -> tuple[list[dict[str, Any]], list[Commit]]:
         """All versions of tables, each at the first place where it was seen; written again where there are more."""
         table = self.batches.table("relations")
-        before = self.relations()
-        now = {row["relation"]: row for row in before}
-        for row in (row for one in found for row in one.relations):
-            known = now.get(row["relation"])
-            if known is None or (row["position"], row["ordinal"]) < (known["position"], known["ordinal"]):
-                now[row["relation"]] = row
-        rows = _sorted(now.values())
+        before = table.rows()
+        now = first_seen([*before, *(row for one in found for row in one.relations)])
+        rows = sorted(now, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
         if rows == before:
             return rows, []
-        file = write_file(table.place, pa.Table.from_pylist(rows, RELATIONS), self.codec)
-        return rows, [Commit("relations", RELATIONS, [file], [(one.path, one.size) for one in table.files()])]
-
-    def relations(self) -> list[dict[str, Any]]:
-        """The rows of `relations`, in their order."""
-        table = self.batches.table("relations")
-        if table.schema is None:
-            return []
-        return _sorted(table.rows().to_pylist())
+        return rows, [table.replacing("relations", pa.Table.from_pylist(rows, RELATIONS), self.codec)]
 
     def versions(self) -> dict[Names, list[Version]]:
         """The versions of every table, in the order of their appearance."""
-        return versions_of(self.relations())
+        return versions_of(self.batches.table("relations").rows())
 
     def _transactions(self, files: list[DataFile], parts: Sequence[pa.Table], split: Sequence[int]) -> list[Commit]:
         """A transaction of which an earlier batch has a part becomes one row again."""
@@ -226,11 +186,8 @@ class Lake:
 
     # -- tables/* ------------------------------------------------------------------------------------------------
 
-    def _typed(
-        self, files: Sequence[TableFile], known: Mapping[Names, Sequence[Version]], relations: list[dict[str, Any]]
-    ) -> list[Commit]:
-        with translate_spark_errors():
-            commits, entries = table_commits(self.spark, self.out, self.codec, files, known, versions_of(relations))
+    def _typed(self, files: Sequence[TableFile], known: Versions, versions: Versions) -> list[Commit]:
+        commits, entries = table_commits(self.spark, self.out, self.codec, files, known, versions)
         return changed(self.out, entries, self.codec) + commits
 
     def _type_all(self) -> None:
@@ -242,20 +199,14 @@ class Lake:
         files = [(table.place / file.path, file.size) for file in table.files()]
         if files:
             self.tell("typing the changes that are there")
-        with translate_spark_errors():
-            found = collected(self.spark, how.stored, groups(self.spark, files))
-        made = [pickle.loads(data) for kind, data in found if kind == "tables"]
-        self.commit(plan, self._typed(made, known, self.relations()))
+        made = joined(collected(self.spark, how.stored, groups(self.spark, files)))
+        self.commit(plan, self._typed(made.tables, known, known))
 
 
-def _sorted(relations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(relations, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
-
-
-def versions_of(relations: Iterable[Mapping[str, Any]]) -> dict[Names, list[Version]]:
+def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version]]:
     """The versions of every table from rows of `relations`, in the order of their appearance."""
     found: dict[Names, list[Version]] = {}
-    for row in sorted(relations, key=lambda row: (row["position"], row["ordinal"])):
+    for row in first_seen(relations):
         found.setdefault((row["schema"], row["table"]), []).append(Version.of(row))
     return found
 
@@ -265,16 +216,11 @@ def _any_within(file: File, positions: Sequence[int]) -> bool:
     return any(bounds.least <= position <= bounds.most for position in positions)
 
 
-def split_at(parts: Mapping[str, Parts], covered: Sequence[Covered]) -> list[int]:
+def split_at(parts: Mapping[str, Parts], before: Iterable[SegmentRun]) -> list[int]:
     """The positions of transactions of which one part is new and another was there before."""
     new = {place.position for some in parts.values() for part in some or () for place in part}
-    old = {place.position for one in covered for place in one.places}
+    old = {place.position for run in before for one in covered_by(run) for place in one.places}
     return sorted(new & old)
-
-
-def _whole(wanted: Mapping[str, Parts], found: Sequence[Survey]) -> bool:
-    """Whether all of each segment is wanted."""
-    return all(wanted.get(one.path, ()) is EVERYWHERE for one in found if one.places is not None or one.late)
 
 
 def _missing(captures: Mapping[str, Capture], found: Sequence[Survey]) -> list[str]:

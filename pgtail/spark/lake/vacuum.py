@@ -14,7 +14,7 @@ def vacuum(out: Location, *, delete: bool) -> list[str]:
     A file must be as old as its table keeps replaced ones: somebody may be writing.
     """
     batches = Batches(out)
-    if not batches.exists:
+    if not batches.plan.batch:
         raise InputError("has nothing that pgtail spark wrote", source=str(out))
     batches.finish()
     names = ["changes", "transactions", "relations", "catalog", "_batches", *(one.folder for one in entries(out))]

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pgtail.spark.segments.listing import Covered, covered_by
-from pgtail.spark.segments.ranges import Place, Range, joined
+from pgtail.spark.segments.ranges import Range, joined
 from pgtail.spark.segments.survey import Survey, folder_of, name_of
 
 
 class SegmentRun(NamedTuple):
-    """Segments of one stream that follow each other; `places` is None if they have no change, `late` as in Extent.
+    """Segments of one stream that follow each other; `places` is None if they have no change, `late` as in Survey.
 
     `start` and `end` are the names of the first and the last one, `predecessor` that of the one before them, ''
     if there is none. `open`: the last one ends inside a transaction.
@@ -30,8 +29,7 @@ class SegmentRun(NamedTuple):
     def of(cls, found: Sequence[Any]) -> SegmentRun:
         """From JSON."""
         start, end, predecessor, stream, open_, places, late = found
-        known = None if places is None else _range(places)
-        return cls(start, end, predecessor, stream, open_, known, tuple(map(_range, late)))
+        return cls(start, end, predecessor, stream, open_, places and Range.of(places), tuple(map(Range.of, late)))
 
     def followed_by(self, other: SegmentRun) -> SegmentRun:
         """Both as one run. What seemed to be sent late was not, if it is after what this run has."""
@@ -47,11 +45,6 @@ class SegmentRun(NamedTuple):
         return SegmentRun(
             self.start, other.end, self.predecessor, self.stream, other.open and inside, places, tuple(joined(late))
         )
-
-
-def _range(found: Sequence[Sequence[int]]) -> Range:
-    first, end = found
-    return Range(Place(*first), Place(*end))
 
 
 @dataclass(slots=True)
@@ -84,12 +77,6 @@ class Capture:
             else:
                 kept.append(one)
         self.runs = sorted([*kept, new], key=lambda run: run.start)
-
-
-def covered(captures: Iterable[Capture]) -> list[Covered]:
-    """The parts of streams that were applied."""
-    runs = [run for capture in captures for run in capture.runs]
-    return [one for run in runs for one in covered_by(run.stream, run.places, run.late)]
 
 
 def new_ones(paths: Iterable[str], captures: Mapping[str, Capture]) -> list[str]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import glob
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.errors import translate_spark_errors
+from pgtail.spark.decoding.decode import survey
 from pgtail.spark.jobs import collected, groups
+from pgtail.spark.segments.applied import SegmentRun
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
-from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of, survey
+from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 if TYPE_CHECKING:
@@ -68,37 +69,29 @@ def surveys(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptio
 
     Raises InputError if a segment is damaged or not closed.
     """
-    with translate_spark_errors():
-        return [pickle.loads(data) for _, data in collected(spark, Surveys(storage), groups(spark, paths.items()))]
+    found = collected(spark, partial(survey_each, storage=storage), groups(spark, paths.items()))
+    return [one for some in found for one in some]
 
 
-@dataclass(frozen=True, slots=True)
-class Surveys:
-    """What a task does to survey segments."""
-
-    storage: StorageOptions
-
-    def __call__(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        for found in self.of(paths):
-            yield "survey", pickle.dumps(found)
-
-    def of(self, paths: Iterable[str]) -> Iterator[Survey]:
-        """A survey of each of these segments. Raises InputError."""
-        for path in paths:
-            with locate(path, self.storage).open() as file:
-                yield survey(file, path)
+def survey_each(paths: Iterable[str], storage: StorageOptions) -> list[Survey]:
+    """A survey of each segment, made in this process. Raises InputError."""
+    found = []
+    for path in paths:
+        with locate(path, storage).open() as file:
+            found.append(survey(file, path))
+    return found
 
 
-def parts_of(found: Iterable[Survey], covered: Iterable[Covered] = ()) -> dict[str, Parts]:
-    """What to read of each segment: what no other one has, and is not `covered`.
+def parts_of(found: Iterable[Survey], applied: Iterable[SegmentRun] = ()) -> dict[str, Parts]:
+    """What to read of each segment: what no other one has, and none of those that were applied.
 
     Raises OptionError if segments that overlap do not number their changes alike.
     """
-    taken = list(covered)
+    taken = [part for run in applied for part in covered_by(run)]
     wanted: dict[str, Parts] = {}
     for segment in sorted(_from_predecessors(found), key=lambda segment: (segment.places or (), segment.path)):
         left: list[Range] = []
-        own = covered_by(segment.stream, segment.places, segment.late)
+        own = covered_by(segment)
         for part in own:
             left += part.places.without([other.places for other in taken if _same_changes(part, other, segment.path)])
         if left:
@@ -107,10 +100,10 @@ def parts_of(found: Iterable[Survey], covered: Iterable[Covered] = ()) -> dict[s
     return wanted
 
 
-def covered_by(stream: str, places: Range | None, late: Iterable[Range]) -> list[Covered]:
+def covered_by(one: Survey | SegmentRun) -> list[Covered]:
     """The parts of a stream that a segment, or several, have."""
-    own = [] if places is None else [Covered(places, stream)]
-    return own + [Covered(one, stream, late=True) for one in late]
+    own = [] if one.places is None else [Covered(one.places, one.stream)]
+    return own + [Covered(late, one.stream, late=True) for late in one.late]
 
 
 def _same_changes(one: Covered, other: Covered, path: str) -> bool:
@@ -129,13 +122,12 @@ def _same_changes(one: Covered, other: Covered, path: str) -> bool:
 
 def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey]) -> dict[str, Parts]:
     """The same parts, with EVERYWHERE for those that have all of their segment: that is read faster."""
-    segments_of = {segment.path: segment for segment in found}
-    return {path: EVERYWHERE if _is_whole(some, segments_of.get(path)) else some for path, some in parts.items()}
+    own = {segment.path: covered_by(segment) for segment in found}
 
+    def is_whole(path: str, some: Parts) -> bool:
+        return all(any(part.covers(one.places) for part in some or ()) for one in own[path])
 
-def _is_whole(parts: Parts, segment: Survey | None) -> bool:
-    own = [] if segment is None else [one for one in (segment.places, *segment.late) if one is not None]
-    return bool(own) and all(any(part.covers(one) for part in parts or ()) for one in own)
+    return {path: EVERYWHERE if is_whole(path, some) else some for path, some in parts.items()}
 
 
 def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
@@ -148,15 +140,20 @@ def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
         yield segment
 
 
-def check_one_server(found: Iterable[Survey]) -> None:
-    """Raises InputError if the captures are of different servers or databases.
+def server_of(found: Iterable[Survey], server: str = "") -> str:
+    """The server and database that these captures are of, and what was read before from `server`.
 
-    LSNs of different servers cannot be compared, and tables of one name are not the same ones.
+    Raises InputError if they differ: LSNs of different servers cannot be compared, and tables of one name are not the
+    same ones.
     """
-    servers = {segment.server: segment.path for segment in found if segment.server}
-    if len(servers) > 1:
-        (_, one), (_, other), *_ = servers.items()
-        raise InputError(f"{one} and {other} come from different servers or databases: read them into two places")
+    for segment in found:
+        if segment.server and server and segment.server != server:
+            raise InputError(
+                f"{segment.path} and what was read before it come from different servers or databases: "
+                "read them into two places"
+            )
+        server = server or segment.server
+    return server
 
 
 def plan(survey_all: Callable[[Mapping[str, int]], Iterable[Survey]], paths: Mapping[str, int]) -> Mapping[str, Parts]:
@@ -167,5 +164,5 @@ def plan(survey_all: Callable[[Mapping[str, int]], Iterable[Survey]], paths: Map
     if len(directories(paths)) < 2:
         return dict.fromkeys(paths)
     found = list(survey_all(paths))
-    check_one_server(found)
+    server_of(found)
     return collapse_whole_segments(parts_of(found), found)

@@ -1,37 +1,17 @@
-"""One segment's bytes -> what is needed before it is decoded: its first and last place, its tables.
-
-Looks at the first bytes of each message, and decodes those that describe tables and types alone.
-"""
+"""What is known of a segment besides its rows: its first and last place, its stream, its tables."""
 
 from __future__ import annotations
 
-import struct
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, gap_in, is_gap
-from pgtail.capture.segment import MARK, ByteFile, Head, SegmentFrames
-from pgtail.changes.relations import Relations
-from pgtail.errors import InputError
-from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE, Decoder
-from pgtail.pgoutput.kinds import Role, tags
-from pgtail.pgoutput.schema import Relation, Type
-from pgtail.spark.decoding.tables import described, fingerprint
-from pgtail.spark.segments.extent import Extent
-from pgtail.spark.segments.ranges import Place, Range
-from pgtail.values import Types
-
-_TAG: Final = XLOG_HEADER_SIZE
-_LSN: Final = struct.Struct(">Q").unpack_from
-_TRANSACTIONAL: Final = 1
-_COUNTED: Final = tags(Role.ROW, Role.TRUNCATE)
-_BEGINS: Final = tags(Role.BEGIN)
-_ENDS: Final = tags(Role.END)
-_DESCRIBE: Final = tags(Role.DESCRIPTION)
-_OUTCOMES: Final = tags(Role.OUTCOME)
-_BEGIN_PREPARE, _LOGICAL = b"bM"
+from pgtail.capture.segment import Head
+from pgtail.spark.segments.ranges import Place, Range, joined
 
 _SERVER: Final = ("pgtail.system_identifier", "pgtail.database")
 TWO_PHASE: Final = "pgtail.two_phase"
@@ -42,7 +22,12 @@ _OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names"
 
 @dataclass(slots=True)
 class Survey:
-    """What was found in a segment; `places` is None if it has no change."""
+    """What a segment has, as far as its rows were added; `places` is None if it has no change.
+
+    A transaction that was prepared before its slot had two_phase is sent when it is committed, right before its
+    outcome, but with the LSN of its PREPARE: what is between the two LSNs need not be in the segment. So it is in
+    `late`, not in `places`. So is the prepared transaction that a segment starts with, if that may have been sent late.
+    """
 
     path: str = ""
     places: Range | None = None
@@ -55,14 +40,76 @@ class Survey:
     open: bool = False
     """Whether it ends inside a transaction."""
     late: tuple[Range, ...] = ()
-    """Prepared transactions that may have been sent late: see Extent."""
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
+    start: int = 0
+    """The position in its name: what has a lower one was sent late."""
+    doubtful: bool = False
+    """Whether it is the first one of a capture, or starts inside a transaction: what it starts with may be late."""
+    ends_late: bool = False
+    """Whether the last transaction was certainly sent late."""
+
+    @classmethod
+    def of(cls, path: str, head: Head) -> Survey:
+        """What the head says."""
+        parameters = head.parameters
+        predecessor = parameters.get(PREDECESSOR, "") and (gap_in(parameters) or parameters[PREDECESSOR])
+        name = SegmentName.parse(parameters.get(SEGMENT, ""))
+        return cls(
+            path,
+            stream="; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME),
+            server=" ".join(parameters.get(name, "") for name in _SERVER).strip(),
+            predecessor=predecessor,
+            start=0 if name is None else name.position,
+            doubtful=not predecessor or is_gap(predecessor) or head.transaction is not None,
+        )
 
     @property
     def name(self) -> str:
         """What its successor calls it."""
         return name_of(self.path)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """The next rows of `changes`."""
+        if rows["gid"].null_count == rows.num_rows:
+            ends = rows.take(pa.array([0, rows.num_rows - 1]))
+            first, last = map(Place, ends["position"].to_pylist(), ends["ordinal"].to_pylist())
+            self._add(first, last, prepared=False)
+            return
+        columns = rows.select([*Place._fields, "state"]).to_pydict().values()
+        for (position, state), some in itertools.groupby(zip(*columns, strict=True), lambda row: (row[0], row[2])):
+            ordinals = [ordinal for _, ordinal, _ in some]
+            self._add(Place(position, ordinals[0]), Place(position, ordinals[-1]), prepared=state == "prepared")
+
+    def _add(self, first: Place, last: Place, *, prepared: bool) -> None:
+        """Changes of one transaction, or of several that are not prepared."""
+        added = Range(first, last.next)
+        before = first.position < self.start or (self.places is not None and first < self.places.end)
+        self.ends_late = prepared and before
+        if self.ends_late or (prepared and self._may_be_late(first)):
+            self.late = tuple(joined([*self.late, added]))
+        else:
+            self.places = Range(first if self.places is None else self.places.first, added.end)
+
+    def _may_be_late(self, first: Place) -> bool:
+        return self.doubtful and self.places is None and all(one.first.position == first.position for one in self.late)
+
+    def end(self, *, inside: bool) -> None:
+        """All rows were added; `inside` a transaction it ends."""
+        self.open = inside and not self.ends_late
+        # Tables that are only repeated here were described in an earlier segment, or at the start of this one.
+        places = self.places or next(iter(self.late), None)
+        seen = [row for row in self.relations if row["position"]]
+        repeated = [row for row in self.relations if not row["position"]]
+        self.relations = seen + [row | places.first._asdict() for row in repeated if places is not None]
+
+
+def first_seen(relations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows of `relations`, for each version the one at the first place, in the order of these places."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in sorted(relations, key=lambda row: (row["position"], row["ordinal"])):
+        found.setdefault(row["relation"], row)
+    return list(found.values())
 
 
 def name_of(path: str) -> str:
@@ -73,153 +120,6 @@ def name_of(path: str) -> str:
 def folder_of(path: str) -> str:
     """The directory of the segment at this path: each is one capture."""
     return path.rpartition("/")[0]
-
-
-def survey(file: ByteFile, name: str) -> Survey:
-    """Look through a closed segment. Raises InputError if it is not closed or damaged."""
-    frames, surveyor = SegmentFrames(file, name), Surveyor(name)
-    try:
-        surveyor.begin(frames.read_head())
-        for start, stop in frames:
-            surveyor.look(frames.buf, start, stop)
-    except InputError as error:
-        raise frames.located(error) from None
-    return surveyor.end()
-
-
-class Surveyor:
-    """Is given the messages of one segment. Raises InputError if one is cut off or cannot be decoded."""
-
-    def __init__(self, name: str) -> None:
-        self._found = Survey(name)
-        self._known: set[str] = set()
-        self._position = self._ordinal = 0
-        self._prepared = False
-        """Whether the transaction at hand is prepared."""
-        self._first = 0
-        """The number of the first change that _seen does not have yet; 0 if it has all."""
-        self._seen, self._decoded = Extent(), Extent()
-
-    @property
-    def relations(self) -> list[dict[str, Any]]:
-        """The rows of `relations` so far."""
-        return self._found.relations
-
-    def begin(self, head: Head) -> None:
-        """The segment's head was read."""
-        self._head(head)
-        self._decoder = Decoder(encoding=head.encoding)
-        self._relations = Relations(Types(encoding=head.encoding))
-        self._transaction = head.transaction
-
-    def look(self, buf: bytes, start: int, stop: int) -> None:
-        """The next message, or the MARK."""
-        if start == MARK:
-            self._go_on()
-        elif stop > start + _TAG and buf[start] == XLOG_DATA:
-            self._look(buf, start, stop)
-
-    def skip(self, position: int | None, ordinal: int) -> None:
-        """Messages were left out that describe nothing; the next one is in this transaction, or in none (None)."""
-        self._found.open = position is not None
-        if position is not None:
-            self._position, self._ordinal = position, ordinal
-
-    def rows(self, rows: pa.RecordBatch) -> None:
-        """Rows were decoded, some of them from messages that were left out: all rows have to be given."""
-        self._decoded.add_rows(rows)
-
-    def end(self) -> Survey:
-        """What was found."""
-        self._add_seen()
-        extent = self._decoded if self._decoded.places or self._decoded.late else self._seen
-        self._found.places, self._found.late = extent.places, tuple(extent.late)
-        self._found.open = self._found.open and not extent.ends_late
-        self._place_repeated()
-        return self._found
-
-    def _place_repeated(self) -> None:
-        """Tables that are only repeated here were described in an earlier segment, or at the start of this one."""
-        found = self._found
-        places = found.places or next(iter(found.late), None)
-        seen = [row for row in found.relations if row["position"]]
-        repeated = [row for row in found.relations if not row["position"]]
-        if places is not None:
-            seen += [row | places.first._asdict() for row in repeated]
-        found.relations = seen
-
-    def _head(self, head: Head) -> None:
-        found, parameters = self._found, head.parameters
-        found.server = " ".join(parameters.get(name, "") for name in _SERVER).strip()
-        found.predecessor = parameters.get(PREDECESSOR, "")
-        if found.predecessor:
-            found.predecessor = gap_in(parameters) or found.predecessor
-        name = SegmentName.parse(parameters.get(SEGMENT, ""))
-        doubtful = found.predecessor == "" or is_gap(found.predecessor) or head.transaction is not None
-        for extent in (self._seen, self._decoded):
-            extent.start, extent.doubtful = 0 if name is None else name.position, doubtful
-        found.stream = "; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME)
-
-    def _go_on(self) -> None:
-        if self._transaction is not None:
-            self._ordinal = self._transaction[2]
-            self._found.open = True
-
-    def _look(self, buf: bytes, start: int, stop: int) -> None:
-        at = start + _TAG
-        tag = buf[at]
-        if tag in _COUNTED:
-            self._ordinal += 1
-            self._first = self._first or self._ordinal
-        elif tag in _BEGINS:
-            self._add_seen()
-            self._position, self._ordinal = _lsn(buf, at + 1, stop), 0
-            self._prepared = tag == _BEGIN_PREPARE
-            self._found.open = True
-        elif tag in _ENDS:
-            self._found.open = False
-        elif tag in _DESCRIBE:
-            self._describe(buf, start, stop)
-        elif tag == _LOGICAL:
-            if buf[at + 1 : at + 2] == bytes([_TRANSACTIONAL]):
-                self._ordinal += 1
-                self._first = self._first or self._ordinal
-            else:
-                self._alone(_lsn(buf, at + 2, stop))
-        elif tag in _OUTCOMES:
-            self._alone(_lsn(buf, at + 10, stop))
-
-    def _alone(self, position: int) -> None:
-        """Here is a change of no transaction."""
-        self._add_seen()
-        place = Place(position, 0)
-        self._seen.add(place, place, prepared=False)
-
-    def _add_seen(self) -> None:
-        """Add the changes of the transaction at hand."""
-        if self._first:
-            first, last = Place(self._position, self._first), Place(self._position, self._ordinal)
-            self._seen.add(first, last, prepared=self._prepared)
-            self._first = 0
-
-    def _describe(self, buf: bytes, start: int, stop: int) -> None:
-        message = self._decoder.frame(buf, start, stop)[0]
-        if isinstance(message, Type):
-            self._relations.see_type(message)
-        elif isinstance(message, Relation):
-            relation = self._relations.see(message)[1]
-            print_ = fingerprint(relation)
-            if print_ not in self._known:
-                self._known.add(print_)
-                place = {"position": self._position, "ordinal": self._ordinal + 1}
-                self._found.relations.append(described(relation) | place)
-
-
-def _lsn(buf: bytes, at: int, stop: int) -> int:
-    if at + 8 > stop:
-        raise InputError("a message is cut off")
-    lsn: int = _LSN(buf, at)[0]
-    return lsn
 
 
 def _comparable(text: str) -> str:

@@ -43,7 +43,7 @@ class MissingSegment(InputError):
 @dataclass(slots=True)
 class Increment:
     """What is to be applied now: ranges of the stream. `gaps` are those that are skipped; `missing` is what is waited
-    for; `late` as in Extent."""
+    for; `late` as in Survey."""
 
     ranges: list[Range] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)

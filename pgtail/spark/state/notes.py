@@ -41,7 +41,7 @@ class Notes:
     def of(cls, found: dict[str, Any]) -> Notes:
         """From the plan."""
         return cls(
-            [Range(Place(*first), Place(*end)) for first, end in found["applied"]],
+            list(map(Range.of, found["applied"])),
             found["gaps"],
             [(gid, xid, position) for gid, xid, position in found["pending"]],
             {int(relid): TableNotes(**table) for relid, table in found["tables"].items()},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from pgtail.spark.jobs import cores, frame, groups
+from pgtail.spark.jobs import RESULT, cores, frame, groups, results
 from pgtail.spark.lake.delta import File
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
@@ -153,8 +153,7 @@ def _fold(
         )
         tasks = min(len({(relid, *buckets) for (relid, _), buckets in found.items()}), _TURNS * cores(spark))
         spread = parts.join(F.broadcast(named), ["relid", "bucket"]).repartition(tasks, "relid", "together")
-        written = spread.groupBy("relid", "together").applyInArrow(fold, "data binary").toArrow()
-        return found, [pickle.loads(data) for data in written["data"].to_pylist()]
+        return found, results(spread.groupBy("relid", "together").applyInArrow(fold, RESULT))
     finally:
         parts.unpersist()
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.lake.decoding import packed, unpacked
+from pgtail.spark.jobs import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import COME, DELETE, GONE, HALF, TRUNCATE, UPDATE, WHOLE, Cells, Events, fold, identities

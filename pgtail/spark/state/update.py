@@ -48,8 +48,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     lake.tell(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
-    runs = [run for capture in plan.captures.values() for run in capture.runs]
-    now = next_increment(runs, notes, allow_gap=settings.allow_gap)
+    now = next_increment(plan.runs, notes, allow_gap=settings.allow_gap)
     if now.missing is not None and not settings.wait:
         raise now.missing
     result = Applied(notes.end, waiting=now.missing, gaps=now.gaps)

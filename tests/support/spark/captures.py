@@ -20,7 +20,7 @@ from pgtail.outputs import open_output
 from pgtail.outputs.base import OutputOptions
 from pgtail.pgoutput.decoder import Assume, Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.schemas import CHANGES
 from pgtail.values import Types
 from tests.support.corpus import Capture
@@ -54,7 +54,7 @@ def segments(folder: Path) -> list[Path]:
 
 def rows_of(paths: list[Path]) -> list[dict[str, Any]]:
     """The rows of `changes` that these segments give, one after another, each decoded alone."""
-    batches = [batch for path in paths for batch in changes_of(io.BytesIO(path.read_bytes()), str(path))]
+    batches = [batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path))]
     return plain(pa.Table.from_batches(batches, schema=CHANGES))
 
 

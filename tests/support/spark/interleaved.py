@@ -17,15 +17,15 @@ from typing import Any, Final
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.segment import MARK, SegmentFrames
 from pgtail.errors import InputError
-from pgtail.spark.decoding.decode import changes_of
-from pgtail.spark.segments.applied import Capture, covered, new_ones
+from pgtail.spark.decoding.decode import SegmentChanges, survey
+from pgtail.spark.segments.applied import Capture, new_ones
 from pgtail.spark.segments.listing import (
-    check_one_server,
     collapse_whole_segments,
     parts_of,
+    server_of,
 )
 from pgtail.spark.segments.ranges import Parts, Range, joined, within
-from pgtail.spark.segments.survey import Survey, folder_of, survey
+from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.outcomes import resolve
@@ -125,7 +125,7 @@ def _survey(path: str) -> Survey:
 
 @functools.cache
 def _decoded(path: str, parts: Parts) -> list[dict[str, Any]]:
-    batches = changes_of(io.BytesIO(Path(path).read_bytes()), path, parts=parts)
+    batches = SegmentChanges(io.BytesIO(Path(path).read_bytes()), path, parts=parts)
     return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
 
 
@@ -137,8 +137,9 @@ def apply(step: Step, paths: Sequence[str]) -> Step:
     """One batch: what these segments add to `changes`, then to the state. Raises InputError."""
     captures = {directory: Capture(list(one.runs)) for directory, one in step.captures.items()}
     found = [_survey(path) for path in new_ones(paths, captures)]
-    check_one_server(found)
-    parts = collapse_whole_segments(parts_of(found, covered(captures.values())), found)
+    server_of(found)
+    applied = [run for capture in captures.values() for run in capture.runs]
+    parts = collapse_whole_segments(parts_of(found, applied), found)
     changes = list(step.changes)
     for path, some in parts.items():
         for row in _decoded(path, some):

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pgtail.pgoutput.scalars import parse_lsn
-from pgtail.spark.decoding.decode import changes_of
-from pgtail.spark.segments.survey import survey
+from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.typed.versions import Version
 from tests.support.limits import within
 from tests.support.servers import Database
@@ -50,7 +49,7 @@ def changes(directory: Path) -> Rows:
     found: Rows = []
     for path in segments(directory):
         with path.open("rb") as file:
-            for batch in changes_of(file, path.name):
+            for batch in SegmentChanges(file, path.name):
                 found += batch.to_pylist(maps_as_pydicts="strict")
     return sorted(found, key=lambda row: (row["position"], row["ordinal"] or 0, row["seq"] or 0))
 
