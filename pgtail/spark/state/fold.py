@@ -49,8 +49,9 @@ def fold(rows: pa.Table, changes: pa.Table, version: Version, *, history: bool) 
 
     Rows have pgtail's columns of a state, changes those of a table of changes and HALF. Neither need be in order.
     """
-    rows = rows.sort_by([("_position", "ascending"), ("_seq", "ascending")])
-    changes = changes.sort_by([("_position", "ascending"), ("_seq", "ascending"), (HALF, "ascending")])
+    order = [("_position", "ascending"), ("_seq", "ascending")]
+    rows = rows.sort_by(order).combine_chunks()
+    changes = changes.sort_by([*order, (HALF, "ascending")]).combine_chunks()
     return _Fold(rows, Events(changes, version), version).run(history=history)
 
 
@@ -137,7 +138,7 @@ class _Fold:
         self.first, self.total = len(rows), len(rows) + len(events.changes)
         own = ["_position", "_seq", "_commit_ts", "_undecoded", "_unknown"]
         changes = events.changes.append_column("_unknown", pa.nulls(len(events.changes), TEXTS))
-        self.own = pa.concat_tables([rows.select(own), changes.select(own)]).combine_chunks()
+        self.own = pa.concat_tables([rows.select(own), changes.select(own)])
         """pgtail's columns of all places."""
         self.half: Numbers = one_chunk(changes[HALF]).to_numpy()
 
@@ -234,6 +235,7 @@ class _Fold:
     def _taken(self, places: Numbers, sources: Mapping[str, Numbers]) -> pa.Table:
         """The rows at these places."""
         found = {name: self.own[name].take(pa.array(places)) for name in ("_position", "_seq", "_commit_ts")}
+        lists = {name: one_chunk(self.own[name]) for name in ("_undecoded", "_unknown")}
         rescued: dict[str, pa.Array] = {}
         undecoded: dict[str, Flags] = {}
         unknown: dict[str, Flags] = {}
@@ -247,8 +249,8 @@ class _Fold:
             found[column.stored] = values.take(index)
             if texts.null_count < len(texts):
                 rescued[name] = texts.take(index)
-            undecoded[name] = flags(one_chunk(self.own["_undecoded"]), name)[own] & (own >= 0)
-            unknown[name] = flags(one_chunk(self.own["_unknown"]), name)[own] | (own < 0)
+            undecoded[name] = flags(lists["_undecoded"], name)[own] & (own >= 0)
+            unknown[name] = flags(lists["_unknown"], name)[own] | (own < 0)
         found["_unknown"] = lists_of(unknown, len(places))
         found["_rescued"] = maps_of(rescued, len(places))
         found["_undecoded"] = lists_of(undecoded, len(places))

@@ -196,7 +196,7 @@ class Pass:
 
     def fold(self, parts: pa.Table) -> Iterator[DataFile]:
         """Fold the parts of the buckets that are folded `together`, and write their files again."""
-        unpacked_ = [unpacked(data) for data in parts["data"].to_pylist()]
+        unpacked_ = [unpacked(data.as_buffer()) for data in parts["data"]]
         changes = [one for one in unpacked_ if HALF in one.column_names]
         rows = [one for one in unpacked_ if HALF not in one.column_names]
         buckets = parts["together"][0].as_py()

@@ -16,14 +16,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A column of a table as one array."""
-    return (
-        column.chunk(0)
-        if column.num_chunks == 1
-        else pa.concat_arrays(column.chunks)
-        if column.num_chunks
-        else pa.nulls(0, column.type)
-    )
+    """A column of a table as one array, which is a copy only of several."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def without(texts: pa.Array, rows: Flags | pa.Array) -> pa.Array:
@@ -94,4 +88,5 @@ def lists_of(flagged: Mapping[str, Flags], rows: int) -> pa.Array:
 
 
 def _sparse(values: Mapping[int, Any], rows: int, kind: pa.DataType) -> pa.Array:
-    return pa.array([values.get(row) for row in range(rows)], kind) if values else pa.nulls(rows, kind)
+    # The children of pa.nulls() have long buffers, which every slice of it takes along when it is packed.
+    return pa.array([values.get(row) for row in range(rows)] if values else [None] * rows, kind)
