@@ -27,6 +27,7 @@ from tests.support.encode import (
     relation,
     update,
 )
+from tests.support.every import ALL
 from tests.support.filters import FILTERS
 from tests.support.render import WAYS, rows_by
 from tests.support.run import decode
@@ -89,7 +90,7 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
     return messages
 
 
-@settings(max_examples=600, suppress_health_check=list(HealthCheck))
+@settings(max_examples=600 if ALL else 300, suppress_health_check=list(HealthCheck))
 @given(
     transactions(),
     st.sampled_from([0, 1, 0xFFFF_FFFF, 0x1_0000_0000, 2**64 - 1]),
