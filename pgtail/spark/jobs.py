@@ -41,6 +41,8 @@ def frame(
 
 def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """What `work` returns for each item. Raises PgtailError if a task fails."""
+    if not items:
+        return []
     with translate_spark_errors():
         return results(frame(spark, lambda item: iter([result(work(item))]), items, RESULT))
 
