@@ -32,13 +32,13 @@ list; the import-linter contract in pyproject.toml enforces it.
 There are two ways from bytes to text. The decoder handles everything and explains every error. It describes each
 message once, with the field names of the PostgreSQL manual; the same description decodes the message and draws it for
 `pgtail inspect`. The scanner takes runs of ordinary rows with their Begin and Commit. It declines anything unusual
-before it has written a byte of it, and the decoder takes over. There is one in Cython (native/) and, for text outputs
-where nothing is compiled, one in plain Python (outputs/scanner.py).
+before it has written a byte of it, and the decoder takes over. It is compiled (native/); where it was not built, the
+decoder does all the work, with the same output.
 
 Neither knows a format. A format describes its rows once, as row plans (native/plan.py): for one version of a table, one
 operation and one kind of old tuple a flat list of pieces, such as texts, fields of the transaction and encoded cells.
-The compiled scanner executes plans itself; outputs/executor.py does it for the other one and for decoded changes.
-Tests compare all ways, byte by byte.
+The scanner executes plans itself; outputs/executor.py does it for decoded changes. Tests compare both ways, byte by
+byte.
 
 Reading bytes has three outcomes: a message, Truncated (more is needed) or Malformed (never valid).
 
@@ -62,7 +62,7 @@ cell                one column of a tuple: a value, NULL, unchanged TOAST, or ou
 change event        a row change, truncate, logical message or outcome, as an output receives it
 confirmed_flush_lsn a slot's position: transactions that committed before it are not sent again
 end LSN             the position after a commit record, from which to resume; `commit_lsn` is the commit's own
-executor            writes rows by row plans, in plain Python
+executor            writes decoded rows by row plans, in Python
 fast path           the scanner's way from bytes to text, without messages and events
 flush               in a status update: the LSN up to which the client has stored what it received
 fork                reading a temporary copy of a slot that is in use
@@ -80,7 +80,7 @@ publication         the server's selection of tables and operations to send
 relation            a table's description as the server sends it (Relation message); it may change in a stream
 replica identity    the columns of the old row that updates and deletes carry: default, index, full or nothing
 row plan            how a format writes the rows of one shape: a list of pieces that scanner and executor both execute
-scanner             walks frames, transactions and tuples in a buffer; compiled, or in plain Python
+scanner             compiled code that walks frames, transactions and tuples in a buffer
 segment             a file of a capture; it decodes alone, and never changes once it is closed
 seq                 the number of a row change within its transaction, from 1, before any filter
 slot                the server's memory of a consumer's position; it holds back WAL

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.capture.verify import CaptureVerifier
@@ -37,6 +40,11 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.storage import Location, is_uri, locate
 from pgtail.terminal.escape import escape
+
+HINT_AFTER: Final = 10.0
+"""Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
+_HINT: Final = """note: this pgtail was installed without the compiled scanner, which is about 30 times faster. \
+To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
 
 
 class Decode:
@@ -74,7 +82,8 @@ class Decode:
             output = self._given_output or build_output(format_, sink, self._redaction)
             pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
             try:
-                self._files(files, decoder, pipeline, sink)
+                with _hint_if_not_built():
+                    self._files(files, decoder, pipeline, sink)
             finally:
                 sink.flush()
                 assembler.close()
@@ -209,6 +218,21 @@ class Decode:
 
     def _note(self, note: Note) -> None:
         tell_note(note, self._source)
+
+
+@contextlib.contextmanager
+def _hint_if_not_built() -> Iterator[None]:
+    """Tell how to get the compiled scanner if the body takes long without it; not if PGTAIL_PURE switched it off."""
+    if compiled() is not None or os.environ.get("PGTAIL_PURE"):
+        yield
+        return
+    timer = threading.Timer(HINT_AFTER, say, [_HINT])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _tell(text: str) -> None:

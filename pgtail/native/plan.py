@@ -1,4 +1,4 @@
-"""Row plans: how a format writes a row, as a flat list of pieces that the scanner and plain Python both execute.
+"""Row plans: how a format writes a row, as a flat list of pieces that the scanner and outputs/executor.py both execute.
 
 A plan belongs to one version of a table, one operation and one kind of old tuple. The scanner declines a row before it
 has written any of it if a piece cannot be executed; the row is then decoded and written by outputs/rows.py.

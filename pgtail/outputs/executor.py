@@ -1,4 +1,4 @@
-"""Executes row plans (native/plan.py) in plain Python.
+"""Executes row plans (native/plan.py) for decoded rows.
 
 A Line is a text with slots for what differs from row to row. lines.py makes the lines of a plan.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -119,7 +118,7 @@ class Run(dict[int, bytes]):
 class Slot(NamedTuple):
     """What differs from row to row: the item of a Row at `place`, converted to text. `value` describes a cell.
 
-    A `nested` line gets the whole row; its text is changed by `fit`. `convert_all` converts many items at once.
+    A `nested` line gets the whole row; its text is changed by `fit`.
     """
 
     place: int | slice
@@ -127,13 +126,12 @@ class Slot(NamedTuple):
     value: tuple[Side, int, Encoding] | None = None
     nested: Line | None = None
     fit: Callable[[bytes], bytes] = bytes
-    convert_all: Callable[[Sequence[Any]], Iterable[bytes]] | None = None
 
 
 class Line:
     """How rows are written whose cells are of the same kinds."""
 
-    __slots__ = ("_columns", "_converts", "_format", "_items", "_pieces", "counts", "ordinals")
+    __slots__ = ("_converts", "_format", "_items", "_pieces", "counts", "ordinals")
 
     def __init__(
         self,
@@ -157,7 +155,6 @@ class Line:
             slots.append(Slot(0, _raise_undecoded))
         self._converts = [slot.convert for slot in slots]
         self._items = _items([slot.place for slot in slots])
-        self._columns = [(slot.place, slot.convert_all or partial(map, slot.convert)) for slot in slots]
 
     def numbered(self, row: Row, run: Run) -> None:
         """Append the Ordinals to a row."""
@@ -171,17 +168,6 @@ class Line:
         if self.counts:
             row[0].counts.update(self.counts)
         return text
-
-    def texts(self, rows: Sequence[Row]) -> Iterable[bytes]:
-        """The texts of rows without long values, converted by column; counts nothing.
-
-        Raises Undecoded or NoPlan if text() would for one of the rows.
-        """
-        if not self._columns:
-            return [self._format % ()] * len(rows)
-        columns = list(zip(*rows, strict=True))
-        found = [convert(columns[place] if isinstance(place, int) else rows) for place, convert in self._columns]
-        return map(self._format.__mod__, zip(*found, strict=True))
 
     def parts(self, row: Row) -> list[Part]:
         """The text of any row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from pgtail.changes.events import Transaction
@@ -31,14 +31,6 @@ def _number(value: int | None) -> bytes | None:
 def lsn_bytes(value: int) -> bytes:
     """An LSN as PostgreSQL prints it."""
     return b"%X/%X" % (value >> 32, value & 0xFFFFFFFF)
-
-
-def lsns_bytes(values: Sequence[int]) -> Iterable[bytes]:
-    """Many LSNs as PostgreSQL prints them. Those of a stream mostly have the same upper half."""
-    upper, least = min(values) >> 32, min(values) >> 32 << 32
-    if max(values) >> 32 != upper:
-        return map(lsn_bytes, values)
-    return map((b"%X/%%X" % upper).__mod__, [value - least for value in values])
 
 
 def _lsn(value: int | None) -> bytes | None:

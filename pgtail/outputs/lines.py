@@ -33,9 +33,8 @@ from pgtail.native.plan import (
     Value,
     Was,
 )
-from pgtail.outputs.columns import convert_all
 from pgtail.outputs.executor import CELLS, Groups, Line, Row, Slot, dollar_quoted, reader
-from pgtail.outputs.fields import lsn_bytes, lsns_bytes
+from pgtail.outputs.fields import lsn_bytes
 from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.cells import Cell as SentCell
 
@@ -47,7 +46,7 @@ _NULL_AS_VALUE: Final = {type(None): bytes}
 
 _DIRECT: Final[dict[Field, Slot]] = {
     Field.SEQ: Slot(1, b"%d".__mod__),
-    Field.LSN: Slot(2, lsn_bytes, convert_all=lsns_bytes),
+    Field.LSN: Slot(2, lsn_bytes),
     Field.LSN_NUMBER: Slot(2, b"%d".__mod__),
     Field.POSITION_NUMBER: Slot(2, b"%d".__mod__),
     Field.ABORTED: Slot(3, lambda _: b"true"),
@@ -257,10 +256,9 @@ class _Maker:
         """The slot of a value that is in the tuple `source` and shown in `side`."""
         place = CELLS + plan.index + (len(self._old) if source == "new" else 0)
         convert = encoding.binary if cell.__class__ is Binary else encoding.text
-        of_column = None if cell.__class__ is Binary else convert_all(encoding)
         if self._nulls and plan.null is not None:
-            convert, of_column = _or_null(convert, plan.null), None
-        return Slot(place, convert, (side, plan.index, encoding), convert_all=of_column)
+            convert = _or_null(convert, plan.null)
+        return Slot(place, convert, (side, plan.index, encoding))
 
     def _names(self, piece: Names) -> bytes:
         found: list[int] = []

@@ -17,7 +17,6 @@ from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
-from pgtail.outputs.text_scanner import TextScanner
 from pgtail.pgoutput.scalars import unix_micros
 
 
@@ -109,7 +108,8 @@ class PlannedOutput:
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:
-        if self.events_only:
+        fast = compiled()
+        if fast is None or self.events_only:
             return None
 
         def shape_of(relation: Relation, op: str, old_kind: str) -> Shape:
@@ -123,9 +123,6 @@ class PlannedOutput:
             except NoPlan:
                 return None
 
-        fast = compiled()
-        if fast is None:
-            return TextScanner(find, filter_, shape_of, self)
         scanner: Scanner = fast.TextScanner(find, filter_, plan_of, self)
         return scanner
 

@@ -35,10 +35,9 @@ _I64 = struct.Struct(">q").unpack_from
 _TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
 
 
-def read_cells(buf: Buffer, pos: int, end: int, cells: list[Any], special: list[int] | None = None) -> int:
+def read_cells(buf: Buffer, pos: int, end: int, cells: list[Any]) -> int:
     """Append the cells of the TupleData at `pos`; returns where it ends, or -1 if it is not valid.
 
-    For each cell that is no text, its place in `cells` and its kind are appended to `special`.
     Raises IndexError or struct.error if `buf` ends inside it. The hot loop: it does not check every byte.
     """
     u32 = _U32
@@ -55,8 +54,6 @@ def read_cells(buf: Buffer, pos: int, end: int, cells: list[Any], special: list[
                 return -1
             append(buf[start:pos])
             continue
-        if special is not None:
-            special += (len(cells), kind)
         if kind == _NULL:
             append(None)
             pos += 1

@@ -1,4 +1,4 @@
-"""Transactions are recorded in the same way by the scanner, in plain Python and message by message."""
+"""Transactions are recorded in the same way by the scanner, in decoded Python and message by message."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def cut(frames: list[bytes], seed: int) -> list[bytes]:
 
 
 def in_every_way(tmp_path: Path, buffers: list[bytes]) -> None:
-    plain = recorded_by("plain", tmp_path, buffers)
-    assert recorded(tmp_path / "single", buffers, one_by_one=True)[1] == plain[1]
-    assert recorded_by("compiled", tmp_path, buffers) == plain
+    decoded = recorded_by("decoder", tmp_path, buffers)
+    assert recorded(tmp_path / "single", buffers, one_by_one=True)[1] == decoded[1]
+    assert recorded_by("compiled", tmp_path, buffers) == decoded
 
 
 def recorded_by(
@@ -98,9 +98,9 @@ def test_until_a_position_or_a_time(tmp_path: Path, seed: int) -> None:
     until = NEVER if seed % 2 else 100 * choose.randrange(20, 100) + choose.choice([-1, 0, 8, 9])
     time = choose.randrange(20, 100) if seed % 2 else None
     buffers = cut(transactions(seed), seed)
-    plain = recorded_by("plain", tmp_path, buffers, until=until, time=time)
-    assert plain[2] or plain[1][-1] >= until
-    assert recorded_by("compiled", tmp_path, buffers, until=until, time=time) == plain
+    decoded = recorded_by("decoder", tmp_path, buffers, until=until, time=time)
+    assert decoded[2] or decoded[1][-1] >= until
+    assert recorded_by("compiled", tmp_path, buffers, until=until, time=time) == decoded
 
 
 def test_damaged_frames_are_left() -> None:

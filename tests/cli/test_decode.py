@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from pathlib import Path
 from typing import IO
 
@@ -365,3 +366,35 @@ def test_an_encoding() -> None:
     assert decode("--encoding", "latin1", input=latin).objects[0]["new"] == {"id": None, "v": "é"}
     [line] = decode(input=latin).objects
     assert (line["new"], line["undecoded"]) == ({"id": None, "v": "\\xe9"}, ["v"])
+
+
+NOT_BUILT = """
+import sys
+sys.modules["pgtail.native._scanner"] = None  # as if there had been no compiler
+from pgtail.commands import decode
+decode.HINT_AFTER = 0.1
+from pgtail.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("pure", "told"), [("", True), ("1", False)])
+def test_a_long_run_without_the_compiled_scanner_tells_how_to_get_it(pure: str, told: bool) -> None:
+    """Once; not where PGTAIL_PURE switched it off."""
+    dump = lengths(relation(), begin(), insert("1", "x"), commit())
+    process = subprocess.Popen(
+        [sys.executable, "-c", NOT_BUILT, "decode", "-o", "json", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PGTAIL_PURE": pure},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(dump)
+    process.stdin.flush()
+    assert process.stdout.readline().startswith(b'{"op":"insert"')
+    time.sleep(0.5)
+    _, told_text = process.communicate(timeout=within(30))
+    assert process.returncode == 0
+    assert told_text.count(b"install a C compiler and Python's headers") == told

@@ -1,4 +1,4 @@
-"""Both scanners and the decoder write the same of the captures; what the scanners leave to the decoder."""
+"""Scanner and decoder write the same of the captures; what the scanner leaves to the decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scanners write made-up rows as the decoder does, and stop at damage where it does."""
+"""The scanner writes made-up rows as the decoder does, and stops at damage where it does."""
 
 from __future__ import annotations
 
@@ -235,4 +235,4 @@ def test_damaged_files(form: str) -> None:
             with rows_by(way):
                 done = decode(*options, input=bytes(damaged))
             results.append((done.status, done.stdout, re.sub(r"/\S+/input", "input", done.stderr)))
-        assert results[0] == results[1] == results[2]
+        assert results[0] == results[1]

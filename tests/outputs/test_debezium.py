@@ -122,7 +122,7 @@ def test_every_event_matches_its_schema(scenario: str) -> None:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def keyed(*messages: bytes, way: Way = "plain", **options: Any) -> list[tuple[Any, Any]]:
+def keyed(*messages: bytes, way: Way = "decoder", **options: Any) -> list[tuple[Any, Any]]:
     """The key of each line, and the op of its event; None for nothing."""
     changes = (CUSTOMERS, begin(555, 24023128, AT - EPOCH), *messages, commit(24023128, 24023200, AT - EPOCH))
     lines = render(*changes, output="debezium", keys=True, way=way, source_name="PostgreSQL_server", **options).lines

@@ -41,7 +41,7 @@ FULL = relation(oid=200, name="Order Items", columns=[("id", 23), ("a", 25), ("B
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def lines(*messages: bytes, way: Way = "plain", **options: Any) -> list[str]:
+def lines(*messages: bytes, way: Way = "decoder", **options: Any) -> list[str]:
     """The lines without the time 2000-01-01 00:00:00.000000Z."""
     found = render(*messages, output="line", way=way, lsn=0x90, **options).lines
     return [line.removeprefix("2000-01-01 00:00:00.000000Z ") for line in found]

@@ -18,10 +18,9 @@ from pgtail.values import Types
 from tests.support import encode
 from tests.support.corpus import Capture, captures
 from tests.support.every import every
-from tests.support.render import Way, rows_by
+from tests.support.render import WAYS, Way, rows_by
 from tests.support.render_text import BOOL, BYTEA, INT4, JSONB, TEXT, scanned_table
 
-SCANNED: tuple[Way, ...] = ("plain", "compiled")
 KEY = b"0123456789abcdef"
 SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], bytes | None]] = [
     (OutputOptions(), lambda: None, [], None),
@@ -35,33 +34,29 @@ SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], by
 ]
 
 
-@pytest.mark.parametrize("way", SCANNED)
 @pytest.mark.parametrize("capture", captures()[:: every(4)], ids=str)
-def test_captures_look_the_same(capture: Capture, way: Way) -> None:
+def test_captures_look_the_same(capture: Capture) -> None:
     frames = [*capture.frames()]
     for options, filter_, masked, key in SELECTIONS:
         decoded, scanned = [
-            scanned_table(frames, by, options, filter_(), Redaction(masked, key) if masked else None)
-            for by in ("decoder", way)
+            scanned_table(frames, by, options, filter_(), Redaction(masked, key) if masked else None) for by in WAYS
         ]
         assert scanned == decoded
 
 
-@pytest.mark.parametrize("way", SCANNED)
 @pytest.mark.parametrize("key", [None, KEY])
 @pytest.mark.parametrize("limit", [None, 60])
-def test_large_masked_values_look_the_same(key: bytes | None, limit: int | None, way: Way) -> None:
+def test_large_masked_values_look_the_same(key: bytes | None, limit: int | None) -> None:
     rows = [encode.insert(str(size), "x" * size) for size in (10, 65_000, 66_000, 300_000)]
     frames = [*map(encode.frame, (encode.begin(), encode.relation(), *rows, encode.commit()))]
     decoded, scanned = [
-        scanned_table(frames, by, OutputOptions(max_width=limit), None, Redaction(["v"], key))
-        for by in ("decoder", way)
+        scanned_table(frames, by, OutputOptions(max_width=limit), None, Redaction(["v"], key)) for by in WAYS
     ]
     assert scanned == decoded
     assert "xxx" not in decoded
 
 
-@pytest.mark.parametrize("way", SCANNED)
+@pytest.mark.parametrize("way", WAYS)
 def test_each_transaction_shows_its_first_rows(way: Way) -> None:
     rows = [encode.insert(str(number), "x") for number in range(5)]
     transactions = [encode.begin(), encode.relation(), *rows, encode.commit(), encode.begin(), *rows, encode.commit()]
@@ -82,7 +77,7 @@ CELLS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("way", SCANNED)
+@pytest.mark.parametrize("way", WAYS)
 @given(
     CELLS,
     st.sampled_from([TEXT, INT4, BOOL, BYTEA, JSONB]),

@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGconn
 from pgtail.pgoutput.frames import each
 from pgtail.postgres.copy_reader import BROKEN, ENDED, MAX_BATCH, Reader
 from tests.support.limits import within
-from tests.support.render import rows_by
+from tests.support.render import WAYS, rows_by
 from tests.support.servers import Database
 
 TIMEOUT_MS = int(within(20_000))
@@ -25,7 +25,7 @@ HANGS = "SELECT CASE WHEN n < 1000 THEN repeat('x', 100) ELSE pg_sleep(60)::text
 """The server sends nothing, not even CopyOutResponse, before its buffer has 8 kB."""
 
 
-@pytest.fixture(params=["plain", "compiled"])
+@pytest.fixture(params=WAYS)
 def of_libpq(request: pytest.FixtureRequest) -> Iterator[Reader]:
     with rows_by(request.param):
         yield Reader()

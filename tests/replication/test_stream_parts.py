@@ -22,7 +22,7 @@ from pgtail.replication import trace
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.plan import counts_as_standby
 from pgtail.replication.queue import FrameQueue
-from tests.support.render import rows_by
+from tests.support.render import WAYS, rows_by
 
 # -- options ---------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ def with_lengths(*frames: bytes) -> bytes:
     return b"".join([LENGTH.pack(len(frame)) + frame for frame in frames])
 
 
-@pytest.fixture(params=["plain", "compiled"])
+@pytest.fixture(params=WAYS)
 def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
     with rows_by(request.param):
         yield

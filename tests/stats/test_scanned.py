@@ -39,8 +39,8 @@ def states(parts: Sequence[list[bytes]], way: Way) -> Iterator[tuple[Any, ...]]:
 def same(parts: Sequence[list[bytes]]) -> None:
     if compiled() is None:
         need_compiled()
-    for plain, fast in zip(states(parts, "plain"), states(parts, "compiled"), strict=True):
-        assert fast == plain
+    for decoded, scanned in zip(states(parts, "decoder"), states(parts, "compiled"), strict=True):
+        assert scanned == decoded
 
 
 def stream(seed: int, *, start: int, times: tuple[int, int], restarts: bool = False) -> list[list[bytes]]:

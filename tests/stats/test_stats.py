@@ -16,7 +16,7 @@ import pytest
 from pgtail.terminal.layout import width_of
 from tests.support.corpus import Capture, capture, captures, read
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
-from tests.support.render import Way, rows_by
+from tests.support.render import WAYS, rows_by
 from tests.support.run import decode
 from tests.tools import make_man
 
@@ -74,7 +74,6 @@ def test_bytes_are_those_of_the_row_messages(one: Capture) -> None:
         assert found == sorted(sizes.values())
 
 
-WAYS: tuple[Way, ...] = ("plain", "compiled")
 BINARY_FORMS = ("walsender.bin", "recv.bin")
 FILTERS: list[list[str]] = [[], ["-t", "*t*"], ["--op", "update,delete"], ["--exclude", "*", "--op", "insert"]]
 

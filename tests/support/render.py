@@ -27,7 +27,6 @@ from pgtail.outputs.template import Template
 from pgtail.outputs.wal2json.options import DEFAULTS
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
-from pgtail.pipeline import pipeline as pipeline_module
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support.encode import frame
@@ -62,9 +61,9 @@ class Sink:
         self.parts.append(data)
 
 
-Way: TypeAlias = Literal["decoder", "plain", "compiled"]
-"""How rows are written: from decoded messages, by the scanner in plain Python, or by the compiled one."""
-WAYS: Final[tuple[Way, ...]] = ("decoder", "plain", "compiled")
+Way: TypeAlias = Literal["decoder", "compiled"]
+"""How rows are written: from decoded messages, or by the compiled scanner."""
+WAYS: Final[tuple[Way, ...]] = ("decoder", "compiled")
 
 ALL_OPTIONS: Final = frozenset(DEFAULTS)
 """Every option of wal2json."""
@@ -72,14 +71,12 @@ ALL_OPTIONS: Final = frozenset(DEFAULTS)
 
 @contextlib.contextmanager
 def rows_by(way: Way) -> Iterator[None]:
-    """A context in which new pipelines use the decoder alone, or a scanner too."""
+    """A context in which new pipelines use the decoder alone, or the scanner too."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "compiled":
             patch.delenv("PGTAIL_PURE", raising=False)
         else:
             patch.setenv("PGTAIL_PURE", "1")
-        if way == "decoder":
-            patch.setattr(pipeline_module, "fast_path", lambda *_: None)
         compiled.cache_clear()
         try:
             if way == "compiled" and compiled() is None:
@@ -145,7 +142,7 @@ def render(
 
 
 def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
-    """Feed frames, all in one buffer, through the scanner if there is one."""
+    """Feed frames, all in one buffer, through the scanner if it was built."""
     buf = b"".join([struct.pack(">I", len(frame)) + frame for frame in frames])
     pos = 0
     while (pos := pipeline.scan(buf, pos, len(buf), LENGTHS, decoder.in_stream)) < len(buf):
@@ -157,12 +154,12 @@ def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
 
 def all_ways(*messages: bytes, **options: Any) -> Rendered:
     """Write messages in every way, which must give the same bytes, and check the lines as JSON."""
-    plain, *scanned = [render(*messages, way=way, **options) for way in WAYS if way != "compiled" or compiled()]
+    decoded, *scanned = [render(*messages, way=way, **options) for way in WAYS if way != "compiled" or compiled()]
     for other in scanned:
-        assert other.written == plain.written
-        assert other.notes == plain.notes
-    check_json(plain.written.splitlines())
-    return plain
+        assert other.written == decoded.written
+        assert other.notes == decoded.notes
+    check_json(decoded.written.splitlines())
+    return decoded
 
 
 def check_json(lines: Iterable[bytes]) -> None:

@@ -32,7 +32,6 @@ from pgtail.humanize import counted, grouped, span_text
 from pgtail.native import Scanner, compiled
 from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.choice import ColumnChoice
-from pgtail.outputs.event_scanner import EventScanner
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
@@ -114,10 +113,10 @@ class Table:
 
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
-    ) -> Scanner:
+    ) -> Scanner | None:
         fast = compiled()
         if fast is None:
-            return EventScanner(find, filter_, self, mask)
+            return None
         scanner: Scanner = fast.EventScanner(find, filter_, self, mask, events)
         return scanner
 
