@@ -51,13 +51,9 @@ cdef class StatsScanner(Scanner):
     cdef Py_ssize_t now_rows, now_bytes
     cdef uint64_t first_lsn
     cdef bint anything
-    cdef Commits commits
-    # The state of stats.hot_keys during a run; None if it was not read.
-    cdef dict keys
-    cdef Py_ssize_t keys_size, keys_total, max_keys, max_keys_size
 
     def __cinit__(self, find, filter_, stats):
-        self.stats, self.commits = stats, Commits(stats)
+        self.stats = stats
 
     cdef int entered(self) except -2:
         stats = self.stats
@@ -82,22 +78,14 @@ cdef class StatsScanner(Scanner):
     cdef int commit(self) except -2:
         if not self.shows():
             return 0
-        if self.began and self.now_rows and self.commits.add(
-            self.xid, self.commit_lsn, self.commit_ts, self.now_rows, self.now_bytes, self.first_lsn
-        ):
-            return 0
         self.store()
         self.stats.committed(self.xid if self.began else None, self.commit_lsn, self.commit_ts)
-        if self.anything:
-            self.commits.others_added()
         return 0
 
     cdef int flush(self) except -2:
         cdef CountedTable table
         if self.inside:
             self.store()
-        self.commits.publish()
-        self.store_keys()
         for table in self.tables.values():
             if table.touched:
                 table.publish()
@@ -125,43 +113,13 @@ cdef class StatsScanner(Scanner):
                 for i in range(table.columns):
                     table.unsent_columns[i] += self.new[i].kind == c"u"
         if op and table.places and (op == 1 or kind == c"K"):
-            self.touch(table, self.old if kind == c"K" else self.new)
+            self.stats.hot_keys.add((table.version, key_of(self.old if kind == c"K" else self.new, table.places)))
         table.size += size
         self.now_bytes += size
         self.now_rows += 1
         self.started = self.anything = True
         if not self.first_lsn:
             self.first_lsn = lsn
-        return 0
-
-    cdef int touch(self, CountedTable table, const Cell *cells) except -2:
-        """Count a change of the row with the key in these cells: the same as HotKeys.add()."""
-        cdef Py_ssize_t size = 0
-        key = (table.version, key_of(cells, table.places, &size))
-        if self.keys is None:
-            self.load_keys()
-        self.keys_total += 1
-        known = self.keys.get(key)
-        if known is not None:
-            self.keys[key] = known + 1
-            return 0
-        self.keys[key] = 1
-        self.keys_size += size
-        if len(self.keys) > self.max_keys or self.keys_size > self.max_keys_size:
-            self.store_keys()
-            self.stats.hot_keys.reduce_counts()
-        return 0
-
-    cdef int load_keys(self) except -2:
-        keys = self.stats.hot_keys
-        self.keys, self.keys_size, self.keys_total = keys.counts, keys.size, keys.total
-        self.max_keys, self.max_keys_size = keys.max_keys, keys.max_bytes
-        return 0
-
-    cdef int store_keys(self) except -2:
-        keys = self.stats.hot_keys
-        if self.keys is not None:
-            keys.size, keys.total, self.keys = self.keys_size, self.keys_total, None
         return 0
 
 
@@ -174,10 +132,6 @@ cdef bint same_rows(const Cell *old, const Cell *new, int columns, bint key) noe
     return True
 
 
-cdef tuple key_of(const Cell *cells, tuple places, Py_ssize_t *size):
-    """The cells at these indexes, as in TupleData; their bytes are added to `size`."""
-    found = []
-    for place in places:
-        size[0] += cells[<int>place].size
-        found.append(cell_value(&cells[<int>place]))
-    return tuple(found)
+cdef tuple key_of(const Cell *cells, tuple places):
+    """The cells at these indexes, as in TupleData."""
+    return tuple([cell_value(&cells[<int>place]) for place in places])

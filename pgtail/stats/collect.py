@@ -1,6 +1,6 @@
 """Count the events of one stream, in bounded memory.
 
-The compiled code counts runs of ordinary rows and their commits from their bytes, as _row() and _end() do.
+The scanner counts runs of ordinary rows from their bytes, as _row() does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pgtail.pgoutput.decoder import FromClient
 from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.rate import Rate
-from pgtail.stats.transactions import Buckets, Transactions
+from pgtail.stats.transactions import Transactions
 
 _MAX_SCHEMA_CHANGES: Final = 100
 _ROW_HEAD: Final = 5
@@ -178,11 +178,6 @@ class Statistics:
     def committed(self, xid: int | None, lsn: int, time: int) -> None:
         """Count the commit at `lsn` and `time` of transaction `xid`, or of the open one (None)."""
         self._end(self._transaction if xid is None else Transaction(xid, commit_lsn=lsn, commit_ts=time))
-
-    def merge(self, last: tuple[int, int, int] | None, rows: Buckets, sizes: Buckets) -> None:
-        """Count ordinary transactions; `last` is the xid, commit LSN and time of the last one."""
-        transaction = None if last is None else Transaction(last[0], commit_lsn=last[1], commit_ts=last[2])
-        self.transactions.merge(transaction, rows, sizes)
 
     def known(self, relation: Relation) -> tuple[TableCount, Sequence[int]]:
         """The counts of a table, and the indexes of its key's columns."""

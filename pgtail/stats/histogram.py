@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final
 
 _DIGITS: Final = 5
@@ -24,13 +23,6 @@ class Histogram:
         self.maximum = max(self.maximum, number)
         drop = max(0, number.bit_length() - _DIGITS)
         self._buckets[number >> drop << drop | (1 << drop) - 1] += 1
-
-    def merge(self, buckets: Mapping[int, int], total: int, maximum: int) -> None:
-        """Count the scanner's numbers: how many there are in each bucket, by the highest number that belongs there."""
-        self._buckets.update(buckets)
-        self.count += sum(buckets.values())
-        self.total += total
-        self.maximum = max(self.maximum, maximum)
 
     def percentile(self, percent: int) -> int:
         """The smallest number that `percent` of all do not exceed, or up to a sixteenth more."""

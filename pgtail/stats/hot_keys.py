@@ -21,10 +21,7 @@ Key: TypeAlias = tuple[int, TupleData]
 
 
 class HotKeys:
-    """Counts keys. `total` is the number of counted keys, `error` how much too low a count may be.
-
-    The scanner adds to `counts`, `size` (the bytes of the keys' cells) and `total` itself, as add() does.
-    """
+    """Counts keys. `total` is the number of counted keys, `error` how much too low a count may be."""
 
     def __init__(self, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
         self.max_keys = max_keys

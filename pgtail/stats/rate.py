@@ -41,11 +41,6 @@ class Rate:
             self._level += 1
             bins = self._bins = _grouped(bins, WIDTHS[self._level] // WIDTHS[self._level - 1])
 
-    @property
-    def width(self) -> int:
-        """The width of a bin in microseconds."""
-        return WIDTHS[self._level]
-
     def series(self, max_steps: int) -> Series | None:
         """All counts in at most `max_steps` steps of a round width; None if nothing was counted."""
         if not self._bins:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from pgtail.changes.events import Transaction
 from pgtail.stats.histogram import Histogram
@@ -14,10 +13,6 @@ from pgtail.stats.histogram import Histogram
 LARGEST_KEPT: Final = 10
 """How many of the largest transactions are kept."""
 _MAX_COMMITS: Final = 4096
-
-
-Buckets: TypeAlias = tuple[Mapping[int, int], int, int]
-"""The arguments of Histogram.merge()."""
 
 
 @dataclass(slots=True)
@@ -38,7 +33,7 @@ class TransactionSize:
 class CommitTimes:
     """The positions and times of commits: (LSN, microseconds since 2000).
 
-    All recent ones are kept; the older ones are thinned out. The scanner appends to `points` as add() does.
+    All recent ones are kept; the older ones are thinned out.
     """
 
     def __init__(self) -> None:
@@ -54,13 +49,8 @@ class CommitTimes:
             points.clear()
             self._old, self._stride = 0, 1
         points.append((lsn, time))
-        if len(points) > self.room:
+        if len(points) > self._old + 2 * _MAX_COMMITS:
             self._thin()
-
-    @property
-    def room(self) -> int:
-        """With more points than this, some are removed."""
-        return self._old + 2 * _MAX_COMMITS
 
     def _thin(self) -> None:
         points, old = self.points, self._old
@@ -142,13 +132,3 @@ class Transactions:
         self.by_rows.add(rows, one)
         if took[0]:
             self.by_time.add(took[0], one)
-
-    def merge(self, last: Transaction | None, rows: Buckets, sizes: Buckets) -> None:
-        """Count the scanner's transactions: none is the first one, or larger than those that are kept.
-
-        `last` is the last one, unless another was added after it. The scanner has added their commit times.
-        """
-        self.rows.merge(*rows)
-        self.bytes.merge(*sizes)
-        self.count += sum(rows[0].values())
-        self.last = last or self.last
