@@ -18,7 +18,6 @@ from pgtail.capture.format import (
     SEGMENT,
     TRANSACTION,
     SegmentName,
-    copy_data,
 )
 from pgtail.capture.recovery import recover
 from pgtail.capture.state import CaptureState, Gap, read_state, write_state
@@ -30,17 +29,16 @@ from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
 from pgtail.storage.local import LocalLocation
 
-_FRAME: Final = struct.Struct(">IB24xBQq")
-"""A frame with a message: the length before it, its tag, the message's tag, and of Begin the commit LSN and time."""
+_FRAME: Final = struct.Struct(">IB24xB")
+"""The start of a frame with a message: the length before it, its tag, the message's tag."""
+_COMMIT_TIME: Final = struct.Struct(">q")
+"""Of Begin, after the commit LSN."""
 _LATER: Final = (1 << 63) - 1
 """A time after all others."""
-_BEGIN, _COMMIT = b"BC"
-_LEAST: Final = {
-    **dict.fromkeys(ROWS, XLOG_HEADER_SIZE + 9),
-    _BEGIN: XLOG_HEADER_SIZE + 21,
-    _COMMIT: XLOG_HEADER_SIZE + 26,
-}
-"""The size of a frame with such a message at least."""
+_BEGIN: Final = ord("B")
+_BEGIN_SIZE: Final = XLOG_HEADER_SIZE + 21
+_LEAST_ROW: Final = XLOG_HEADER_SIZE + 9
+"""Sizes of frames with such messages."""
 
 _STATE_INTERVAL: Final = 10.0
 """Seconds between two writes of the state while the server is idle."""
@@ -59,14 +57,13 @@ class Rotation:
 def copied_rows(frames: bytes, pos: int, room: int) -> tuple[bytes, int, int]:
     """The row messages at `pos`, frames after their lengths, as CopyData messages, until these have `room` bytes.
 
-    Returns them, how many there are, and the position of the first other frame. It does the same as the compiled
-    function, which leaves incomplete and very large ones.
+    Returns them, how many there are, and the position of the first other frame.
     """
     parts, rows = list[bytes](), 0
     end = len(frames) - _FRAME.size
     while pos <= end and room > 0:
-        size, kind, tag, *_ = _FRAME.unpack_from(frames, pos)
-        if kind != XLOG_DATA or tag not in ROWS or size < _LEAST[tag]:
+        size, kind, tag = _FRAME.unpack_from(frames, pos)
+        if kind != XLOG_DATA or tag not in ROWS or size < _LEAST_ROW:
             break
         stop = pos + LENGTH.size + size
         parts += HEAD.pack(COPY_DATA, size + LENGTH.size), frames[pos + LENGTH.size : stop]
@@ -100,7 +97,6 @@ class Recorder:
         self._rotation = rotation
         self._compress = compress
         fast = compiled()
-        self._copied_rows = copied_rows if fast is None else fast.copied_rows
         self._copied_transactions = None if fast is None else fast.copied_transactions
         self._stream = StreamTracker(start)
         self._segment: SegmentWriter | None = None
@@ -140,8 +136,10 @@ class Recorder:
 
     def time_of(self, frame: bytes) -> int | None:
         """The commit time of the transaction that a Begin starts; None for another or a damaged frame."""
-        found = _FRAME.unpack_from(LENGTH.pack(len(frame)) + frame) if len(frame) >= _LEAST[_BEGIN] else None
-        return None if found is None or found[2] != _BEGIN else int(found[4])
+        if len(frame) < _BEGIN_SIZE or frame[XLOG_HEADER_SIZE] != _BEGIN:
+            return None
+        found: int = _COMMIT_TIME.unpack_from(frame, XLOG_HEADER_SIZE + 9)[0]
+        return found
 
     def take(self, frame: bytes) -> None:
         """Record a frame with a message. Raises Malformed if the message is cut off."""
@@ -162,67 +160,34 @@ class Recorder:
             self.sync()
 
     def take_transactions(self, frames: bytes, pos: int, until: int, until_time: int | None = None) -> int:
-        """Record the Begin, Commit and row messages at `pos`, frames after their lengths; faster than take().
+        """Record whole transactions of rows at `pos`, or rows of the open transaction; faster than take().
 
-        Stops before the Begin of a transaction that commits after the position `until` or the time `until_time`, and
-        after one that ends at `until`. Returns the position of the first frame that was not recorded.
+        `frames` stand after their lengths. Stops before the Begin of a transaction that commits after the position
+        `until` or the time `until_time`, and after one that ends at `until`. Returns the position of the first frame
+        that was not recorded.
         """
-        segment, stream, count = self._segment, self._stream, 0
+        segment, stream = self._segment, self._stream
         if segment is None or self._next_head is not None or (self._finished and not stream.inside):
             return pos
-        head, parts, inside = _FRAME.unpack_from, list[bytes](), stream.inside
         room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
-        last = len(frames) - _FRAME.size
-        latest = _LATER if until_time is None else until_time
-        while room > 0 and pos <= last:
-            messages, added, pos = (b"", 0, pos) if inside else self._whole(frames, pos, room, until, latest)
-            if added:
-                parts.append(messages)
-                room -= len(messages)
-                count += added
-                if stream.whole >= until:
-                    break
-                continue
-            size, kind, tag, final_lsn, time = head(frames, pos)
-            if size < _LEAST.get(tag, size + 1) or kind != XLOG_DATA or inside is (tag == _BEGIN):
-                break
-            if tag in ROWS:
-                messages, rows, pos = self._copied_rows(frames, pos, room)
-                if not rows:
-                    break
-                stream.add_rows(rows)
-                count += rows
-            else:
-                if tag == _BEGIN and (final_lsn > until or time > latest):
-                    break
-                start, pos = pos + LENGTH.size, pos + LENGTH.size + size
-                inside = not stream.take(frames[start:pos])
-                messages = copy_data(frames[start:pos])
-                count += 1
-            parts.append(messages)
-            room -= len(messages)
-            if tag == _COMMIT:
-                self.transactions += 1
-                if stream.whole >= until or self._finished:
-                    break
-        self._added(segment, parts, count)
-        return pos
-
-    def _whole(self, frames: bytes, pos: int, room: int, until: int, latest: int) -> tuple[bytes, int, int]:
-        """Whole transactions at `pos`, as the scanner copies them: CopyData messages, how many, and where they end."""
-        if self._copied_transactions is None:
-            return b"", 0, pos
-        messages, transactions, rows, end_lsn, pos = self._copied_transactions(frames, pos, room, until, latest)
-        if transactions:
-            self._stream.add_transactions(rows, end_lsn)
+        transactions = 0
+        if stream.inside:
+            messages, rows, pos = copied_rows(frames, pos, room)
+            stream.add_rows(rows)
+        elif self._copied_transactions is not None:
+            latest = _LATER if until_time is None else until_time
+            messages, transactions, rows, end_lsn, pos = self._copied_transactions(frames, pos, room, until, latest)
+            if transactions:
+                stream.add_transactions(rows, end_lsn)
+        else:
+            return pos
+        count = 2 * transactions + rows
         self.transactions += transactions
-        return messages, 2 * transactions + rows, pos
-
-    def _added(self, segment: SegmentWriter, parts: list[bytes], count: int) -> None:
         self.messages += count
-        self.bytes += segment.add_frames(parts, count) - count * HEAD.size
-        if segment.pending >= self._rotation.sync_size or (self._finished and self._stream.complete):
+        self.bytes += segment.add_frames([messages], count) - count * HEAD.size
+        if segment.pending >= self._rotation.sync_size or (self._finished and stream.complete):
             self.sync()
+        return pos
 
     def reached(self, position: int) -> None:
         """Note that the server has nothing more up to this position."""

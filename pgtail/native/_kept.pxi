@@ -112,27 +112,6 @@ cdef int put_copy_data(Out *out, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t 
     return 0
 
 
-def copied_rows(bytes frames, Py_ssize_t pos, Py_ssize_t room):
-    """Row messages outside of stream segments, frames after their lengths: see capture/recorder.py."""
-    cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
-    cdef Py_ssize_t end = PyBytes_GET_SIZE(frames), stop, rows = 0
-    cdef Out out
-    out.data, out.size, out.room = NULL, 0, 0
-    if not 0 <= pos <= end:
-        raise ValueError("not a part of the buffer")
-    try:
-        while pos < end and out.size < room:
-            stop = row_end(buf, pos, end)
-            if stop < 0:
-                break
-            put_copy_data(&out, buf, pos, stop)
-            rows += 1
-            pos = stop
-        return PyBytes_FromStringAndSize(out.data, out.size), rows, pos
-    finally:
-        PyMem_Free(out.data)
-
-
 def copied_transactions(bytes frames, Py_ssize_t pos, Py_ssize_t room, uint64_t until, int64_t latest):
     """Whole transactions of row messages, as Recorder.take_transactions() in capture/recorder.py takes them.
 

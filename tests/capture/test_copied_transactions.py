@@ -49,10 +49,12 @@ def recorded(
             if pos >= len(buffer) or (recorder.whole >= until and not recorder.inside):
                 break
             start, stop = next(walk(buffer, pos))
-            if buffer[start + 25] == ord("B") and (until < NEVER or time is not None):
+            one = buffer[start:stop]
+            later = time is not None and (recorder.time_of(one) or 0) > time
+            if not recorder.inside and (recorder.begins_at(one) > until or later):  # as RecordThread does
                 declined += (number, pos)
                 break
-            recorder.take(buffer[start:stop])
+            recorder.take(one)
             pos = stop
     counts = (recorder.messages, recorder.bytes, recorder.transactions, recorder.rows, recorder.whole)
     recorder.close()
