@@ -16,7 +16,7 @@ cdef class Content:
             shown = self.show.shown(cell.data, cell.size)
         if shown >= 0:
             return self.put_ascii(out, scratch, at, cell, shown)
-        return put_whole(out, self.python(at, cell_value(cell)).encode())
+        return put_object(out, self.python(at, cell_value(cell)).encode())
 
     cdef int put_ascii(self, Out *out, Out *scratch, uint64_t at, const Cell *cell, Py_ssize_t shown) except -2:
         """Show a text; only its first characters if `shown` is less than its size."""
@@ -102,7 +102,7 @@ cdef class TextContent(Content):
                 if first <= line < first + values:
                     self.put_value(out, cell, (line - first) * self.room, shown)
                 if self.word_width and line == end_of_values - 1:
-                    put_whole(out, self.word if word_below else self.gap_and_word)
+                    put_object(out, self.word if word_below else self.gap_and_word)
             reserve(out, 1)
             put_char(out, c"\n")
         return 0
@@ -112,7 +112,7 @@ cdef class TextContent(Content):
         if line >= PyList_GET_SIZE(self.heads):
             return 0
         text, width = self.heads[line]
-        put_whole(out, text)
+        put_object(out, text)
         return width
 
     cdef Py_ssize_t put_left(
@@ -140,11 +140,5 @@ cdef class TextContent(Content):
             elif quote and (i == -1 or i == shown):
                 put_char(out, c"'")
         if shown < cell.size and start - quote <= shown + quote < start - quote + self.room:
-            put_whole(out, self.ellipsis)
+            put_object(out, self.ellipsis)
         return 0
-
-
-cdef int put_whole(Out *out, bytes text) except -2:
-    reserve(out, PyBytes_GET_SIZE(text))
-    put(out, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-    return 0
