@@ -79,9 +79,9 @@ cdef class TextScanner(FieldScanner):
     cdef int commit(self) except -2:
         if not self.shows():
             return 0
-        self.has_end_lsn = True
         if not self.started:
             self.boundary(self.begin)
+        self.has_end_lsn = True
         self.boundary(self.end)
         self.whole = self.out.size
         self.last_end, self.has_last_end = self.end_lsn, True

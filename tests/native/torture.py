@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shlex
 import subprocess
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final, NamedTuple
 
 import pytest
@@ -34,10 +36,11 @@ _NOW: Final = 1_763_900_000_123_456_789
 
 
 class Case(NamedTuple):
-    """A command without its input, and the input."""
+    """A command without its input, the input, and how many bytes of it are read at once."""
 
     command: list[str]
     data: bytes
+    piece: int
 
 
 class Outcome(NamedTuple):
@@ -63,7 +66,8 @@ def case_of(name: str) -> Case:
         command = ["decode", *arguments(choose, stream)]
     if data and choose.random() < 0.1:
         data = damaged(choose, data)
-    return Case([*command, "--input-format", form], data)
+    piece = choose.choice((choose.randrange(1, 5000), 1 << 20))
+    return Case([*command, "--input-format", form], data, piece)
 
 
 def _filters(choose: random.Random, stream: Stream) -> Iterator[str]:
@@ -82,9 +86,15 @@ def outcome(case: Case, way: Way, folder: Path) -> Outcome:
     with rows_by(way), pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: _NOW)
         patch.setenv("COLUMNS", "100")
+        patch.setattr("pgtail.inputs.source.file.os", _reading(case.piece))
         done = here(*case.command, *target, given)
     files = {one.name: one.read_bytes() for one in sorted(out.iterdir())} if target and out.exists() else {}
     return Outcome(done.status, done.stdout, done.stderr.replace(str(out), "OUT"), files)
+
+
+def _reading(piece: int) -> SimpleNamespace:
+    """The module os with a pread() that returns at most so many bytes."""
+    return SimpleNamespace(**{**vars(os), "pread": lambda fd, size, at: os.pread(fd, min(size, piece), at)})
 
 
 def wrong(case: Case, decoded: Outcome, scanned: Outcome) -> str:
