@@ -1,8 +1,7 @@
-"""Random streams, outputs and options: the scanner writes what the decoder writes, under AddressSanitizer in `make torture`.
+"""`make torture`: the scanner writes what the decoder writes of random streams, in all outputs, under AddressSanitizer.
 
-A stream has plain, streamed, prepared and aborted transactions in any order. Standard output, files, standard error and the
-exit status are the same in both ways, and every line of JSON parses. A case repeats with its seed:
-python -m tests.native.torture --case "SEED NUMBER".
+A stream has plain, streamed, prepared and aborted transactions in any order. Standard output, files, standard error
+and the exit status are the same in both ways, and every line of JSON parses. A failure says how to repeat its case.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import pytest
 from tests.support.render import Way, rows_by
 from tests.support.run import here
 from tests.support.sanitized import build, environment, load
-from tests.support.streams import Stream, arguments, damaged
+from tests.support.streams import Stream, arguments, damaged, new_seed
 
 SECONDS: Final = 3600
 JSON: Final = ("json", "json-tx", "wal2json", "wal2json-v1", "debezium")
@@ -156,7 +155,7 @@ def sanitized(seed: str, seconds: float, built: Path) -> subprocess.CompletedPro
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", nargs="?", type=float, default=SECONDS)
-    parser.add_argument("seed", nargs="?", default=str(time.time_ns() % 1_000_000))
+    parser.add_argument("seed", nargs="?", default=new_seed())
     parser.add_argument("--scanner", help="a build of pgtail.native._scanner; default: one with AddressSanitizer")
     parser.add_argument("--case", help="repeat this case alone, without AddressSanitizer, and keep its input")
     options = parser.parse_args(given)
@@ -172,9 +171,9 @@ def main(given: Sequence[str] | None = None) -> None:
         print(done.stdout, done.stderr, sep="", flush=True)
         sys.exit(done.returncode)
     load(options.scanner)
-    number, found = run(options.seed, options.seconds)
-    print(f"{number} cases, {len(found)} wrong", *found, sep="\n")
-    sys.exit(1 if found else 0)
+    number, wrong_ones = run(options.seed, options.seconds)
+    print(f"{number} cases, {len(wrong_ones)} wrong", *wrong_ones, sep="\n")
+    sys.exit(1 if wrong_ones else 0)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -45,6 +47,15 @@ ENUM: Final = 16_400
 NAMES: Final = ("id", "a", "b", "c", "v", "é", 'q"x', "a b")
 _SHORT: Final = 200
 """Characters; longer samples are left out."""
+
+
+SEED: Final = "PGTAIL_TEST_SEED"
+"""The environment variable that has the seed of random streams."""
+
+
+def new_seed() -> str:
+    """The seed in SEED, or any other."""
+    return os.environ.get(SEED) or str(time.time_ns() % 1_000_000)
 
 
 @dataclass
@@ -184,7 +195,10 @@ class Stream:
     def _row(self, table: Table, xid: int | None) -> bytes:
         choose, oid = self._choose, table.oid
         new = [self._cell(kind) for _, kind in table.columns]
-        old = [self._cell(kind) if choose.random() < 0.3 else cell for cell, (_, kind) in zip(new, table.columns)]
+        old = [
+            self._cell(kind) if choose.random() < 0.3 else cell
+            for cell, (_, kind) in zip(new, table.columns, strict=True)
+        ]
         key: list[Cell] = [cell if index in table.key else None for index, cell in enumerate(old)]
         whole = table.identity == "f"
         op = choose.choice("IIUUUD")
@@ -192,7 +206,9 @@ class Stream:
             return insert(*new, oid=oid, xid=xid)
         if op == "D":
             return delete(*(old if whole else key), kind="O" if whole else "K", oid=oid, xid=xid)
-        sent = [UNCHANGED if choose.random() < 0.15 and index not in table.key else cell for index, cell in enumerate(new)]
+        sent = [
+            UNCHANGED if index not in table.key and choose.random() < 0.15 else cell for index, cell in enumerate(new)
+        ]
         if whole:
             return update(sent, old, "O", oid=oid, xid=xid)
         return update(sent, key if table.key and choose.random() < 0.4 else None, "K", oid=oid, xid=xid)
@@ -379,7 +395,8 @@ def _test(choose: Random, stream: Stream, columns: list[str]) -> str:
 def _where(choose: Random, stream: Stream, columns: list[str], names: list[str]) -> list[str]:
     text = _test(choose, stream, columns)
     while choose.random() < 0.4:
-        text = f"{choose.choice(('not ', '', ''))}({text}) {choose.choice(('and', 'or'))} {_test(choose, stream, columns)}"
+        word, second = choose.choice(("and", "or", "and not", "or not")), _test(choose, stream, columns)
+        text = f"{choose.choice(('not ', '', ''))}({text}) {word} ({second})"
     return ["--where", text]
 
 
