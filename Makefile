@@ -49,7 +49,8 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 	@$(RUN) mypy
 	@.venv/bin/lint-imports
 
-torture: $(SPARK) ## kill pgtail record and pgtail spark, nothing may be lost or repeated; signal every command; a Spark cluster
+torture: $(SPARK) ## random streams for an hour; kill pgtail record and pgtail spark; signal every command; a Spark cluster
+	@$(RUN) tests.native.torture
 	@$(RUN) tests.capture.torture
 	@$(RUN) tests.stopping.torture
 	@$(RUN) tests.spark.torture

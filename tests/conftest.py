@@ -19,6 +19,7 @@ from tests.support.limits import limit_test
 from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
 from tests.support.signals import reset_ignored_signals
+from tests.support.streams import SEED, new_seed
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     kept = unset(os.environ)
     os.environ.clear()
     os.environ.update(kept)
+    os.environ[SEED] = new_seed()  # one for all processes
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -42,8 +44,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_report_header() -> list[str]:
-    """Say which servers the tests run against."""
-    return [f"{name}: PostgreSQL {found.version} in {found.bindir}" for name, found in installations().items()]
+    """Say which servers the tests run against, and the seed of random streams."""
+    servers = [f"{name}: PostgreSQL {found.version} in {found.bindir}" for name, found in installations().items()]
+    return [*servers, f"random streams: {SEED}={new_seed()}"]
 
 
 @pytest.hookimpl(optionalhook=True)

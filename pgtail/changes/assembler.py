@@ -106,17 +106,16 @@ class Assembler:
         self._enter(State.OUTSIDE)
         return interrupted
 
-    def finish(self) -> Events:
+    def finish(self) -> Iterator[Event]:
         """The source ended: report what is still open. Raises AssemblyError if `strict`."""
         open_, xid, self._offset = self.open_transaction, self._transaction.xid, None
-        events = self._break_off()
+        yield from self._break_off()
         if open_:
             which = "of unknown xid" if xid is None else xid
-            events += self._warn_or_raise(f"the input ends inside transaction {which}")
+            yield from self._warn_or_raise(f"the input ends inside transaction {which}")
         if self.streams.open:
             xids = ", ".join(map(str, self.streams.open))
-            events += self._warn_or_raise(f"the input ends inside streamed transaction {xids}: it is not shown")
-        return events
+            yield from self._warn_or_raise(f"the input ends inside streamed transaction {xids}: it is not shown")
 
     def close(self) -> None:
         """Delete the temporary file."""
@@ -154,7 +153,7 @@ class Assembler:
         if self._state is not State.OUTSIDE:
             where = self._state
             text = f"{kind} {where}, which ends incomplete; a reader may have restarted here"
-            return [*self._break_off(), *self._warn_or_raise(text), *self.feed(message, lsn, self._offset)]
+            return self._restarted(text, message, lsn)
         step = HEADLESS.get(type(message))
         if step is None:
             return self._warn_or_raise(f"{kind} outside a transaction: its beginning is missing")
@@ -162,6 +161,12 @@ class Assembler:
         self._enter(State.BEGUN)
         text = f"no Begin before this {kind}: its transaction is unknown, its changes have no seq"
         return [*self._warn_or_raise(text), *self.feed(message, lsn, self._offset)]
+
+    def _restarted(self, text: str, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
+        """Events before an error are sent: outputs are inside what they say."""
+        yield from self._break_off()
+        yield from self._warn_or_raise(text)
+        yield from self.feed(message, lsn, self._offset)
 
     def _break_off(self) -> list[Event]:
         """Leave the current transaction or segment; a transaction ends incomplete."""
@@ -230,10 +235,11 @@ class Assembler:
         self._transaction.changes, self._transaction.messages = message
         return _NOTHING
 
-    def _first(self, message: AnyFrame, lsn: int | None) -> Events:
+    def _first(self, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
         """The first message after Begin and Origin."""
         self._enter(State.INSIDE)
-        return [Started(self._transaction), *self.feed(message, lsn, self._offset)]
+        yield Started(self._transaction)
+        yield from self.feed(message, lsn, self._offset)
 
     def _commit(self, message: Commit, lsn: int | None) -> Events:
         transaction = self._transaction

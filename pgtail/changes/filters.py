@@ -134,13 +134,18 @@ class Filter:
         return (not self.xids or outcome.xid in self.xids) and self.commits.contains(place, outcome.time)
 
     def described(self, event: SchemaChange) -> bool:
-        """Whether a schema change is shown.
+        """Whether a schema change is shown. Raises OptionError if a condition does not fit the table's types.
 
-        Redaction learns about every table: one that does not pass may be renamed to one that does.
+        Conditions are bound here, also if none of the table's changes pass otherwise. Redaction learns about every
+        table: one that does not pass may be renamed to one that does.
         """
         if self.redaction is not None:
             self.redaction.learn(event.before, event.now)
-        return self.table_passes(event.now)
+        passes = self.table_passes(event.now)
+        if passes:
+            for op in ("insert", "update", "delete"):
+                self.bound(event.now, op)
+        return passes
 
     def table_passes(self, relation: Relation) -> bool:
         """Whether the name of a table matches."""

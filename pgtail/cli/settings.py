@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import click
 from click.core import ParameterSource
 
+from pgtail.files.small import read_small
+
 Kind: TypeAlias = Literal["text", "list", "one by one", "flag", "number"]
 
 SETTINGS: Final[dict[str, Kind]] = {
@@ -222,7 +224,7 @@ def _from_file(path: Path) -> dict[str, Setting]:
     import tomllib
 
     try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+        entries = tomllib.loads(read_small(path).decode())
     except OSError as error:
         raise SettingError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ from pgtail.commands.connect import connector_of
 from pgtail.commands.options import ConnectionOptions
 from pgtail.commands.selection import expanded
 from pgtail.errors import PgtailError
+from pgtail.files.small import read_small
 from pgtail.inputs import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import Decoder
@@ -78,7 +79,7 @@ def services() -> list[str]:
     found: dict[str, None] = {}
     for file in files:
         with contextlib.suppress(OSError, ValueError):
-            for name in re.findall(r"^\s*\[([^]\n]+)\]", file.read_text(encoding="utf-8"), re.MULTILINE):
+            for name in re.findall(r"^\s*\[([^]\n]+)\]", read_small(file).decode(), re.MULTILINE):
                 found[name] = None
     return _plain(found)
 

@@ -30,7 +30,7 @@ from pgtail.commands.selection import (
 )
 from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
 from pgtail.commands.stderr import say
-from pgtail.errors import AssemblyError, InputError
+from pgtail.errors import AssemblyError, InputError, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs import Chunk, Input, open_input
 from pgtail.inputs.source.file import Source
@@ -100,9 +100,9 @@ class Decode:
                 pipeline.finish()
             else:
                 pipeline.break_off()
-        except InputError as error:
+        except (InputError, OptionError) as error:  # such as a value that does not fit a column's type
             pipeline.break_off()
-            if error.source is None:
+            if isinstance(error, InputError) and error.source is None:
                 error.source = self._source
             raise
         except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from pgtail.capture.reader import segments
@@ -15,6 +16,7 @@ from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
 from pgtail.commands.options import FilterOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
+from pgtail.files.small import read_small
 from pgtail.inputs.base import Input
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location, StorageOptions, is_uri, locate
@@ -71,8 +73,7 @@ def build_redaction(options: FilterOptions) -> Redaction | None:
 
 def _key(file: str) -> bytes:
     try:
-        with open(os.path.expanduser(file), "rb") as key:
-            return key.read()
+        return read_small(Path(os.path.expanduser(file)))
     except OSError as error:
         raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
 

@@ -139,20 +139,20 @@ class TextView:
         masked: bool = False,
     ) -> None:
         start, end = span[0], min(span[1], len(buf))
-        left = self._hex(columns, place, _Hidden() if masked else buf, start, end, style)
+        shown = end if self._most is None else min(end, start + self._most)
+        left = self._hex(columns, place, _Hidden() if masked else buf, start, shown, style)
         self._write(columns.join(left, right))
+        if shown < end:
+            self._write([_more(columns, str(end - shown))])
 
     def _hex(
-        self, columns: _Columns, place: MessageLocation, buf: Buffer | _Hidden, start: int, end: int, style: str
+        self, columns: _Columns, place: MessageLocation, buf: Buffer | _Hidden, start: int, shown: int, style: str
     ) -> Iterator[list[Fragment]]:
-        shown = end if self._most is None else min(end, start + self._most)
         sign = "+" if place.base is None else ""
         for at in range(start, shown, self._bytes):
             line = buf[at : min(at + self._bytes, shown)]
             digits = line.hex(" ") if self._wide else line.hex()
             yield [(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)]
-        if shown < end:
-            yield [padding(columns.offset + GAP), (f"{end - shown} more bytes", "dim")]
 
     # -- templates ---------------------------------------------------------------------------------------------
 
@@ -204,12 +204,9 @@ class TextView:
                 lines.append(template.lefts[len(line)] % (at + start, line) + rights.pop(0))
             else:
                 lines.append(template.bare % (at + start, line))
-        if shown < size:
-            more = [padding(template.columns.offset + GAP), (f"{size - shown} more bytes", "dim")]
-            if rights:
-                more.append(padding(template.columns.left - item_width(more)))
-            lines.append(self._paint(more) + (rights.pop(0) if rights else "\n"))
         lines += [template.margin + right for right in rights]
+        if shown < size:
+            lines.append(self._paint(_more(template.columns, str(size - shown))) + "\n")
         return "".join(lines)
 
     def scanned_content(self, template: _Content, show: Show, python: Callable[[int, bytes], str]) -> Any:
@@ -218,14 +215,11 @@ class TextView:
             return None
         width = sum(map(item_width, words))
         ordinary = not template.masked and len(words) <= 1 and width <= columns.values
-        before = columns.offset + GAP
-        more = " more bytes"
         return fast.TextContent(
             show if ordinary else None,
             python,
             left=template.bare[:-1],
-            more=self._paint([padding(before), (f"%d{more}", "dim")]),
-            more_width=before + len(more),
+            more=self._paint(_more(columns, "%d")),
             left_width=columns.left,
             indent=columns.right,
             room=columns.values,
@@ -288,6 +282,11 @@ class _Content(NamedTuple):
     room: int
     """The maximum width in cells of a value beside its words."""
     masked: bool
+
+
+def _more(columns: _Columns, count: str) -> list[Fragment]:
+    """The last line of a field that is not shown whole. It may be wider than the left half, so it has no right half."""
+    return [padding(columns.offset + GAP), (f"{count} more bytes", "dim")]
 
 
 def _words(field: Field) -> list[Item]:

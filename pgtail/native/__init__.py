@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pgtail.pgoutput.cursor import Buffer
 
@@ -32,6 +32,17 @@ def implementation_name() -> str:
         return "compiled scanner"
     why = "PGTAIL_PURE is set" if pure else "installed without a C compiler"
     return f"plain Python ({why})"
+
+
+class Written(NamedTuple):
+    """What a row's text depends on besides the row: passed to the scanner before a run, and back after it."""
+
+    elements: int
+    """How many elements of the open transaction were written; 0 outside."""
+    ordinals: dict[str, int]
+    """The last numbers in the open transaction by key, in the order of their first use; empty outside."""
+    last_end: int | None
+    """The end LSN of the transaction written last."""
 
 
 class Scanner(Protocol):

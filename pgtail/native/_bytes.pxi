@@ -100,6 +100,13 @@ cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept:
     out.size += size
 
 
+cdef int put_object(Out *out, bytes text) except -2:
+    """Append bytes, with room for them. The argument keeps them alive until they are copied."""
+    reserve(out, PyBytes_GET_SIZE(text))
+    put(out, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    return 0
+
+
 cdef inline void put_char(Out *out, char value) noexcept:
     out.data[out.size] = value
     out.size += 1

@@ -55,20 +55,11 @@ cdef class FieldScanner(Scanner):
     def __dealloc__(self):
         PyMem_Free(self.out.data)
 
-    @property
-    def last_end_lsn(self):
-        """The end LSN of the transaction written last, or None."""
-        return self.last_end if self.has_last_end else None
-
-    @last_end_lsn.setter
-    def last_end_lsn(self, value):
-        self.has_last_end = value is not None
-        self.last_end = value or 0
-
     cdef int entered(self) except -2:
         transaction = self.transaction
         self.has_xid, self.has_commit_lsn = transaction.xid is not None, transaction.commit_lsn is not None
-        self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, False
+        self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, transaction.end_lsn is not None
+        self.end_lsn = transaction.end_lsn or 0
         self.state = None if transaction.state is None else transaction.state.encode()
         self.has_unix_time = transaction.time is not None
         self.late = self.has_unix_time and transaction.time > LATEST_UNIX
@@ -167,7 +158,7 @@ cdef class FieldScanner(Scanner):
         elif field == FIELD_STATE:
             known = self.state is not None
             if known:
-                self.put_bytes(view_of(self.state))
+                put_object(out, self.state)
         elif field == FIELD_ABORTED:
             known = False
         else:

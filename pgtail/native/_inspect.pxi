@@ -280,12 +280,12 @@ cdef class InspectScanner:
         for place in range(len(format.before)):
             before = <FieldsBefore>format.before[place]
             if place:
-                put_whole(out, self.separator)
+                put_object(out, self.separator)
             before.put(out, base + at, buf + at, self.spaced)
             at += before.size
             if place < self.tuples:
                 at = self.put_cells(<list>format.cells[place], self.cells[place], at, base)
-        return put_whole(out, self.end)
+        return put_object(out, self.end)
 
     cdef Py_ssize_t put_cells(self, list columns, const Cell *cells, Py_ssize_t at, int64_t base) except -2:
         """The fields of a tuple, whose cells start at `at`; returns where they end."""
@@ -299,7 +299,7 @@ cdef class InspectScanner:
             how = <ShownCell>(<dict>columns[i])[cell.kind]
             arguments[0] = number_argument(NUMBER_ARGUMENT, base + at)
             arguments[1] = number_argument(NUMBER_ARGUMENT, base + at + 1)
-            put_whole(out, self.separator)
+            put_object(out, self.separator)
             at += 1
             if cell.data != NULL:
                 arguments[2] = bytes_argument(
@@ -308,7 +308,7 @@ cdef class InspectScanner:
                 arguments[3] = number_argument(NUMBER_ARGUMENT, cell.size)
             how.head.put(out, arguments)
             if cell.data != NULL:
-                put_whole(out, self.separator)
+                put_object(out, self.separator)
                 how.content.put(out, &self.scratch, base + at + 4, cell)
                 at += 4 + cell.size
         return at

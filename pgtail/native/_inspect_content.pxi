@@ -16,7 +16,7 @@ cdef class Content:
             shown = self.show.shown(cell.data, cell.size)
         if shown >= 0:
             return self.put_ascii(out, scratch, at, cell, shown)
-        return put_whole(out, self.python(at, cell_value(cell)).encode())
+        return put_object(out, self.python(at, cell_value(cell)).encode())
 
     cdef int put_ascii(self, Out *out, Out *scratch, uint64_t at, const Cell *cell, Py_ssize_t shown) except -2:
         """Show a text; only its first characters if `shown` is less than its size."""
@@ -57,26 +57,26 @@ cdef class TextContent(Content):
     """Lines for people: offset and bytes at the left; name, type, value and a word at the right.
 
     `heads` are the lines of name and type with their widths. The value is beside them, from the first one on, or `below`.
-    `left` has the offset and the bytes of a line, `more` the number of bytes that are not shown, whose width without
-    that number is `more_width`. `left_width`, `indent` and `room` are the widths of the left half, of what precedes the
-    value in the right half, and of the value. `step` bytes are in a line, with blanks between them if `spaced`; at most
-    `most` are shown (negative: all). `ellipsis` follows a value that is cut.
+    `left` has the offset and the bytes of a line, `more` the number of bytes that are not shown. `left_width`, `indent`
+    and `room` are the widths of the left half, of what precedes the value in the right half, and of the value. `step`
+    bytes are in a line, with blanks between them if `spaced`; at most `most` are shown (negative: all). `ellipsis`
+    follows a value that is cut.
     """
 
     cdef Format left, more
-    cdef int more_width, left_width, indent, room, step, word_width
+    cdef int left_width, indent, room, step, word_width
     cdef Py_ssize_t most
     cdef bint spaced, below
     cdef list heads
     cdef bytes gap_and_word, word, ellipsis
 
     def __cinit__(
-        self, show, python, *, str left, str more, int more_width, int left_width, int indent, int room, int step,
+        self, show, python, *, str left, str more, int left_width, int indent, int room, int step,
         most, bint spaced, list heads, bint below, str gap_and_word, str word, int word_width, str ellipsis
     ):
         self.python = python
         self.show = show if isinstance(show, ShownColumn) else None
-        self.left, self.more, self.more_width = Format(left), Format(more), more_width
+        self.left, self.more = Format(left), Format(more)
         self.left_width, self.indent, self.room, self.step = left_width, indent, room, step
         self.most, self.spaced = -1 if most is None else most, spaced
         self.heads, self.below, self.ellipsis = heads, below, ellipsis.encode()
@@ -86,7 +86,7 @@ cdef class TextContent(Content):
         cdef Py_ssize_t end = cell.size if self.most < 0 else min(self.most, <Py_ssize_t>cell.size)
         cdef Py_ssize_t width = shown + 2 * self.show.quoted + (shown < cell.size)
         cdef Py_ssize_t values = (width + self.room - 1) // self.room
-        cdef Py_ssize_t lefts = (end + self.step - 1) // self.step + (end < cell.size)
+        cdef Py_ssize_t lefts = (end + self.step - 1) // self.step
         cdef bint word_below = width - (values - 1) * self.room + COLUMN_GAP + self.word_width > self.room
         cdef Py_ssize_t first = PyList_GET_SIZE(self.heads) if self.below else 0
         cdef Py_ssize_t end_of_values = first + values + (self.word_width and word_below)
@@ -102,9 +102,11 @@ cdef class TextContent(Content):
                 if first <= line < first + values:
                     self.put_value(out, cell, (line - first) * self.room, shown)
                 if self.word_width and line == end_of_values - 1:
-                    put_whole(out, self.word if word_below else self.gap_and_word)
+                    put_object(out, self.word if word_below else self.gap_and_word)
             reserve(out, 1)
             put_char(out, c"\n")
+        if end < cell.size:
+            self.put_more(out, cell.size - end)
         return 0
 
     cdef Py_ssize_t put_head(self, Out *out, Py_ssize_t line) except -2:
@@ -112,23 +114,26 @@ cdef class TextContent(Content):
         if line >= PyList_GET_SIZE(self.heads):
             return 0
         text, width = self.heads[line]
-        put_whole(out, text)
+        put_object(out, text)
         return width
 
     cdef Py_ssize_t put_left(
         self, Out *out, uint64_t at, const Cell *cell, Py_ssize_t start, Py_ssize_t end
     ) except -2:
-        """The bytes from `start` on, or the number of those after `end`; returns the width."""
+        """The bytes from `start` on; returns the width."""
         cdef Argument[2] arguments
         cdef Py_ssize_t size = min(self.step, end - start)
-        if start >= end:
-            arguments[0] = number_argument(NUMBER_ARGUMENT, cell.size - end)
-            self.more.put(out, arguments)
-            return self.more_width + digits_of(cell.size - end)
         arguments[0] = number_argument(NUMBER_ARGUMENT, at + start)
         arguments[1] = bytes_argument(SPACED_ARGUMENT if self.spaced else HEX_ARGUMENT, cell.data + start, size)
         self.left.put(out, arguments)
         return self.left_width - COLUMN_GAP - (3 if self.spaced else 2) * (self.step - size)
+
+    cdef int put_more(self, Out *out, uint64_t count) except -2:
+        """The line with the number of bytes that are not shown."""
+        cdef Argument[1] arguments
+        arguments[0] = number_argument(NUMBER_ARGUMENT, count)
+        self.more.put(out, arguments)
+        return put_object(out, b"\n")
 
     cdef int put_value(self, Out *out, const Cell *cell, Py_ssize_t start, Py_ssize_t shown) except -2:
         """The part of the value that is in one line."""
@@ -140,11 +145,5 @@ cdef class TextContent(Content):
             elif quote and (i == -1 or i == shown):
                 put_char(out, c"'")
         if shown < cell.size and start - quote <= shown + quote < start - quote + self.room:
-            put_whole(out, self.ellipsis)
+            put_object(out, self.ellipsis)
         return 0
-
-
-cdef int put_whole(Out *out, bytes text) except -2:
-    reserve(out, PyBytes_GET_SIZE(text))
-    put(out, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-    return 0

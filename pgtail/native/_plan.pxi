@@ -73,7 +73,7 @@ cdef struct Step:
 
 
 cdef inline Bytes view_of(object text):
-    """A view of bytes that a plan keeps alive, or of None."""
+    """A view of bytes that a plan keeps alive, or of None. Of any others it dangles: use put_object()."""
     cdef Bytes found
     if text is None:
         found.data, found.size = NULL, 0
@@ -329,9 +329,7 @@ cdef int put_call(Out *out, object convert, const Cell *cell) except -2:
         text = convert(PyBytes_FromStringAndSize(<const char *>cell.data, cell.size))
     except (Undecoded, NoPlan):
         return DECLINED
-    reserve(out, PyBytes_GET_SIZE(text))
-    put(out, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-    return 0
+    return put_object(out, text)
 
 
 cdef inline int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:

@@ -16,6 +16,7 @@ from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from pgtail.native import Written
 from pgtail.native.conditions import NotTested
 from pgtail.native.plan import NoPlan
 from pgtail.pgoutput.cells import UNCHANGED

@@ -21,7 +21,7 @@ cdef class TextScanner(FieldScanner):
     cdef bytes separator
     cdef Bytes between              # the separator's
     cdef bint one_by_one, has_old, has_new
-    cdef public Py_ssize_t elements
+    cdef Py_ssize_t elements        # how many of the open transaction were written
     cdef Py_ssize_t whole   # bytes of `out` without a row that an exception broke off
     cdef list tallies       # of the open transaction, in the order of their first use
     cdef dict counts        # of committed transactions
@@ -61,13 +61,15 @@ cdef class TextScanner(FieldScanner):
         self.forget()
 
     @property
-    def ordinals(self):
-        """The last numbers in the open transaction by key, in the order of their first use."""
-        return self.last_ordinals.by_key()
+    def written(self):
+        """What was written when the last run ended (Written)."""
+        return Written(self.elements, self.last_ordinals.by_key(), self.last_end if self.has_last_end else None)
 
-    @ordinals.setter
-    def ordinals(self, dict last):
-        self.last_ordinals.resume(last)
+    @written.setter
+    def written(self, before not None):
+        self.elements = before.elements
+        self.last_ordinals.resume(before.ordinals)
+        self.has_last_end, self.last_end = before.last_end is not None, before.last_end or 0
 
     cdef int start(self) except -2:
         self.elements = 0
@@ -77,9 +79,9 @@ cdef class TextScanner(FieldScanner):
     cdef int commit(self) except -2:
         if not self.shows():
             return 0
-        self.has_end_lsn = True
         if not self.started:
             self.boundary(self.begin)
+        self.has_end_lsn = True
         self.boundary(self.end)
         self.whole = self.out.size
         self.last_end, self.has_last_end = self.end_lsn, True
@@ -180,18 +182,18 @@ cdef class TextScanner(FieldScanner):
             elif step.kind == STEP_TEXT:
                 self.text(plan.objects[step.object])
             elif step.kind == STEP_DOLLARS:
-                self.put_bytes(view_of(b"$$"))
+                put_object(&self.out, b"$$")
                 mark = self.out.size
                 if self.execute(<RowPlan>plan.objects[step.object]) < 0 or has_dollars(&self.out, mark):
                     return DECLINED
-                self.put_bytes(view_of(b"$$"))
+                put_object(&self.out, b"$$")
             elif step.kind == STEP_COUNT:
                 self.count(<Tally>plan.objects[step.object])
             elif step.kind == STEP_ORDINAL:
                 reserve(&self.out, FIELD_SIZE)
                 put_unsigned(&self.out, self.last_ordinals.next(<Tally>plan.objects[step.object]))
             elif step.kind == STEP_ORDINALS:
-                self.put_bytes(view_of(plan.objects[step.object](self.last_ordinals.by_key())))
+                put_object(&self.out, plan.objects[step.object](self.last_ordinals.by_key()))
             elif step.kind == STEP_CHANGED:
                 self.list_changed(plan, i)
             elif step.kind == STEP_FITTED:
@@ -220,7 +222,7 @@ cdef class TextScanner(FieldScanner):
 
     cdef int text(self, of) except -2:
         """A text that depends on the transaction; empty if it started here."""
-        return 0 if self.transaction is None else self.put_bytes(view_of(of(self.transaction)))
+        return 0 if self.transaction is None else put_object(&self.out, of(self.transaction))
 
     cdef int cells(self, RowPlan plan, Step *step) except -2:
         cdef Out *out = &self.out
@@ -288,7 +290,7 @@ cdef class TextScanner(FieldScanner):
         text = plan.names.get(key)
         if text is None:
             text = plan.remember(key, plan.objects[object](found))
-        return self.put_bytes(view_of(text))
+        return put_object(&self.out, text)
 
     cdef int list_names(self, RowPlan plan, int place) except -2:
         """The columns that were not sent. The text of each list is made once."""
@@ -307,7 +309,7 @@ cdef class TextScanner(FieldScanner):
         text = plan.names.get(key)
         if text is None:
             text = plan.remember(key, plan.objects[step.object](found))
-        self.put_bytes(view_of(text))
+        put_object(&self.out, text)
         return 0
 
     cdef int add_absent(self, RowPlan plan, list found) except -2:

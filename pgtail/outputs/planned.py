@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from pgtail.changes.events import Ended, Event, RowChange, Started, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
-from pgtail.native import Scanner, compiled
+from pgtail.native import Scanner, Written, compiled
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.choice import ColumnChoice
@@ -132,21 +132,32 @@ class PlannedOutput:
         return not self.after and (transaction.state is None or not self.buffers_prepared)
 
     def before_run(self, scanner: Any) -> None:
-        scanner.elements, scanner.last_end_lsn = self.elements, self.rows.last_end
-        scanner.ordinals = self.rows.ordinals
+        scanner.written = Written(self.elements, self.rows.ordinals, self.rows.last_end)
 
     def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
-        self.open, self.elements, self.rows.last_end = transaction, scanner.elements, scanner.last_end_lsn
-        self.rows.resume(scanner.ordinals)
+        elements, ordinals, self.rows.last_end = scanner.written
+        if transaction is None:
+            self._leave()
+        else:
+            self._enter(transaction, elements, ordinals)
         if self._prepared is not None:
             self._prepared.inside = transaction
+
+    def _enter(self, transaction: Transaction, elements: int, ordinals: Mapping[str, int]) -> None:
+        """The output is inside a transaction of which this much was written."""
+        self.open, self.elements = transaction, elements
+        self.rows.resume(ordinals)
+
+    def _leave(self) -> None:
+        """The output is outside any transaction: nothing of the next one was written."""
+        self.open, self.elements = None, 0
+        self.rows.resume({})
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RowChange):
             self._row(event)
         elif isinstance(event, Started):
-            self.open, self.elements = event.transaction, 0
-            self.rows.resume({})
+            self._enter(event.transaction, 0, {})
             self.started(event.transaction)
         elif isinstance(event, Ended):
             self._end(event)
@@ -157,7 +168,7 @@ class PlannedOutput:
 
     def _end(self, event: Ended) -> None:
         self.ended(event)
-        self.open = None
+        self._leave()
         for text in self.after:
             self.write(text)
         self.after.clear()

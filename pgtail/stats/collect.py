@@ -63,6 +63,11 @@ class TableCount:
         """Inserts, updates and deletes."""
         return self.inserts + self.updates + self.deletes
 
+    @property
+    def most_unsent(self) -> dict[str, int]:
+        """`unsent_columns` by count, in descending order, and by name."""
+        return dict(sorted(self.unsent_columns.items(), key=lambda one: (-one[1], one[0])))
+
 
 @dataclass(frozen=True, slots=True)
 class HotKey:

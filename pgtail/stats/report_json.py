@@ -64,7 +64,7 @@ def _table(table: TableCount, total: int) -> dict[str, Any]:
         "updates_compared": table.compared,
         "updates_without_change": table.same,
         "updates_with_unsent_toast": table.unsent,
-        "unsent_toast": dict(table.unsent_columns),
+        "unsent_toast": table.most_unsent,
     }
 
 

@@ -227,7 +227,7 @@ def _unsent(table: TableCount) -> Item:
     """The number of updates with an unsent TOASTed value, and the columns."""
     if not table.unsent:
         return (("0", "dim"),)
-    columns = [column_name(column) for column, _ in table.unsent_columns.most_common(_MAX_COLUMNS)]
+    columns = [column_name(column) for column in [*table.most_unsent][:_MAX_COLUMNS]]
     more = "" if len(table.unsent_columns) <= _MAX_COLUMNS else ", …"
     return (f"{grouped(table.unsent)} ", "plain"), (f"({', '.join(columns)}{more})", "dim")
 

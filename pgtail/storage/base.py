@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, NamedTuple, Self
 
-from pgtail.errors import OutputError
+from pgtail.errors import InputError, OutputError
+from pgtail.files.small import MOST
 from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 
@@ -140,7 +141,7 @@ class Location(ABC):
 
     @abstractmethod
     def read(self) -> tuple[bytes, str] | None:
-        """Content and version of this file, at once; None if there is no such file. For small files."""
+        """Content and version of this file, at once; None if there is none. Of a large file that is an error."""
 
     @abstractmethod
     def create(self, data: bytes) -> str:
@@ -157,6 +158,12 @@ class Location(ABC):
     @abstractmethod
     def delete(self) -> None:
         """Delete this file; does nothing if there is none."""
+
+
+def check_small(size: int, source: str) -> None:
+    """Raises InputError for a file of more bytes than Location.read() reads."""
+    if size > MOST:
+        raise InputError(f"cannot be read: it has {size} bytes, and at most {MOST} are expected", source=source)
 
 
 def after_name(entries: Iterable[Entry], after: str) -> list[Entry]:

@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileSystem
 
 from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.storage.base import Entry, Location, Reader, Writer, after_name
+from pgtail.storage.base import Entry, Location, Reader, Writer, after_name, check_small
 
 
 @functools.cache
@@ -79,6 +79,7 @@ class HdfsLocation(Location):
         if self.head() is None:
             return None
         with self.open() as file:
+            check_small(file.size, str(self))
             return file.read(), ""
 
     def create(self, data: bytes) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import sync_directory, write_synced
+from pgtail.files.small import read_small
 from pgtail.storage.base import Entry, Location, Reader, Writer, after_name
 from pgtail.storage.errors import Conflict
 
@@ -102,7 +103,7 @@ class LocalLocation(Location):
     def read(self) -> tuple[bytes, str] | None:
         with _reading(self.local):
             try:
-                return self.local.read_bytes(), ""
+                return read_small(self.local), ""
             except FileNotFoundError:
                 return None
 

@@ -17,7 +17,7 @@ from obstore.store import from_url
 
 from pgtail.errors import InputError, OptionError
 from pgtail.files.spool import SpoolFile
-from pgtail.storage.base import Entry, Location, Reader, Writer, after_name
+from pgtail.storage.base import Entry, Location, Reader, Writer, after_name, check_small
 from pgtail.storage.errors import Conflict, reading_failed, refusal_of, writing_failed
 from pgtail.storage.options import StorageOptions
 
@@ -276,12 +276,15 @@ class ObjectLocation(Location):
 
         def content() -> tuple[bytes, str]:
             found = obstore.get(store, self.key)
+            check_small(found.meta["size"], str(self))
             return found.bytes().to_bytes(), self.version_of(found.meta)
 
         try:
             return _call(content)
         except FileNotFoundError:
             return None
+        except InputError:
+            raise
         except Exception as error:  # noqa: BLE001 -- the library raises various ones
             raise self.cannot_read(error) from None
 

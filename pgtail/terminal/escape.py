@@ -37,7 +37,10 @@ def escape(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""A line of JSON with hidden characters as \uNNNN: the same value, safe on a terminal."""
+    r"""A line of JSON with hidden characters as \uNNNN: the same value, safe on a terminal.
+
+    Tabs are kept, as they only stand between values.
+    """
     return _HIDDEN.sub(_in_units, text)
 
 
@@ -69,6 +72,8 @@ def _spelled(match: re.Match[str]) -> str:
 def _in_units(match: re.Match[str]) -> str:
     """The character's UTF-16 code units: one, or a surrogate pair."""
     code = ord(match[0])
+    if code == 0x09:
+        return match[0]
     if code <= 0xFFFF:
         return f"\\u{code:04x}"
     code -= 0x10000

@@ -26,6 +26,7 @@ from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support.corpus import Capture, capture, captures
 from tests.support.render_text import Memory
+from tests.support.run import here
 
 Z_SMALL = capture("Z_small", "p1")
 
@@ -167,6 +168,17 @@ def test_no_line_is_wider_than_the_terminal(scenario: str) -> None:
         lines = memory.text.split("\n")
         assert max(map(cell_len, lines)) <= width
         assert not {unicodedata.category(char) for line in lines for char in line} & {"Cc", "Cf", "Zl", "Zp"}
+
+
+@pytest.mark.parametrize("width", [40, 41, 50, 57, 60])
+@pytest.mark.parametrize("most", [1, 4, 9])
+def test_a_line_with_the_count_of_bytes_is_not_wider_either(width: int, most: int) -> None:
+    """Neither from the view nor from the scanner, which shows the later rows of a table."""
+    given = Z_SMALL.scenario.folder / "p1.walsender.bin"
+    result = here("inspect", "-o", "table", "--color", "never", "--max-bytes", str(most), given, COLUMNS=str(width))
+    lines = result.stdout.decode().split("\n")
+    assert any("more bytes" in line for line in lines)
+    assert max(map(cell_len, lines)) <= width
 
 
 def test_long_fields_are_cut_with_a_count_unless_all_is_asked_for() -> None:

@@ -6,8 +6,6 @@ its bytes end.
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import random
 import struct
 import sys
@@ -15,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pgtail.values import Kind
+from tests.support.sanitized import load
 
 MUTATIONS = 600
 
@@ -24,17 +23,6 @@ class Discard:
 
     def write(self, data: bytes, /) -> None:
         pass
-
-
-def load(path: str) -> Any:
-    """The build, under the name that the source has."""
-    loader = importlib.machinery.ExtensionFileLoader("pgtail.native._scanner", path)
-    spec = importlib.util.spec_from_file_location("pgtail.native._scanner", path, loader=loader)
-    assert spec
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["pgtail.native._scanner"] = module
-    loader.exec_module(module)
-    return module
 
 
 def main(path: str) -> None:

@@ -1,63 +1,63 @@
-"""The scanner reads nothing outside its buffer: damaged input under AddressSanitizer."""
+"""The scanner reads nothing outside its buffers and nothing that was freed, under AddressSanitizer."""
 
 from __future__ import annotations
 
-import os
-import shutil
+import re
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from pgtail import native
+from tests.native.torture import sanitized
+from tests.support.every import ALL
+from tests.support.sanitized import build, environment
+from tests.support.streams import new_seed
+
+SECONDS = 60 if ALL else 10
 
 
-def library(name: str) -> str | None:
-    """A run-time library of the C compiler."""
-    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-    path = found.stdout.strip()
-    return path if Path(path).is_absolute() else None
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The build, for all tests of this file."""
+    return build(tmp_path_factory.mktemp("sanitized"))
 
 
-def test_no_read_outside_of_the_buffer(tmp_path: Path) -> None:
-    c = Path(native.__file__).parent / "_scanner.c"
-    if shutil.which("gcc") is None or (asan := library("libasan.so")) is None:
-        pytest.skip("there is no gcc with AddressSanitizer")
-    if not c.exists():
-        pytest.skip(
-            "pgtail/native/_scanner.c was not generated: pgtail was installed without a C compiler, or not from here"
-        )
-    sources = [c.with_suffix(".pyx"), *c.parent.glob("*.pxi")]
-    assert all(c.stat().st_mtime >= source.stat().st_mtime for source in sources), f"{c} is stale: make install"
-    built = tmp_path / "_scanner.so"
-    include = sysconfig.get_path("include")
-    options = [
-        "-O1",
-        "-g",
-        "-fPIC",
-        "-shared",
-        "-fsanitize=address",
-        "-fsanitize=bounds,alignment,shift,signed-integer-overflow",
-    ]
-    subprocess.run(["gcc", *options, f"-I{include}", str(c), "-o", str(built)], check=True)
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": asan,
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "UBSAN_OPTIONS": "halt_on_error=1",
-        "PYTHONMALLOC": "malloc",
-    }
-    environment.pop("PGTAIL_PURE", None)
-    program = [sys.executable, "-m", "tests.native.damaged_runs", str(built)]
+def test_no_read_outside_of_the_buffer(built: Path) -> None:
     run = subprocess.run(
-        program,
+        [sys.executable, "-m", "tests.native.damaged_runs", str(built)],
         capture_output=True,
         text=True,
-        env=environment,
+        env=environment(),
         cwd=Path(__file__).parents[2],
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert int(run.stdout) > 100_000
+
+
+def test_no_read_of_freed_memory(built: Path) -> None:
+    """A sample of what `make torture` does for an hour."""
+    run = sanitized(new_seed(), SECONDS, built)
+    assert (run.returncode, run.stderr) == (0, ""), run.stdout
+    assert re.search(r"^[1-9]\d* cases, 0 wrong$", run.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [("debezium-end-20.bin", ["-o", "debezium", "--transactions"]), ("gid-uaf.bin", ["-o", "json"])],
+)
+def test_texts_that_python_returned(built: Path, file: str, options: list[str]) -> None:
+    case = Path(__file__).parents[1] / "cases" / file
+    program = [sys.executable, "-c", _COMMAND, str(built), "decode", *options, str(case)]
+    run = subprocess.run(program, capture_output=True, text=True, env=environment(), check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+_COMMAND = """
+import sys
+from tests.support.sanitized import load
+load(sys.argv.pop(1))
+from pgtail.cli import main
+main(prog_name="pgtail")
+"""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pgtail.errors import InputError, OptionError, OutputError
+from pgtail.files.small import MOST
 from pgtail.storage import UNAVAILABLE, Conflict, StorageOptions, locate, locate_target
 from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
 
@@ -109,6 +110,13 @@ def test_created_once_and_replaced_on_a_condition(store: ObjectStore, prefix: st
         place.replace(b"4", first)
     with place.open() as file:
         assert (file.read(), file.version) == (b"3", second)
+
+
+def test_a_large_object_is_not_read_at_once(store: ObjectStore, prefix: str) -> None:
+    place = store.locate(f"{prefix}/state")
+    place.create(b"x" * (MOST + 1))
+    with pytest.raises(InputError, match=f"it has {MOST + 1} bytes, and at most {MOST} are expected"):
+        place.read()
 
 
 def test_missing_buckets_and_objects(store: ObjectStore, prefix: str) -> None:

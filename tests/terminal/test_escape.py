@@ -80,6 +80,10 @@ def test_escaped_json_has_the_same_value_and_nothing_hidden(value: object) -> No
     assert json.loads(shown) == json.loads(given_.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
 
 
+def test_a_tab_between_values_of_json_is_kept() -> None:
+    assert escape_json('{"a":\t[1]}\t{"b":"\\t"}') == '{"a":\t[1]}\t{"b":"\\t"}'
+
+
 @pytest.mark.parametrize(
     ("char", "shown"),
     [("\x7f", r"\u007f"), ("\u202e", r"\u202e"), ("\U000e0041", r"\udb40\udc41"), ("\udc80", r"\udc80")],

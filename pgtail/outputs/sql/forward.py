@@ -85,9 +85,7 @@ class Sql(PlannedOutput):
 
     def close(self) -> None:
         self._write_truncated()
-        if self.open is not None:
-            self.open = None
-            self._roll_back()
+        super().close()
         if self._omitted:
             changes = counted(self._omitted, "change")
             self.options.tell(f"{changes} could not be written as SQL; each is replaced by a comment")

@@ -1,0 +1,20 @@
+"""Read small files whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+MOST: Final = 1 << 20
+"""Bytes; no file that is read whole has more."""
+
+
+def read_small(path: Path) -> bytes:
+    """The content of a file. Raises OSError, also if it has more than MOST bytes, as a device may have."""
+    with path.open("rb") as file:
+        data = file.read(MOST + 1)
+    if len(data) > MOST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data

@@ -1,0 +1,19 @@
+"""The scanner writes what the decoder writes: random streams, outputs and options for 30 seconds."""
+
+from __future__ import annotations
+
+from pgtail.native import compiled
+from tests.native.torture import run
+from tests.support.every import ALL
+from tests.support.render import need_compiled
+from tests.support.streams import new_seed
+
+SECONDS = 300 if ALL else 30
+
+
+def test_random_streams_outputs_and_options() -> None:
+    if compiled() is None:
+        need_compiled()
+    cases, wrong = run(new_seed(), SECONDS)
+    assert not wrong, "\n".join(wrong)
+    assert cases > 1

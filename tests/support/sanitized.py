@@ -1,0 +1,74 @@
+"""A build of the scanner with AddressSanitizer and UndefinedBehaviorSanitizer, for programs that run with it."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pgtail import native
+
+_NAME: Final = "pgtail.native._scanner"
+_OPTIONS: Final = (
+    *("-O1", "-g", "-fPIC", "-shared", "-fsanitize=address"),
+    "-fsanitize=bounds,alignment,shift,signed-integer-overflow",
+)
+
+
+def build(folder: Path) -> Path:
+    """Build it in this folder, in about a minute. Skips the test where that is not possible."""
+    c = Path(native.__file__).parent / "_scanner.c"
+    if shutil.which("gcc") is None or _library("libasan.so") is None:
+        pytest.skip("there is no gcc with AddressSanitizer")
+    if not c.exists():
+        pytest.skip(
+            "pgtail/native/_scanner.c was not generated: pgtail was installed without a C compiler, or not from here"
+        )
+    sources = [c.with_suffix(".pyx"), *c.parent.glob("*.pxi")]
+    assert all(c.stat().st_mtime >= source.stat().st_mtime for source in sources), f"{c} is stale: make install"
+    built = folder / "_scanner.so"
+    include = sysconfig.get_path("include")
+    subprocess.run(["gcc", *_OPTIONS, f"-I{include}", str(c), "-o", str(built)], check=True)
+    return built
+
+
+def environment() -> dict[str, str]:
+    """The environment of a program that loads the build.
+
+    Python's own allocator is off, so that a buffer ends where its bytes end.
+    """
+    found = {
+        **os.environ,
+        "LD_PRELOAD": _library("libasan.so") or "",
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "halt_on_error=1",
+        "PYTHONMALLOC": "malloc",
+    }
+    found.pop("PGTAIL_PURE", None)
+    return found
+
+
+def load(path: str) -> Any:
+    """Load the build under the name that the source has."""
+    loader = importlib.machinery.ExtensionFileLoader(_NAME, path)
+    spec = importlib.util.spec_from_file_location(_NAME, path, loader=loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_NAME] = module
+    loader.exec_module(module)
+    return module
+
+
+def _library(name: str) -> str | None:
+    """A run-time library of the C compiler."""
+    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    path = found.stdout.strip()
+    return path if Path(path).is_absolute() else None
