@@ -13,7 +13,7 @@ from pgtail.outputs.rows import Shape
 from pgtail.outputs.sql.statements import table
 
 MAYBE: Final = "?"
-"""The mark after the name of a column that may have changed, for people."""
+"""The mark before the name of a column that may have changed, for people."""
 
 
 class Shown(NamedTuple):

@@ -131,11 +131,11 @@ class Line(PlannedOutput):
             compared = side == "new" and (shown.whole or (key and shape.old_kind != ""))
             arrow = self._paint("→", "dim") + self._codes["new"][0].encode()
             bold = self._codes["key"] if key else ("", "")
-            label, style = (MAYBE, "dim") if index in shown.unknown else ("", "key" if key else "name")
+            mark, style = (MAYBE, "dim") if index in shown.unknown else ("", "key" if key else "name")
             cells.append(
                 Cell(
                     index,
-                    self._paint(f"{column_name(column.name)}{label}=", style) + bold[0].encode(),
+                    self._paint(f"{mark}{column_name(column.name)}=", style) + bold[0].encode(),
                     shown_encoding(column.codec, self._values, bare=column.type_oid in BARE),
                     self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
                     self._paint(*UNCHANGED_MARK),

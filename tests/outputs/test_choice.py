@@ -207,8 +207,8 @@ def test_tables(way: Way) -> None:
     rows = [line.split(maxsplit=2)[2] for line in text.decode().splitlines() if re.match("  (INS|UPD|DEL)", line)]
     assert rows == [
         "id=1      a 'x'  \"Doc\" ''",
-        "id=1      a? 'x'",
-        "id=1 → 2  a? 'x'",
+        "id=1      ?a 'x'",
+        "id=1 → 2  ?a 'x'",
         "id=2      only the key was sent",
         "id 1  b NULL → 'y'",
         "id 1",

@@ -54,7 +54,7 @@ def test_rows(way: Way) -> None:
         "9 INSERT  public.t         [id=1]      v='it''s'",
         "9 INSERT  public.t         [id=2]      v=NULL",
         "9 UPDATE  public.t         [id=1]      ",
-        "9 UPDATE  public.t         [id=1→3]    v?=''",
+        "9 UPDATE  public.t         [id=1→3]    ?v=''",
         "9 DELETE  public.t         [id=3]",
     ]
 
@@ -77,7 +77,7 @@ def test_of_a_table_that_was_never_described_all_is_shown(way: Way) -> None:
     rows = [insert("1", None, oid=300), update(("2", UNCHANGED), ("1", "x"), "O", oid=300), delete("2", None, oid=300)]
     assert lines(begin(xid=9), *rows, delete("3", "y", kind="O", oid=300), commit(), way=way) == [
         "9 INSERT  relation 300       ?1='1' ?2=NULL",
-        "9 UPDATE  relation 300       ?1?='2'",
+        "9 UPDATE  relation 300       ??1='2'",
         "9 DELETE  relation 300      ?1='2'",
         "9 DELETE  relation 300      ?1='3' ?2='y'",
     ]

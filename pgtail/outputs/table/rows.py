@@ -102,7 +102,7 @@ class _TableParts:
                 label = (*([(", ", "plain")] if self.keys else []), (f"{shown}=", "key"))
             show = maybe = values.of_column(codec, label, "key" if key else "value", bare=bare)
             if choice.changed and not key:
-                maybe = values.of_column(codec, ((f"{shown}{MAYBE}", "dim"), SPACE), bare=bare)
+                maybe = values.of_column(codec, ((f"{MAYBE}{shown}", "dim"), SPACE), bare=bare)
             found = _Column(index, label, codec, bare, show, maybe)
             (self.keys if key else self.others).append(found)
         self.shows = [(column.index, column.show) for column in self.others]
