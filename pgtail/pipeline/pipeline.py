@@ -62,8 +62,8 @@ class Pipeline:
         self._fast_path = fast_path(assembler, output, self._filter)
         self._emit = output.event
         self.shown = 0
-        self.rows = 0
-        """How many rows were processed, shown or not."""
+        self.rows = self.left_out = 0
+        """How many rows were processed, and how many of them did not pass the filter."""
         self.messages = self.kept = 0
         """How many messages scan() processed, and how many runs of streamed rows it buffered."""
         self.damaged = False
@@ -105,6 +105,7 @@ class Pipeline:
         pos = fast.take(buf, pos, end, framing, started=self._waiting is None, limit=limit, until=self._until)
         self.shown += fast.shown
         self.rows += fast.rows
+        self.left_out += fast.left_out
         self.messages += fast.messages
         self.end_lsn = fast.end_lsn or self.end_lsn
         whole = self._assembler.whole
@@ -118,6 +119,7 @@ class Pipeline:
         if fast is not None:
             fast.take_buffered(rows, started=self._waiting is None)
             self.rows += fast.rows
+            self.left_out += fast.left_out
             if fast.started:
                 self._waiting = None
 
@@ -231,6 +233,8 @@ class Pipeline:
                 self._emit(self._waiting)
                 self._waiting = None
             self._emit(event)
+        elif isinstance(event, RowChange):
+            self.left_out += 1
 
     def _end(self, event: Ended) -> None:
         transaction = event.transaction
