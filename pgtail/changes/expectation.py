@@ -58,13 +58,13 @@ class Expectation(Filter):
             (self._near if self.table_passes(change.relation) else self._far).append(change)
         return passed
 
-    def outcome_passes(self, outcome: Outcome) -> bool:
+    def outcome_passes(self, outcome: Outcome, shown: bool | None = None) -> bool:
         passed = super().outcome_passes(outcome)
         if passed:
             self.came += 1
         else:
             self.instead[outcome.op, ""] += 1
-        return passed
+        return passed or super().outcome_passes(outcome, shown)
 
 
 def _settled(change: Change) -> bool:

@@ -122,11 +122,20 @@ class Filter:
             return False
         return not self.tests or self._where_passes(change)
 
-    def outcome_passes(self, outcome: Outcome) -> bool:
-        """The same for the outcome of a prepared transaction, which names no table."""
-        if self._tables or self.tests or (self._ops and outcome.op not in self._ops):
+    def outcome_passes(self, outcome: Outcome, shown: bool | None = None) -> bool:
+        """Whether the outcome of a prepared transaction is shown; `shown`: whether a change of it was, None if unknown.
+
+        If one was, it is; else only what --op names or, if that is unknown, a filter without tables, operations and
+        conditions.
+        """
+        if not (shown or self._passes_by_itself(outcome, shown)):
             return False
         return self.selects_outcome(outcome)
+
+    def _passes_by_itself(self, outcome: Outcome, shown: bool | None) -> bool:
+        if self._tables or self.tests:
+            return False
+        return outcome.op in self._ops if self._ops else shown is None
 
     def selects_outcome(self, outcome: Outcome) -> bool:
         """Whether an outcome passes by its xid, place and time."""

@@ -26,7 +26,7 @@ from pgtail.commands.sinks import DirectorySink, FileSink
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError
 from pgtail.files.signals import Interrupt
-from pgtail.humanize import counted
+from pgtail.humanize import counted, grouped
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import Point, lsn_text
@@ -179,8 +179,13 @@ class Stream:
         if tail.resume is None:
             return
         tell_filter(filter_, self._options.filter, stderr.tell)
-        shown = f"{counted(pipeline.shown, 'transaction')} shown; " if written else ""
-        stderr.inform(f"{shown}resume at {lsn_text(tail.resume)}")
+        shown = f"{counted(pipeline.shown, 'transaction')} shown"
+        if pipeline.left_out:
+            selected = counted(pipeline.rows - pipeline.left_out, "row")
+            shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"
+        stderr.inform(
+            f"{shown}; resume at {lsn_text(tail.resume)}" if written else f"resume at {lsn_text(tail.resume)}"
+        )
 
     def _request(self) -> Request:
         options, content = self._options, self._options.content

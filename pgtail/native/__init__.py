@@ -61,6 +61,8 @@ class Scanner(Protocol):
     """The number of its last row."""
     rows: int
     """How many rows this run processed."""
+    left_out: int
+    """How many of them do not pass the filter."""
     messages: int
     """How many messages this run processed, including Begin and Commit."""
     shown: int

@@ -44,7 +44,7 @@ cdef class Scanner:
     cdef int64_t since_ts, until_ts, latest_ts
     cdef int framing
     cdef readonly bint inside, started, began
-    cdef readonly Py_ssize_t seq, rows, messages, shown, not_sent
+    cdef readonly Py_ssize_t seq, rows, left_out, messages, shown, not_sent
     cdef readonly uint64_t resume_at
     cdef public object most, until
 
@@ -91,7 +91,7 @@ cdef class Scanner:
     def scan(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream=False):
         """Process messages of buf[pos:end]; returns where the first declined message starts."""
         cdef Py_buffer view
-        self.rows = self.messages = self.shown = self.not_sent = self.resume_at = 0
+        self.rows = self.left_out = self.messages = self.shown = self.not_sent = self.resume_at = 0
         self.began, self.framing = False, framing
         PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
         try:
@@ -289,6 +289,7 @@ cdef class Scanner:
             return DECLINED
         self.seq += 1
         self.rows += 1
+        self.left_out += 1
         return pos
 
     cdef int bind(self, Table table, int op) except -2:

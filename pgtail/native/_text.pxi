@@ -274,22 +274,21 @@ cdef class TextScanner(FieldScanner):
         return self.put_bytes(how.was_after)
 
     cdef int list_changed(self, RowPlan plan, int place) except -2:
-        """The columns that changed or may have. The text of each list is made once."""
+        """The columns that changed, and those that may have. The text of each pair of lists is made once."""
         cdef int i, object = plan.steps[place].object
-        cdef list found = []
+        cdef list changed = [], maybe = []
         for index in <tuple>plan.objects[object + 1]:
             i = index
             if differ(&self.new[i], &self.old[i]):
-                found.append(index)
+                changed.append(index)
         for index in <tuple>plan.objects[object + 2]:
             i = index
             if self.new[i].kind != c"u":
-                found.append(index)
-        found.sort()
-        key = (place, *found)
+                maybe.append(index)
+        key = (place, *changed, None, *maybe)
         text = plan.names.get(key)
         if text is None:
-            text = plan.remember(key, plan.objects[object](found))
+            text = plan.remember(key, plan.objects[object](changed, maybe))
         return put_object(&self.out, text)
 
     cdef int list_names(self, RowPlan plan, int place) except -2:

@@ -189,15 +189,16 @@ class Names:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changed:
-    """The columns of the new tuple whose value differs from the old one, or may differ.
+    """The columns of the new tuple whose value differs from the old one, and those whose value may.
 
-    Those are the columns at `compared` that do not have the same bytes in the old tuple, and those at `unknown`; in
-    both without unchanged TOAST. `of` gets their indexes in ascending order, also if there are none.
+    The first are columns at `compared`, which do not have the same bytes in the old tuple; the second those at
+    `unknown`, and those at `compared` whose old value was not sent. Neither has unchanged TOAST. `of` gets both as
+    indexes in ascending order, also if there are none.
     """
 
     compared: tuple[int, ...]
     unknown: tuple[int, ...]
-    of: Callable[[Sequence[int]], bytes]
+    of: Callable[[Sequence[int], Sequence[int]], bytes]
 
 
 class Odd(NamedTuple):

@@ -69,9 +69,10 @@ class Output(Protocol):
 
     @property
     def needs_outcomes(self) -> bool:
-        """Whether it gets the outcome of every prepared transaction of which it got a change.
+        """Whether a prepared transaction counts as shown only when it is committed.
 
-        Other outputs get no outcome if the filter selects tables, operations or rows.
+        With a filter every output gets the outcome of a prepared transaction of which it got a change; such an output
+        also gets it if the Prepare is not in the input.
         """
 
     def event(self, event: Event) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pgtail.changes.column_rules import column_rules
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.native.plan import Changed, Side, Skip
 from pgtail.outputs.rows import Shape
+from pgtail.outputs.sql.statements import table
+
+MAYBE: Final = "?"
+"""The mark before the name of a column that may have changed, for people."""
 
 
 class Shown(NamedTuple):
@@ -21,6 +25,8 @@ class Shown(NamedTuple):
     """Those that are left out of the rows of an update where they did not change."""
     whole: bool
     """Whether all values can be compared with those of the old row."""
+    unknown: tuple[int, ...] = ()
+    """Those of an update of which it is not known whether they changed: --changed names or marks them."""
 
     def skip(self, index: int, side: Side) -> Skip:
         """What is left out of a column in this tuple. In a key tuple nothing is."""
@@ -34,16 +40,19 @@ class ColumnChoice:
 
     A table that no rule is about is shown whole. With `changed`, an update shows the key and what changed or may have:
     without the old value, everything but unchanged TOAST. Where the key is not known (replica identity full or nothing)
-    the first column stands in for it. Raises OptionError if a rule is invalid.
+    the first column stands in for it. `tell` gets notes. Raises OptionError if a rule is invalid.
     """
 
-    def __init__(self, rules: Iterable[str] = (), *, changed: bool = False) -> None:
+    def __init__(
+        self, rules: Iterable[str] = (), *, changed: bool = False, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         texts = [*rules]
         self._rules = [rule for text in texts for rule in column_rules("--columns", text)]
         if texts and not self._rules:
             raise OptionError("--columns names no column")
         self._unused = {rule.text for rule in self._rules}
-        self._any = False
+        self._any = self._told = False
+        self._tell = tell
         self.changed = changed
 
     def columns(self, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
@@ -67,19 +76,30 @@ class ColumnChoice:
         if shape.op != "update" or not self.changed:
             return Shown(indexes, frozenset(), whole)
         key = set(shape.relation.key)
-        kept = [index for index in indexes if shape.columns[index].name in key] or indexes[:1]
-        return Shown(indexes, frozenset(indexes).difference(kept), whole)
+        keys = [index for index in indexes if shape.columns[index].name in key]
+        unknown = () if whole else tuple([index for index in indexes if index not in keys])
+        if unknown:
+            self.tell_unknown(shape.relation)
+        return Shown(indexes, frozenset(indexes).difference(keys or indexes[:1]), whole, unknown)
 
-    def tell_unused(self, tell: Callable[[str], None]) -> None:
+    def tell_unknown(self, relation: Relation) -> None:
+        """Tell once how to know which columns an update changed: one of this table has no old row."""
+        if not self._told and relation.seen:
+            self._told = True
+            self._tell(
+                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged; ALTER TABLE"
+                f" {table(relation)} REPLICA IDENTITY FULL sends it (see --changed in pgtail(1))"
+            )
+
+    def tell_unused(self) -> None:
         """Tell once which rules matched no column."""
         for text in sorted(self._unused) if self._any else ():
-            tell(f"note: no table had a column {text} (--columns)")
+            self._tell(f"note: no table had a column {text} (--columns)")
         self._unused.clear()
 
 
-def changed_columns(shape: Shape, shown: Shown, of: Callable[[Sequence[int]], bytes]) -> Changed:
-    """The shown columns of an update that changed or may have. The server sends the old key if it changed."""
-    key = [index for index in shown.indexes if shape.columns[index].name in shape.relation.key]
-    compared = shown.indexes if shown.whole else tuple(key) if shape.old_kind else ()
-    unknown = () if shown.whole else tuple([index for index in shown.indexes if index not in key])
-    return Changed(compared, unknown, of)
+def changed_columns(shape: Shape, shown: Shown, of: Callable[[Sequence[int], Sequence[int]], bytes]) -> Changed:
+    """The shown columns of an update that changed, and those that may have. The server sends the old key if it
+    changed."""
+    compared = tuple([index for index in shown.indexes if index not in shown.unknown]) if shape.old_kind else ()
+    return Changed(compared, shown.unknown, of)

@@ -7,7 +7,7 @@ with an underscore, come before those of the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pgtail.changes.events import Event, LogicalMessage, TableTruncate
@@ -24,7 +24,9 @@ from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined
 OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_not_sent", "_undecoded")
 """pgtail's columns: the operation; xid, commit LSN and commit time of the transaction; the number of the change in it;
 arrays of the names of columns that were not sent (their fields are empty) and that could not be decoded. With --changed
-there is also _changed: of an update, the names of the columns that changed or may have."""
+there are also _changed and _maybe_changed: of an update, the names of the columns that changed or may have, and of
+those that may have."""
+_CHANGED: Final = ("_changed", "_maybe_changed")
 
 _needs_quotes = re.compile(r'[",\r\n\\]|\A\Z|\A\s|\s\Z').search
 _plain_element = re.compile(r"[^\s{}\",\\]+").fullmatch
@@ -43,6 +45,7 @@ class Csv(PlannedOutput):
         self._sinks: dict[tuple[int, int], tuple[Relation, Write]] = {}
         self._only: tuple[str, tuple[str, ...]] | None = None
         self._messages = 0
+        self._changed = _CHANGED if options.changed else ()
 
     def close(self) -> None:
         if self._messages:
@@ -52,7 +55,7 @@ class Csv(PlannedOutput):
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
             columns = event.relation.columns
-            empty = len(self.choice.columns(event.relation, columns)) + self.options.changed
+            empty = len(self.choice.columns(event.relation, columns)) + len(self._changed)
             own = joined([*_own(event.op), b"," + b"," * empty + b"\n"])
             write = self._write_to(event.relation, columns)
             write(self.rows.truncate(own, event))
@@ -88,9 +91,13 @@ class Csv(PlannedOutput):
 
         row = Cells(side, tuple(cells), fill=self.options.fill_unchanged and side == "new")
         not_sent = Names((side,), names, absent=True)
-        changed: list[Piece] = [b","] if self.options.changed else []
-        if changed and shape.op == "update":
-            changed.append(changed_columns(shape, shown, lambda found: names(found) or b"{}"))
+
+        def both(known: Sequence[int], maybe: Sequence[int]) -> bytes:
+            return b",%b,%b" % (names(sorted((*known, *maybe))) or b"{}", names(maybe) or b"{}")
+
+        changed: list[Piece] = [b"," * len(self._changed)]
+        if self._changed and shape.op == "update":
+            changed = [changed_columns(shape, shown, both)]
         missing = b"," * (len(shown.indexes) - len(cells))
         return [*_own(op), not_sent, b",", Undecodable(undecoded), *changed, b",", row, missing + b"\n"]
 
@@ -104,8 +111,7 @@ class Csv(PlannedOutput):
         return found[1]
 
     def _open(self, relation: Relation, names: tuple[str, ...]) -> Write:
-        own = (*OWN, "_changed") if self.options.changed else OWN
-        header = (",".join([*own, *[_field(name).decode() for name in names]]) + "\n").encode()
+        header = (",".join([*OWN, *self._changed, *[_field(name).decode() for name in names]]) + "\n").encode()
         if self.options.open_file is not None:
             name = (relation.schema, relation.name) if relation.seen else (relation.qualified,)
             return self.options.open_file(name, header).write

@@ -14,7 +14,7 @@ from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Field, Fitted, Piece, Plan, Side, Text, Value, Was
 from pgtail.outputs.base import OutputOptions
-from pgtail.outputs.choice import ColumnChoice, Shown
+from pgtail.outputs.choice import MAYBE, ColumnChoice, Shown
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
 from pgtail.outputs.values import shown_encoding, text_of_item
@@ -42,14 +42,15 @@ _OP: Final = {"truncate": "TRUNC", "commit_prepared": "COMMIT", "rollback_prepar
 
 
 class Line(PlannedOutput):
-    """`-o line`. Of an update it shows what --changed shows, and the old value before a value that changed.
+    """`-o line`. Of an update it shows what --changed shows, and the old value before a value that is known to have
+    changed.
 
     Lines with --highlight are not for the scanner.
     """
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self.choice = ColumnChoice(options.columns, changed=True)
+        self.choice = ColumnChoice(options.columns, changed=True, tell=options.tell)
         self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
         self._codes = self._painter.codes
         self._more = f"{RESET}…".encode() if options.color else "…".encode()
@@ -130,10 +131,11 @@ class Line(PlannedOutput):
             compared = side == "new" and (shown.whole or (key and shape.old_kind != ""))
             arrow = self._paint("→", "dim") + self._codes["new"][0].encode()
             bold = self._codes["key"] if key else ("", "")
+            mark, style = (MAYBE, "dim") if index in shown.unknown else ("", "key" if key else "name")
             cells.append(
                 Cell(
                     index,
-                    self._paint(f"{column_name(column.name)}=", "key" if key else "name") + bold[0].encode(),
+                    self._paint(f"{mark}{column_name(column.name)}=", style) + bold[0].encode(),
                     shown_encoding(column.codec, self._values, bare=column.type_oid in BARE),
                     self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
                     self._paint(*UNCHANGED_MARK),

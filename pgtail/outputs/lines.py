@@ -162,7 +162,7 @@ class _Maker:
             elif isinstance(piece, Fitted):
                 yield self._nested(piece.pieces, piece.fit)
             elif isinstance(piece, Changed):
-                yield piece.of(_changed(piece, self._old, self._new))
+                yield piece.of(*_changed(piece, self._old, self._new))
             elif isinstance(piece, Count):
                 self._counts.append(piece.key)
             elif isinstance(piece, Ordinal):
@@ -311,9 +311,17 @@ def _skipped(skip: Skip, cell: SentCell, other: SentCell, *, is_new: bool, alone
     return skip is Skip.SAME and not alone and cell == other
 
 
-def _changed(piece: Changed, old: Sequence[SentCell], new: Sequence[SentCell]) -> list[int]:
-    differ = [index for index in piece.compared if index < len(new) and (index >= len(old) or old[index] != new[index])]
-    return sorted([index for index in (*differ, *piece.unknown) if index < len(new) and new[index] is not UNCHANGED])
+def _changed(piece: Changed, old: Sequence[SentCell], new: Sequence[SentCell]) -> tuple[list[int], list[int]]:
+    """The columns that changed, and those that may have."""
+    sent, before = _sent(new), _sent(old)
+    known = [index for index in piece.compared if index in sent and index in before]
+    maybe = sorted(sent.intersection(piece.compared).difference(before).union(sent.intersection(piece.unknown)))
+    return [index for index in known if old[index] != new[index]], maybe
+
+
+def _sent(cells: Sequence[SentCell]) -> set[int]:
+    """The indexes of the cells that are not unchanged TOAST."""
+    return {index for index, cell in enumerate(cells) if cell is not UNCHANGED}
 
 
 def _differ(old: Sequence[SentCell], new: Sequence[SentCell], indexes: tuple[int, ...]) -> bool:

@@ -132,8 +132,9 @@ class RowObjects:
         def undecoded(odd: Sequence[Odd]) -> bytes:
             return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in odd])]))
 
-        def changed(indexes: Sequence[int]) -> bytes:
-            return keys(("changed", [columns[index].name for index in indexes]))
+        def changed(known: Sequence[int], maybe: Sequence[int]) -> bytes:
+            names = [columns[index].name for index in sorted((*known, *maybe))]
+            return keys(("changed", names), ("maybe_changed", [columns[index].name for index in maybe] or None))
 
         partial = self._choice.changed and shape.op == "update"
         names = changed_columns(shape, shown, changed) if partial else Names(("old", "new"), unchanged, filled=True)

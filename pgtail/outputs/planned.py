@@ -46,7 +46,7 @@ class PlannedOutput:
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write: Write = sink.write
         self.options = options
-        self.choice = ColumnChoice(options.columns, changed=options.changed)
+        self.choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
         self.clock: Clock = time.time_ns
         self.rows = Rows(self.row, self.clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
@@ -86,7 +86,7 @@ class PlannedOutput:
         if self._prepared is not None:
             self._prepared.finish()
         self.close()
-        self.choice.tell_unused(self.options.tell)
+        self.choice.tell_unused()
 
     def close(self) -> None:
         """Complete what is open at the end of the input or after an error."""

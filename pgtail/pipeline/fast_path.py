@@ -17,9 +17,9 @@ from pgtail.pgoutput.frames import LENGTHS
 class FastPath:
     """Processes rows for one pipeline.
 
-    After take(), `rows` and `messages` count what was processed (`messages` includes Begin and Commit). `started` says
-    whether the start of the current transaction was written, `shown` counts the shown transactions that ended,
-    `end_lsn` is the end LSN of the last transaction that ended, or 0.
+    After take(), `rows` and `messages` count what was processed (`messages` includes Begin and Commit), `left_out` the
+    rows that did not pass the filter. `started` says whether the start of the current transaction was written, `shown`
+    counts the shown transactions that ended, `end_lsn` is the end LSN of the last transaction that ended, or 0.
     """
 
     def __init__(self, assembler: Assembler, output: ScannedOutput, filter_: Filter | None) -> None:
@@ -30,7 +30,7 @@ class FastPath:
         self._version: object = None
         self._scanner = output.scanner(self._table, filter_)
         self.started = False
-        self.shown = self.end_lsn = self.rows = self.messages = 0
+        self.shown = self.end_lsn = self.rows = self.left_out = self.messages = 0
 
     @property
     def scanner(self) -> Scanner | None:
@@ -49,7 +49,7 @@ class FastPath:
         `started` says whether the start of the current transaction was written. Stops before the Commit that would end
         the `limit`th shown transaction, and before Commits of transactions that end at or after `until`.
         """
-        self.started, self.shown, self.end_lsn, self.rows, self.messages = started, 0, 0, 0, 0
+        self.started, self.shown, self.end_lsn, self.rows, self.left_out, self.messages = started, 0, 0, 0, 0, 0
         scanner, assembler = self._scanner, self._assembler
         assert scanner is not None
         transaction = assembler.whole
@@ -76,7 +76,7 @@ class FastPath:
         """Process rows of a streamed transaction up to the first declined one."""
         scanner, transaction = self._scanner, rows.transaction
         assert scanner is not None
-        self.started, self.rows = started, 0
+        self.started, self.rows, self.left_out = started, 0, 0
         if not transaction.begun or not self._output.takes(transaction):
             return
         self._use_tables(rows.tables, rows.versions)
@@ -85,7 +85,7 @@ class FastPath:
         try:
             rows.pos = scanner.scan(rows.frames, rows.pos, len(rows.frames), LENGTHS, in_stream=True)
         finally:
-            transaction.changes, self.started, self.rows = scanner.seq, scanner.started, scanner.rows
+            transaction.changes, self.started = scanner.seq, scanner.started
             self._after_run(scanner, transaction)
 
     def _use_tables(self, tables: Mapping[int, Relation], version: object) -> None:
@@ -105,10 +105,11 @@ class FastPath:
         inside = transaction if scanner.inside else None
         self._assembler.resume_inside(inside)
         self.started, self.shown, self.end_lsn = scanner.started, scanner.shown, scanner.resume_at
-        self.rows, self.messages = scanner.rows, scanner.messages
+        self.messages = scanner.messages
         self._after_run(scanner, inside)
 
     def _after_run(self, scanner: Scanner, transaction: Transaction | None) -> None:
+        self.rows, self.left_out = scanner.rows, scanner.left_out
         self._output.after_run(scanner, transaction if scanner.started else None)
         if self._filter is not None:
             self._filter.not_sent += scanner.not_sent

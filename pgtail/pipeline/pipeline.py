@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import (
@@ -23,6 +24,9 @@ from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pipeline.fast_path import fast_path
+
+_MOST_PREPARED: Final = 1 << 18
+"""Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
 
 
 class Pipeline:
@@ -52,14 +56,14 @@ class Pipeline:
         self._note = note
         self._waiting: Started | None = None
         self._prepared: dict[int | None, bool] = {}
-        """The selected prepared transactions without an outcome, if the output needs that: whether one was shown."""
+        """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
         self._interrupted: Transaction | None = None
         self._limit, self._until = limit, until
         self._fast_path = fast_path(assembler, output, self._filter)
         self._emit = output.event
         self.shown = 0
-        self.rows = 0
-        """How many rows were processed, shown or not."""
+        self.rows = self.left_out = 0
+        """How many rows were processed, and how many of them did not pass the filter."""
         self.messages = self.kept = 0
         """How many messages scan() processed, and how many runs of streamed rows it buffered."""
         self.damaged = False
@@ -101,6 +105,7 @@ class Pipeline:
         pos = fast.take(buf, pos, end, framing, started=self._waiting is None, limit=limit, until=self._until)
         self.shown += fast.shown
         self.rows += fast.rows
+        self.left_out += fast.left_out
         self.messages += fast.messages
         self.end_lsn = fast.end_lsn or self.end_lsn
         whole = self._assembler.whole
@@ -114,6 +119,7 @@ class Pipeline:
         if fast is not None:
             fast.take_buffered(rows, started=self._waiting is None)
             self.rows += fast.rows
+            self.left_out += fast.left_out
             if fast.started:
                 self._waiting = None
 
@@ -227,6 +233,8 @@ class Pipeline:
                 self._emit(self._waiting)
                 self._waiting = None
             self._emit(event)
+        elif isinstance(event, RowChange):
+            self.left_out += 1
 
     def _end(self, event: Ended) -> None:
         transaction = event.transaction
@@ -234,24 +242,31 @@ class Pipeline:
         if self._waiting is None:
             self._emit(event)
         self._waiting = None
+        if transaction.state == "prepared" and (self._filter is None or self._filter.selects(transaction)):
+            self._remember(transaction.xid, shown=shown and event.complete)
         if transaction.state != "prepared" or not self._output.needs_outcomes:
             self.shown += shown
-        elif self._filter is None or self._filter.selects(transaction):
-            self._prepared[transaction.xid] = shown and event.complete
         if event.complete and transaction.end_lsn is not None:
             self.end_lsn = transaction.end_lsn
+
+    def _remember(self, xid: int | None, *, shown: bool) -> None:
+        """A transaction was prepared."""
+        self._prepared.pop(xid, None)
+        self._prepared[xid] = shown
+        if len(self._prepared) > _MOST_PREPARED:
+            del self._prepared[next(iter(self._prepared))]
 
     def _warn(self, note: Note) -> None:
         self.damaged = self.damaged or note.damage
         self._note(note)
 
     def _outcome(self, outcome: Outcome) -> None:
-        filter_ = self._filter
-        passes = filter_ is None or filter_.outcome_passes(outcome)
+        filter_, needed = self._filter, self._output.needs_outcomes
         shown = self._prepared.pop(outcome.xid, None)
-        if filter_ is not None and self._output.needs_outcomes:
+        passes = filter_ is None or filter_.outcome_passes(outcome, shown)
+        if filter_ is not None and needed:
             passes = filter_.selects_outcome(outcome) and shown is not False
         if passes:
             self._emit(outcome)
-            self.shown += shown is True and outcome.op == "commit_prepared"
+            self.shown += needed and shown is True and outcome.op == "commit_prepared"
         self.end_lsn = outcome.end_lsn

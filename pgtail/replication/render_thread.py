@@ -36,6 +36,7 @@ class MessagePipeline(Protocol):
     end_lsn: int | None
 
     rows: int
+    left_out: int
 
     @property
     def inside(self) -> bool: ...
@@ -103,9 +104,13 @@ class RenderThread(ConsumerThread):
         return open_ is not None and open_[1] >= _LARGE
 
     def status_words(self) -> list[str]:
-        """What came of a transaction that is not complete, and the number of transactions shown and rows processed."""
+        """What came of a transaction that is not complete, the transactions shown and rows selected, and the rows read
+        if that were more."""
         pipeline = self._pipeline
-        words = [f"{counted(pipeline.shown, 'transaction')}, {counted(pipeline.rows, 'row')}"]
+        rows, left_out = pipeline.rows, pipeline.left_out
+        words = [f"{counted(pipeline.shown, 'transaction')}, {counted(rows - left_out, 'row')}"]
+        if left_out:
+            words = [f"{words[0]} selected", f"{counted(rows, 'row')} read"]
         open_ = pipeline.unfinished
         if open_ is not None and open_[1]:
             words.insert(0, f"transaction {open_[0]}: {counted(open_[1], 'change')} so far")

@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, relation, truncate, update
 from tests.support.render import WAYS, Way, render
-from tests.support.run import decode
+from tests.support.run import command, decode
+from tests.support.servers import Database
 
 COLUMNS = [("id", 23), ("a", 25), ("b", 25), ("Doc", 25)]
 KEYED = relation(columns=COLUMNS)
@@ -27,10 +28,12 @@ ROWS = [
 STREAM = [KEYED, FULL, begin(), *ROWS, truncate(100), commit()]
 
 
+NAMES = ("old", "new", "changed", "maybe_changed", "unchanged")
+
+
 def shown(way: Way, **options: Any) -> list[tuple[Any, ...]]:
-    """What JSON has of each row's tuples: old, new, changed, unchanged."""
-    names = ("old", "new", "changed", "unchanged")
-    return [tuple(row.get(name) for name in names) for row in render(*STREAM, way=way, **options).objects[:-1]]
+    """What JSON has of each row's tuples."""
+    return [tuple(row.get(name) for name in NAMES) for row in render(*STREAM, way=way, **options).objects[:-1]]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -40,16 +43,16 @@ def test_changed_shows_the_key_and_what_differs_or_cannot_be_compared(output: st
         found = shown(way, changed=True)
     else:
         changes = render(*STREAM, way=way, output=output, changed=True).objects[0]["changes"][:-1]
-        found = [tuple(row.get(name) for name in ("old", "new", "changed", "unchanged")) for row in changes]
+        found = [tuple(row.get(name) for name in NAMES) for row in changes]
     expected: list[tuple[Any, ...]] = [
-        (None, {"id": 1, "a": "x", "b": None, "Doc": ""}, None, None),
-        (None, {"id": 1, "a": "x", "b": "y"}, ["a", "b"], None),
-        ({"id": 1}, {"id": 2, "a": "x", "b": None}, ["id", "a", "b"], None),
-        ({"id": 2}, None, None, None),
-        ({"id": 1, "b": None}, {"id": 1, "b": "y"}, ["b"], None),
-        ({"id": 1}, {"id": 1}, [], None),
-        ({"id": 1, "b": "y"}, {"id": 2, "b": None}, ["id", "b"], None),
-        ({"id": 2, "a": "x", "b": None, "Doc": "d"}, None, None, None),
+        (None, {"id": 1, "a": "x", "b": None, "Doc": ""}, None, None, None),
+        (None, {"id": 1, "a": "x", "b": "y"}, ["a", "b"], ["a", "b"], None),
+        ({"id": 1}, {"id": 2, "a": "x", "b": None}, ["id", "a", "b"], ["a", "b"], None),
+        ({"id": 2}, None, None, None, None),
+        ({"id": 1, "b": None}, {"id": 1, "b": "y"}, ["b"], None, None),
+        ({"id": 1}, {"id": 1}, [], None, None),
+        ({"id": 1, "b": "y"}, {"id": 2, "b": None}, ["id", "b"], None, None),
+        ({"id": 2, "a": "x", "b": None, "Doc": "d"}, None, None, None, None),
     ]
     assert found == expected
 
@@ -77,22 +80,94 @@ def test_columns_selects_by_table(rules: str, keyed: list[str], full: list[str],
 @pytest.mark.parametrize("way", WAYS)
 def test_both_together(way: Way) -> None:
     found = shown(way, changed=True, columns=("b",))
-    assert found[1] == (None, {"id": 1, "b": "y"}, ["b"], None)
-    assert found[4] == ({"b": None}, {"b": "y"}, ["b"], None)
+    assert found[1] == (None, {"id": 1, "b": "y"}, ["b"], ["b"], None)
+    assert found[4] == ({"b": None}, {"b": "y"}, ["b"], None, None)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_key_of_two_columns_what_was_sent_is_compared(way: Way) -> None:
+    table = relation(columns=COLUMNS, identity="i", key=(0, 3))
+    rows = [
+        update(("1", "x", "y", "new"), ("1", None, None, "old"), "K"),
+        update(("2", "x", "y", UNCHANGED), ("1", None, None, "out of line"), "K"),
+        update(("2", UNCHANGED, UNCHANGED, UNCHANGED)),
+        update(("2", UNCHANGED, UNCHANGED, "new"), ("2", None, None, "old"), "K"),
+    ]
+    found = render(table, begin(), *rows, commit(), way=way, changed=True).objects
+    assert [(row["changed"], row.get("maybe_changed")) for row in found] == [
+        (["a", "b", "Doc"], ["a", "b"]),
+        (["id", "a", "b"], ["a", "b"]),
+        ([], None),
+        (["Doc"], None),
+    ]
+
+
+@pytest.mark.parametrize("output", ["json", "json-tx", "csv"])
+def test_an_old_value_that_was_not_sent_proves_nothing(output: str) -> None:
+    odd = update(("1", "x", "y", "z"), ("1", UNCHANGED, "y"), "O", oid=200)
+    found = render(FULL, begin(), odd, commit(), output=output, changed=True)
+    if output == "csv":
+        assert found.lines[-1].split(",", 7)[-1] == '"{a,Doc}","{a,Doc}",1,x,,z'
+    else:
+        row = found.objects[0] if output == "json" else found.objects[0]["changes"][0]
+        assert (row["changed"], row["maybe_changed"]) == (["a", "Doc"], ["a", "Doc"])
 
 
 def test_csv_names_what_changed_because_an_empty_field_is_null() -> None:
     text = decode("-o", "csv", "--changed", "-t", "full", input=lengths(*STREAM)).stdout.decode()
     assert text.splitlines() == [
-        "_op,_xid,_commit_lsn,_commit_ts,_seq,_not_sent,_undecoded,_changed,id,a,b,Doc",
-        "before,7,0/100,2000-01-01 00:00:00+00,5,,,{b},1,,,",
-        "update,7,0/100,2000-01-01 00:00:00+00,5,,,{b},1,,y,",
-        "before,7,0/100,2000-01-01 00:00:00+00,6,,,{},1,,,",
-        "update,7,0/100,2000-01-01 00:00:00+00,6,,,{},1,,,",
-        'before,7,0/100,2000-01-01 00:00:00+00,7,,,"{id,b}",1,,y,',
-        'update,7,0/100,2000-01-01 00:00:00+00,7,,,"{id,b}",2,,,',
-        "delete,7,0/100,2000-01-01 00:00:00+00,8,,,,2,x,,d",
+        "_op,_xid,_commit_lsn,_commit_ts,_seq,_not_sent,_undecoded,_changed,_maybe_changed,id,a,b,Doc",
+        "before,7,0/100,2000-01-01 00:00:00+00,5,,,{b},{},1,,,",
+        "update,7,0/100,2000-01-01 00:00:00+00,5,,,{b},{},1,,y,",
+        "before,7,0/100,2000-01-01 00:00:00+00,6,,,{},{},1,,,",
+        "update,7,0/100,2000-01-01 00:00:00+00,6,,,{},{},1,,,",
+        'before,7,0/100,2000-01-01 00:00:00+00,7,,,"{id,b}",{},1,,y,',
+        'update,7,0/100,2000-01-01 00:00:00+00,7,,,"{id,b}",{},2,,,',
+        "delete,7,0/100,2000-01-01 00:00:00+00,8,,,,,2,x,,d",
     ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_csv_names_what_may_have_changed(way: Way) -> None:
+    lines = render(KEYED, begin(), *ROWS[:4], truncate(100), commit(), way=way, output="csv", changed=True).lines
+    assert [line.split(",", 5)[-1] for line in lines] == [
+        "_not_sent,_undecoded,_changed,_maybe_changed,id,a,b,Doc",
+        ',,,,1,x,,""',
+        ',,"{a,b}","{a,b}",1,x,y,',
+        '"{a,b,Doc}",,"{id,a,b}","{a,b}",1,,,',
+        ',,"{id,a,b}","{a,b}",2,x,,',
+        '"{a,b,Doc}",,,,2,,,',
+        ",,,,,,,",
+    ]
+
+
+@pytest.mark.parametrize("output", ["json", "json-tx", "csv", "table", "line"])
+def test_a_note_tells_once_how_to_know(output: str) -> None:
+    note = (
+        "pgtail: note: without the old row, columns marked ? or in maybe_changed may be unchanged; ALTER TABLE"
+        ' "public"."t" REPLICA IDENTITY FULL sends it (see --changed in pgtail(1))\n'
+    )
+    two = [relation(oid=101, name="s", columns=COLUMNS), *STREAM[:-1], ROWS[1], commit()]
+    given = ("-o", output, "--changed", *(("-t", "t") if output == "csv" else ()))
+    assert decode(*given, input=lengths(*two)).stderr == note
+    assert decode("-q", *given, input=lengths(*two)).stderr == ""
+    assert decode(*given[:3], "-t", "full", input=lengths(*two)).stderr == ""
+    if output != "line":
+        assert decode(*given[:2], *given[3:], input=lengths(*two)).stderr == ""
+
+
+def test_the_statement_of_the_note_can_be_run_for_any_name(newest_database: Database) -> None:
+    table, database = '"a ""B""\\n;\n$"', newest_database
+    database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES")
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    database.execute(f"INSERT INTO {table} VALUES (1, 'x')", f"UPDATE {table} SET v = 'x'")
+    given = ("stream", database.conninfo(), "-S", "s", "--until", "now", "--changed", "--op", "update", "-o", "json")
+    before = command(*given)
+    assert [(row["changed"], row["maybe_changed"]) for row in before.objects] == [(["v"], ["v"])]
+    (statement,) = re.findall("ALTER TABLE .* REPLICA IDENTITY FULL", before.stderr)
+    database.execute(statement, f"UPDATE {table} SET v = 'x'", f"UPDATE {table} SET v = 'z'")
+    after = [(row["changed"], row.get("maybe_changed")) for row in command(*given).objects]
+    assert after == [(["v"], ["v"]), ([], None), (["v"], None)]
 
 
 def test_csv_has_only_the_chosen_columns() -> None:
@@ -132,8 +207,8 @@ def test_tables(way: Way) -> None:
     rows = [line.split(maxsplit=2)[2] for line in text.decode().splitlines() if re.match("  (INS|UPD|DEL)", line)]
     assert rows == [
         "id=1      a 'x'  \"Doc\" ''",
-        "id=1      a 'x'",
-        "id=1 → 2  a 'x'",
+        "id=1      ?a 'x'",
+        "id=1 → 2  ?a 'x'",
         "id=2      only the key was sent",
         "id 1  b NULL → 'y'",
         "id 1",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 from pgtail.changes.commit_range import CommitRange
 from pgtail.pgoutput.scalars import Point
+from tests.support.corpus import Capture, captures
 from tests.support.encode import (
+    STREAM_STOP,
     begin,
     begin_prepare,
     commit,
@@ -18,9 +21,12 @@ from tests.support.encode import (
     prepare,
     relation,
     rollback_prepared,
+    stream_start,
 )
 from tests.support.render import WAYS, Way, render
-from tests.support.run import decode
+from tests.support.run import command, decode
+from tests.support.servers import Database
+from tests.support.two_phase import CREATE_SLOT
 
 MESSAGES = (
     *(relation(), relation(oid=101, name="u")),
@@ -79,6 +85,69 @@ def test_a_prepared_transaction_counts_when_it_is_committed(output: str) -> None
     assert "not shown" not in two.stderr
 
 
-def test_other_formats_have_no_outcome_where_tables_are_selected() -> None:
-    found = render(*MESSAGES, filters=FILTERS["table"])
-    assert [one["op"] for one in found.objects] == ["insert", "insert"]
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "filters",
+    [*FILTERS.values(), {"tables": ["t"], "ops": ["insert"]}, {"exclude": ["u"]}, {"xids": [7, 9]}],
+    ids=[*FILTERS, "operation", "exclude", "xid"],
+)
+@pytest.mark.parametrize("output", ["json", "json-tx", "table", "line", "template"])
+def test_what_is_shown_of_one_gets_its_outcome_and_nothing_else(output: str, filters: dict[str, Any], way: Way) -> None:
+    shown = render(*MESSAGES, output=output, filters=filters, way=way, format="%o %x %g %{v}").written.decode()
+    rows, _, outcomes = shown.rpartition("cid")
+    assert [name for name in ("ann", "of t", "back", "of u") if name in rows] == ["ann", "of t", "back"]
+    assert [name for name in ("of t", "back", "of u") if name in outcomes] == ["of t", "back"]
+
+
+@pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
+def test_of_one_that_was_prepared_earlier_no_outcome_is_shown(filters: dict[str, Any]) -> None:
+    assert render(commit_prepared(7), filters=filters).objects == []
+
+
+def test_outcomes_that_are_asked_for_are_shown_by_themselves() -> None:
+    found = render(*MESSAGES, filters={"ops": ["commit_prepared"]}).objects
+    assert [(one["op"], one["xid"]) for one in found] == [("commit_prepared", 7), ("commit_prepared", 8)]
+    found = render(*MESSAGES[-3:], filters={"xids": [9]}).objects
+    assert [(one["op"], one["xid"]) for one in found] == [("rollback_prepared", 9)]
+
+
+def test_a_streamed_one_and_a_reused_gid() -> None:
+    ended = prepare(7, "g", tag=b"p")
+    streamed = [stream_start(7), insert("1", "ann", xid=7), STREAM_STOP, ended, commit_prepared(7, "g")]
+    again = [begin_prepare(8, "g"), insert("2", "bob"), prepare(8, "g"), rollback_prepared(8, "g")]
+    found = render(relation(), *streamed, *again, filters={"where": ["id = 1"]}).objects
+    assert [(one["op"], one["xid"]) for one in found] == [("insert", 7), ("commit_prepared", 7)]
+
+
+def test_the_oldest_ones_are_forgotten_where_outcomes_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgtail.pipeline.pipeline._MOST_PREPARED", 2)
+    prepared = [(begin_prepare(xid, f"g{xid}"), insert("1", "v"), prepare(xid, f"g{xid}")) for xid in (7, 8, 9)]
+    outcomes = [commit_prepared(xid, f"g{xid}") for xid in (7, 8, 9)]
+    found = render(relation(), *itertools.chain(*prepared), *outcomes, filters={"tables": ["t"]}).objects
+    assert [one["xid"] for one in found] == [7, 8, 9, 8, 9]
+
+
+@pytest.mark.parametrize("one", [one for one in captures() if one.scenario.name == "D_twophase"], ids=str)
+@pytest.mark.parametrize("options", [("-t", "pt"), ("--op", "insert"), ("--where", "id in (1, 3)")], ids=" ".join)
+def test_every_outcome_in_a_capture_belongs_to_something_that_was_shown(one: Capture, options: tuple[str, ...]) -> None:
+    whole, found = (decode(*given, one.forms["walsender.bin"]).objects for given in ((), options))
+    shown = {row["xid"] for row in found if row.get("state") == "prepared"}
+    outcomes = [row for row in whole if row["op"].endswith("_prepared")]
+    assert [row for row in found if row["op"].endswith("_prepared")] == [row for row in outcomes if row["xid"] in shown]
+    if one.name == "p3_2pc":
+        assert 0 < len(shown) < len({row["xid"] for row in outcomes}) or options[0] == "--op"
+
+
+@pytest.mark.parametrize("output", ["json", "line"])
+def test_what_a_server_sends_before_and_after_the_outcome(output: str, newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int)", "CREATE TABLE u ()", "CREATE PUBLICATION p FOR ALL TABLES")
+    newest_database.query(CREATE_SLOT.format("s", "true"))
+    newest_database.execute("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'of t'")
+    newest_database.execute("BEGIN; INSERT INTO u DEFAULT VALUES; PREPARE TRANSACTION 'of u'")
+    given = ("stream", newest_database.conninfo(), "-S", "s", "--until", "now", "-t", "t", "-o", output)
+    (row,) = command(*given).lines
+    newest_database.execute("COMMIT PREPARED 'of t'", "ROLLBACK PREPARED 'of u'")
+    again, outcome = command(*given).lines
+    assert again == row
+    assert b"of t" in outcome
+    assert b"COMMIT" in outcome.upper()

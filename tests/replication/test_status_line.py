@@ -30,3 +30,16 @@ def test_a_large_transaction_is_counted_as_it_arrives(newest_database: Database)
         assert line.endswith((so_far, " · 1 transaction, 1 row")), "parts without room are left out, not cut"
     count = int(shown.partition(so_far)[0].rpartition(": ")[2].replace(" ", ""))
     assert 10_000 <= count <= rows
+
+
+def test_rows_selected_and_rows_read_are_named_apart(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute(
+        "INSERT INTO t SELECT generate_series(1, 340)", *[f"INSERT INTO t VALUES ({g})" for g in range(341, 345)]
+    )
+    command = [*COMMAND, newest_database.conninfo(), "-S", "s", "--where", "id <= 5 or id > 342"]
+    status, shown = on_terminal(command, until=" rows read", answer="\x03")
+    assert status == 0, shown
+    assert " · 3 transactions, 7 rows selected · 344 rows read" in shown
+    assert "pgtail: 3 transactions shown, 7 rows selected of 344 read; resume at " in shown.splitlines()[-1]

@@ -124,8 +124,8 @@ def output_options(function: F) -> F:
             click.option(
                 "--changed",
                 is_flag=True,
-                help="Of updates show only the key and what changed, or may have: without the old row that is unknown."
-                " Table, line, JSON, CSV.",
+                help="Of updates show only the key and what changed, or may have: without the old row that is unknown,"
+                " and marked ? or named in maybe_changed. Table, line, JSON, CSV.",
             ),
             click.option(
                 "--wal2json",

@@ -8,7 +8,7 @@ from typing import Final
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
 from pgtail.outputs.cells import columns_of
-from pgtail.outputs.choice import ColumnChoice
+from pgtail.outputs.choice import MAYBE, ColumnChoice
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
@@ -72,13 +72,15 @@ def _strike(sized_item: SizedItem) -> SizedItem:
 
 @dataclass(slots=True)
 class _Column:
-    """What all values of a column have in common; `show` shows a value after the label."""
+    """What all values of a column have in common; `show` shows a value after the label, `maybe` one that may have
+    changed."""
 
     index: int
     label: Item
     codec: Codec
     bare: bool
     show: Show
+    maybe: Show
 
 
 class _TableParts:
@@ -98,12 +100,15 @@ class _TableParts:
             label: Item = ((shown, "name"), SPACE)
             if key:
                 label = (*([(", ", "plain")] if self.keys else []), (f"{shown}=", "key"))
-            show = values.of_column(codec, label, "key" if key else "value", bare=bare)
-            found = _Column(index, label, codec, bare, show)
+            show = maybe = values.of_column(codec, label, "key" if key else "value", bare=bare)
+            if choice.changed and not key:
+                maybe = values.of_column(codec, ((f"{MAYBE}{shown}", "dim"), SPACE), bare=bare)
+            found = _Column(index, label, codec, bare, show, maybe)
             (self.keys if key else self.others).append(found)
         self.shows = [(column.index, column.show) for column in self.others]
+        self.maybe = [(column.index, column.maybe) for column in self.others]
         kept = self.others[1:] if not self.keys else self.others
-        self.optional = frozenset([column.index for column in kept])
+        self.optional = frozenset([column.index for column in kept] if relation.seen else ())
         """The columns that --changed may leave out: without a key, the first one stands in for it."""
 
 
@@ -123,9 +128,11 @@ class RowFormatter:
         if new is None:
             values = self._deleted(parts, change.old_kind, old or ())
         else:
-            changed = self._choice.changed and change.op == "update" and change.relation.seen
-            optional: frozenset[int] = parts.optional if changed else frozenset()
-            values = self._written(parts, old if old is not None and change.old_kind == "O" else (), new, optional)
+            changed = self._choice.changed and change.op == "update"
+            whole = old if old is not None and change.old_kind == "O" else ()
+            values = self._written(parts, whole, new, changed=changed)
+            if changed and values and not whole:
+                self._choice.tell_unknown(change.relation)
         key = self._key(parts, old, new)
         if not values and not key[1]:
             values = [_NO_COLUMNS]
@@ -208,15 +215,16 @@ class RowFormatter:
         now = self._values.cell(column.codec, new, "new", bare=column.bare)
         return sized((*column.label, *before, *_ARROW, *now))
 
-    def _written(self, parts: _TableParts, old: TupleData, new: TupleData, optional: frozenset[int]) -> list[SizedItem]:
+    def _written(self, parts: _TableParts, old: TupleData, new: TupleData, *, changed: bool) -> list[SizedItem]:
         """The new row without the key; changed values are old → new if the whole old row was sent.
 
-        Of the columns at `optional` only those that changed or may have.
+        With `changed` only the columns that changed or may have, the latter with a mark.
         """
+        optional: frozenset[int] = parts.optional if changed else frozenset()
         if not old:
             return [
                 show(new[index])
-                for index, show in parts.shows
+                for index, show in (parts.maybe if changed else parts.shows)
                 if index < len(new) and not (index in optional and new[index] is UNCHANGED)
             ]
         values = []
@@ -227,7 +235,9 @@ class RowFormatter:
             cell = new[index]
             if index in optional and (cell is UNCHANGED or (index < len(old) and old[index] == cell)):
                 continue
-            if index >= len(old) or old[index] == cell:
+            if changed and (index >= len(old) or old[index] is UNCHANGED):
+                values.append(column.maybe(cell))
+            elif index >= len(old) or old[index] == cell:
                 values.append(column.show(cell))
             elif cell is UNCHANGED:
                 filled = self._fill and old[index] is not UNCHANGED

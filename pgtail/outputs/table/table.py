@@ -78,7 +78,7 @@ class Table:
         self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
-        self._choice, self._tell = ColumnChoice(options.columns, changed=options.changed), options.tell
+        self._choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
         self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
         self._page: list[Row] = []
         self._page_text = 0
@@ -107,7 +107,7 @@ class Table:
     def finish(self) -> None:
         """Write the page."""
         self._lay_out()
-        self._choice.tell_unused(self._tell)
+        self._choice.tell_unused()
 
     # -- the scanner -------------------------------------------------------------------------------------------
 
