@@ -64,6 +64,8 @@ class Filter:
         """The tables whose names did not match, in the order of their first appearance."""
         self.shadowed: dict[str, str] = {}
         """The properties in conditions that have the name of a column, each with a table that has it."""
+        self.columns: set[str] = set()
+        """The columns of the tables whose names matched."""
         self._seen: set[str] = set()
         """The columns in conditions that a table had."""
         self._known: dict[int, bool] = {}
@@ -149,7 +151,9 @@ class Filter:
             known = self._known[relation.version] = (
                 not self._tables or any(_matches(relation, pattern) for pattern in self._tables)
             ) and not any(_matches(relation, pattern) for pattern in self._exclude)
-            if not known and relation.seen:
+            if known:
+                self.columns.update(column.name for column in relation.columns)
+            elif relation.seen:
                 self.left_out[f"{relation.schema}.{relation.name}"] = None
         return known
 

@@ -1,0 +1,51 @@
+"""Checks the columns that --where and --redact name against the published tables, before a stream starts."""
+
+from __future__ import annotations
+
+from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
+from pgtail.changes.relations import Relation
+from pgtail.commands.options import FilterOptions
+from pgtail.commands.selection import filter_arguments, unknown_columns
+from pgtail.errors import OptionError
+from pgtail.postgres.connection import Connection
+from pgtail.postgres.published_columns import published_tables
+from pgtail.replication.plan import Plan
+
+
+def check_columns(connection: Connection, plan: Plan, options: FilterOptions, redaction: Redaction | None) -> list[str]:
+    """Check that published tables have the columns, and that values fit them. Raises OptionError and ServerError.
+
+    If a table was altered since the slot's position, the slot may still have changes with other columns: then what is
+    wrong now is returned as warnings.
+    """
+    if not options.where and redaction is None:
+        return []
+    slot = plan.fork or plan.slot
+    tables = published_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
+    relations = [table.relation for table in tables]
+    wrong = [] if redaction is None else _not_masked(redaction, relations)
+    wrong += _not_testable(Filter(**filter_arguments(options, redaction)), relations)
+    if wrong and not any(table.altered for table in tables):
+        raise OptionError("\n".join(wrong))
+    return [f"{text} (a table was altered since the slot's position)" for text in wrong]
+
+
+def _not_masked(redaction: Redaction, relations: list[Relation]) -> list[str]:
+    """Names to mask that no table has; the others need no proof at the end."""
+    rules = [rule for rule in redaction.unused(relations) if rule.text in redaction.unproved]
+    if relations:
+        redaction.unproved = {rule.text for rule in rules}
+    return [f"--redact: no column {rule.text} is published{rule.meant(relations)}" for rule in rules]
+
+
+def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
+    """What is wrong with the conditions of an unused filter."""
+    for relation in relations:
+        for op in ("insert", "update", "delete"):
+            if filter_.row_passes(relation, op):
+                try:
+                    filter_.bound(relation, op)
+                except OptionError as error:
+                    return [str(error)]
+    return [f"--where: no column {column} is published{meant}" for column, _, meant in unknown_columns(filter_)]
