@@ -22,8 +22,9 @@ WITH RECURSIVE base AS (
 )
 SELECT c.oid AS table_oid, n.nspname, c.relname, c.relreplident, a.attname, a.atttypid, a.atttypmod, y.typname,
     CASE WHEN m.nspname = 'pg_catalog' THEN '' ELSE m.nspname END AS type_schema,
-    NOT a.attisdropped AND CASE WHEN p.attnames IS NULL THEN coalesce(to_jsonb(a) ->> 'attgenerated', '') = ''
-        ELSE p.attnames @> to_jsonb(a.attname) END AS is_sent,
+    NOT a.attisdropped AND coalesce(p.attnames @> to_jsonb(a.attname), true)
+        AND (current_setting('server_version_num')::int >= 180000
+            OR coalesce(to_jsonb(a) ->> 'attgenerated', '') = '') AS is_sent,
     coalesce(age(a.xmin) <= (SELECT age(catalog_xmin) FROM pg_replication_slots WHERE slot_name = %s), false) AS is_new
 FROM published p JOIN pg_namespace n ON n.nspname = p.schemaname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
@@ -32,7 +33,8 @@ FROM published p JOIN pg_namespace n ON n.nspname = p.schemaname
     LEFT JOIN pg_namespace m ON m.oid = y.typnamespace
 ORDER BY c.oid, a.attnum
 """
-"""Since PostgreSQL 15 attnames has the columns that are sent. Dropped columns are there for the age of their rows."""
+"""attnames, since PostgreSQL 15, has the columns of a publication's list; before 18 also generated columns, which are not
+sent. Dropped columns are read for the age of their rows."""
 
 
 class PublishedTable(NamedTuple):
