@@ -33,8 +33,8 @@ FROM published p JOIN pg_namespace n ON n.nspname = p.schemaname
     LEFT JOIN pg_namespace m ON m.oid = y.typnamespace
 ORDER BY c.oid, a.attnum
 """
-"""attnames, since PostgreSQL 15, has the columns of a publication's list; before 18 also generated columns, which are not
-sent. Dropped columns are read for the age of their rows."""
+"""attnames, since PostgreSQL 15, names the columns of a publication's list. Generated columns are not sent before 18.
+Dropped columns are read for the age of their rows."""
 
 
 class PublishedTable(NamedTuple):
