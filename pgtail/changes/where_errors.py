@@ -26,7 +26,7 @@ def advice_on(rest: str) -> str:
     if re.match(r"(?:and|or)(?!\w)", rest, re.IGNORECASE):
         return "; a condition must follow AND and OR"
     if rest[:2] in INSTEAD:
-        return f"; write {INSTEAD[rest[:2]]} for {rest[:2]}"
+        return f"; write {INSTEAD[rest[:2]]}, not {rest[:2]}"
     return "; double a quote inside a quoted value" if "'" in rest else ""
 
 

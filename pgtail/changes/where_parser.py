@@ -310,11 +310,11 @@ class Parser:
             return  # a value such as OR, for Oregon
         word = found[0].upper()
         if found[0].isalpha():
-            words = f"a condition must follow {word}; a value that ends so needs single quotes"
+            words = f"no condition follows {word}; quote a value that ends so"
         elif word in INSTEAD:
-            words = f"write {INSTEAD[word]} for {word}; a value that contains {word} needs single quotes"
+            words = f"write {INSTEAD[word]}, not {word}; put a value with {word} in single quotes"
         else:
-            words = f"a value that contains {word} needs single quotes; another condition follows AND or OR"
+            words = f"quote a value with {word}; a second condition needs AND or OR"
         self._fail(words, found.start())
 
     # -- the text --------------------------------------------------------------------------------------------------

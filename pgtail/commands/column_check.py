@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+
+from pgtail.changes.bound_condition import names_in
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
@@ -26,9 +29,10 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, re
     relations = [table.relation for table in tables]
     wrong = [] if redaction is None else _not_masked(redaction, relations)
     wrong += _not_testable(Filter(**filter_arguments(options, redaction)), relations)
-    if wrong and not any(table.altered for table in tables):
+    altered = [table.relation.qualified for table in tables if table.altered]
+    if wrong and not altered:
         raise OptionError("\n".join(wrong))
-    return [f"{text} (a table was altered since the slot's position)" for text in wrong]
+    return [*wrong, f"going on, as {altered[0]} was altered since the slot's position"] if wrong else []
 
 
 def _not_masked(redaction: Redaction, relations: list[Relation]) -> list[str]:
@@ -41,11 +45,17 @@ def _not_masked(redaction: Redaction, relations: list[Relation]) -> list[str]:
 
 def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
     """What is wrong with the conditions of an unused filter."""
+    wrong, fitting = [], []
     for relation in relations:
-        for op in ("insert", "update", "delete"):
-            if filter_.row_passes(relation, op):
-                try:
+        try:
+            for op in ("insert", "update", "delete"):
+                if filter_.row_passes(relation, op):
                     filter_.bound(relation, op)
-                except OptionError as error:
-                    return [str(error)]
+        except OptionError as error:
+            wrong.append(str(error))
+        else:
+            if names_in(filter_.condition, relation)[0] and filter_.table_passes(relation):
+                fitting.append(shlex.quote(f"{relation.schema}.{relation.name}"))
+    if wrong:
+        return ["\n".join([wrong[0], *[f"Select the tables that it is about: -t {table}" for table in fitting[:1]]])]
     return [f"--where: no column {column} is published{meant}" for column, _, meant in unknown_columns(filter_)]
