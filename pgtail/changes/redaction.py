@@ -60,8 +60,8 @@ class Redaction:
 
     def __init__(self, columns: Iterable[str], key: bytes | None = None, configured: Iterable[str] = ()) -> None:
         self._rules = [rule for text in columns for rule in column_rules("--redact", text)]
-        self.unproved = {rule.text for rule in self._rules if rule.is_name}
-        """The names in `columns` of which it is not known yet that a table has them."""
+        self.names = frozenset([rule.text for rule in self._rules if rule.is_name])
+        """The rules in `columns` without wildcards: a table must have them."""
         self._rules += [rule for text in configured for rule in column_rules("--redact", text)]
         if not self._rules:
             raise OptionError("--redact names no column")
@@ -72,12 +72,24 @@ class Redaction:
         self._lost: set[int] = set()
         """The versions of tables that have lost a masked column, in this version or an earlier one."""
         self._shown: dict[tuple[int, bool], Relation] = {}
-        self.tables: dict[int, Relation] = {}
-        """The versions of tables that were described."""
+        self._described: dict[int, Relation] = {}
+        """The versions of tables that were seen."""
+        self._published: Collection[Relation] = ()
 
-    def unused(self, tables: Collection[Relation]) -> list[ColumnRule]:
-        """The rules that match no column of these tables; none if there is no table."""
+    def publish(self, tables: Collection[Relation]) -> list[ColumnRule]:
+        """Take note of the published tables; returns the rules that match no column of them, none without tables."""
+        self._published = tables
         return unmatched(self._rules, tables)
+
+    @property
+    def tables(self) -> list[Relation]:
+        """The tables that were described or are published."""
+        return [*self._described.values(), *self._published]
+
+    @property
+    def unused(self) -> list[ColumnRule]:
+        """The rules that match no column of these tables; none if no table was described."""
+        return unmatched(self._rules, self.tables) if self._described else []
 
     def may_hide(self, column: str) -> bool:
         """Whether a column of this name is masked in any table."""
@@ -104,7 +116,7 @@ class Redaction:
         """The indexes of a table's masked columns."""
         masked = self._masked.get(relation.version)
         if masked is None:
-            self.tables[relation.version] = relation
+            self._described[relation.version] = relation
             masked = self._masked[relation.version] = frozenset(
                 [
                     index

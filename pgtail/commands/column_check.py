@@ -16,19 +16,22 @@ from pgtail.postgres.published_columns import published_tables
 from pgtail.replication.plan import Plan
 
 
-def check_columns(connection: Connection, plan: Plan, options: FilterOptions, redaction: Redaction | None) -> list[str]:
-    """Check that published tables have the columns, and that values fit them. Raises OptionError and ServerError.
+def check_columns(connection: Connection, plan: Plan, options: FilterOptions, filter_: Filter) -> list[str]:
+    """Check the columns of a filter that was made from these options. Raises OptionError and ServerError.
 
     If a table was altered since the slot's position, the slot may still have changes with other columns: then what is
     wrong now is returned as warnings.
     """
+    redaction = filter_.redaction
     if not options.where and redaction is None:
         return []
     slot = plan.fork or plan.slot
     tables = published_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
     relations = [table.relation for table in tables]
     wrong = [] if redaction is None else _not_masked(redaction, relations)
-    wrong += _not_testable(Filter(**filter_arguments(options, redaction)), relations)
+    tried = Filter(**filter_arguments(options, redaction))
+    wrong += _not_testable(tried, relations)
+    filter_.seen |= tried.seen
     altered = [table.relation.qualified for table in tables if table.altered]
     if wrong and not altered:
         raise OptionError("\n".join(wrong))
@@ -36,10 +39,8 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, re
 
 
 def _not_masked(redaction: Redaction, relations: list[Relation]) -> list[str]:
-    """Names to mask that no table has; the others need no proof at the end."""
-    rules = [rule for rule in redaction.unused(relations) if rule.text in redaction.unproved]
-    if relations:
-        redaction.unproved = {rule.text for rule in rules}
+    """Names to mask that no table has."""
+    rules = [rule for rule in redaction.publish(relations) if rule.text in redaction.names]
     return [f"--redact: no column {rule.text} is published{rule.meant(relations)}" for rule in rules]
 
 

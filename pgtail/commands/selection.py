@@ -152,12 +152,12 @@ def tell_unmasked(redaction: Redaction | None, tell: Callable[[str], None] = say
     """
     if redaction is None:
         return False
-    missing, tables = False, redaction.tables.values()
-    for rule in redaction.unused(tables):
-        if rule.text in redaction.unproved:
+    missing = False
+    for rule in redaction.unused:
+        if rule.text in redaction.names:
             missing = True
             where = "" if whole else " in what was read"
-            tell(escape(f"warning: --redact {rule.text} masked nothing{where}{rule.meant(tables)}"))
+            tell(escape(f"warning: --redact {rule.text} masked nothing{where}{rule.meant(redaction.tables)}"))
         else:
             tell(escape(f"note: no table had a column {rule.text} (--redact)"))
     return missing and whole

@@ -111,7 +111,7 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         options = self._options
-        plan = self._plan(connector, request, types, interrupt)
+        plan = self._plan(connector, request, types, filter_, interrupt)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not options.yes:
             raise OptionError(
@@ -153,10 +153,12 @@ class Stream:
         self._summarize(tail, pipeline, filter_, stderr)
         return pipeline.damaged or unmasked
 
-    def _plan(self, connector: Connector, request: Request, types: Types, interrupt: Interrupt) -> Plan:
+    def _plan(
+        self, connector: Connector, request: Request, types: Types, filter_: Filter, interrupt: Interrupt
+    ) -> Plan:
         with interrupt.raising(), connector.ordinary() as connection:
             plan = prepare(request, connection)
-            plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._redaction))
+            plan.warnings.extend(check_columns(connection, plan, self._options.filter, filter_))
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
