@@ -30,7 +30,10 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
     relations = [table.relation for table in tables]
     wrong = [] if redaction is None else _not_masked(redaction, relations)
     tried = Filter(**filter_arguments(options, redaction))
-    wrong += _not_testable(tried, relations)
+    where = "no selected table has a column {}" if options.tables or options.exclude else "no column {} is published"
+    wrong += _not_testable(tried, relations) or dict.fromkeys(
+        [f"--where: {where.format(column)}{meant}" for column, _, meant in unknown_columns(tried)]
+    )
     filter_.seen |= tried.seen
     altered = [table.relation.qualified for table in tables if table.altered]
     if wrong and not altered:
@@ -45,18 +48,16 @@ def _not_masked(redaction: Redaction, relations: list[Relation]) -> list[str]:
 
 
 def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
-    """What is wrong with the conditions of an unused filter."""
-    wrong, fitting = [], []
-    for relation in relations:
+    """The first error of the conditions of an unused filter, with a table that they fit; nothing if there is none."""
+    wrong, cures = [], []
+    for relation in filter(filter_.table_passes, relations):
         try:
             for op in ("insert", "update", "delete"):
-                if filter_.row_passes(relation, op):
-                    filter_.bound(relation, op)
+                filter_.bound(relation, op)
         except OptionError as error:
             wrong.append(str(error))
         else:
-            if names_in(filter_.condition, relation)[0] and filter_.table_passes(relation):
-                fitting.append(shlex.quote(f"{relation.schema}.{relation.name}"))
-    if wrong:
-        return ["\n".join([wrong[0], *[f"Select the tables that it is about: -t {table}" for table in fitting[:1]]])]
-    return [f"--where: no column {column} is published{meant}" for column, _, meant in unknown_columns(filter_)]
+            if names_in(filter_.condition, relation)[0]:
+                table = shlex.quote(f"{relation.schema}.{relation.name}")
+                cures.append(f"Select the tables that it is about: -t {table}")
+    return ["\n".join(wrong[:1] + cures[:1])] if wrong else []
