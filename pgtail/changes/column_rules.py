@@ -22,8 +22,10 @@ class ColumnRule(NamedTuple):
     schema: re.Pattern[str] | None
     table: re.Pattern[str] | None
     column: re.Pattern[str]
+    name: str
+    """The part for the column."""
     is_name: bool
-    """Whether it has no wildcards."""
+    """Whether no part has wildcards."""
 
     def matches(self, relation: Relation, column: str) -> bool:
         return self.matches_table(relation) and self.column.fullmatch(column) is not None
@@ -34,8 +36,11 @@ class ColumnRule(NamedTuple):
         return all(pattern is None or pattern.fullmatch(name) for pattern, name in parts)
 
     def meant(self, relations: Iterable[Relation]) -> str:
-        """`; did you mean NAME?` with the most similar column of these tables, if one is similar."""
-        parts = 1 + (self.table is not None) + (self.schema is not None)
+        """`; did you mean NAME?` with the most similar column: of the tables that it names, or else of any."""
+        tables = [one for one in relations if self.matches_table(one)]
+        if tables:
+            return did_you_mean(self.name, [as_written(column.name) for one in tables for column in one.columns])
+        parts = 2 + (self.schema is not None)
         columns = ((one.schema, one.name, column.name) for one in relations for column in one.columns)
         return did_you_mean(self.text, [".".join(map(as_written, names[-parts:])) for names in columns])
 
@@ -68,8 +73,9 @@ def column_rules(option: str, text: str) -> list[ColumnRule]:
         quoted, plain = match.groups()[0::2], match.groups()[1::2]
         parts = [_pattern(*part) for part in zip(quoted, plain, strict=True) if part != (None, None)]
         table, schema = [*reversed(parts[:-1]), None, None][:2]
+        name = [one or other for one, other in zip(quoted, plain, strict=True) if one or other][-1]
         is_name = not any(set("*?[") & set(part or "") for part in plain)
-        found.append(ColumnRule(match[0].strip(" ,"), schema, table, parts[-1], is_name))
+        found.append(ColumnRule(match[0].strip(" ,"), schema, table, parts[-1], name, is_name))
         pos = match.end()
     return found
 

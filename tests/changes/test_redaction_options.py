@@ -28,14 +28,14 @@ def test_a_name_that_masked_nothing_is_a_warning_and_a_failure() -> None:
     result = decode("--redact", "id,people.email,email", "-q", input=DUMP)
     assert result.status == 1
     assert result.stderr == (
-        'pgtail: warning: --redact people.email masked nothing; did you mean people."E Mail"?\n'
+        'pgtail: warning: --redact people.email masked nothing; did you mean "E Mail"?\n'
         'pgtail: warning: --redact email masked nothing; did you mean "E Mail"?\n'
     )
     right = decode("--redact", "id,PEOPLE.id,public.t.v", input=DUMP)
     assert (right.status, right.stderr) == (0, "")
-    result = decode("--redact", "people.w", "--redact-hash", "--redact-key-file", __file__, "-q", input=DUMP)
+    result = decode("--redact", "peple.v", "--redact-hash", "--redact-key-file", __file__, "-q", input=DUMP)
     assert result.status == 1
-    assert "--redact people.w masked nothing; did you mean people." in result.stderr
+    assert "--redact peple.v masked nothing; did you mean people." in result.stderr
 
 
 def test_a_name_of_a_table_that_is_not_shown_is_right() -> None:
