@@ -1,8 +1,9 @@
-"""Counts, sizes and durations as text for people, and durations that they write."""
+"""Counts, sizes and durations as text for people, and what people write: durations, and names with a mistake."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -48,6 +49,15 @@ def seconds_text(seconds: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`; did you mean NAME?` if one of these names is similar, without regard to case; else nothing."""
+    import difflib  # slow to import and rarely used
+
+    by_folded = {one.lower(): one for one in names}
+    close = difflib.get_close_matches(name.lower(), by_folded, 1)
+    return f"; did you mean {by_folded[close[0]]}?" if close else ""
 
 
 def parse_seconds(text: str) -> float:

@@ -84,9 +84,12 @@ class Bound:
             part = self._part(condition.part)
             return (None if part is None else not part) if _is_known(part) else Node("not", (part,))
         decisive = isinstance(condition, Or)
-        parts = [self._part(one) for one in condition.parts]
-        if any(part is decisive for part in parts):
-            return decisive
+        parts = []
+        for one in condition.parts:
+            part = self._part(one)
+            if part is decisive:
+                return decisive  # what follows may not fit this table: table = 'orders' and total > 5
+            parts.append(part)
         left = tuple([part for part in parts if part is not (not decisive)])
         if all(part is None for part in left):
             return None if left else not decisive

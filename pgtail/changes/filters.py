@@ -64,8 +64,10 @@ class Filter:
         """The tables whose names did not match, in the order of their first appearance."""
         self.shadowed: dict[str, str] = {}
         """The properties in conditions that have the name of a column, each with a table that has it."""
-        self._seen: set[str] = set()
-        """The columns in conditions that a table had."""
+        self.columns: set[str] = set()
+        """The columns of the tables whose names matched."""
+        self.seen: set[str] = set()
+        """The columns in conditions that a table had, or a published one has."""
         self._known: dict[int, bool] = {}
         self._bound: dict[tuple[int | None, str], Bound] = {}
 
@@ -84,7 +86,7 @@ class Filter:
         """The columns in conditions that no table had, with their tests."""
         operands = [(one, test) for test in self.tests for one in (test.operand, test.other) if one is not None]
         columns = {(one.name, test): None for one, test in operands if not one.is_property}
-        return [(name, test) for name, test in columns if name not in self._seen]
+        return [(name, test) for name, test in columns if name not in self.seen]
 
     @property
     def a_table_came(self) -> bool:
@@ -163,7 +165,9 @@ class Filter:
             known = self._known[relation.version] = (
                 not self._tables or any(_matches(relation, pattern) for pattern in self._tables)
             ) and not any(_matches(relation, pattern) for pattern in self._exclude)
-            if not known and relation.seen:
+            if known:
+                self.columns.update(column.name for column in relation.columns)
+            elif relation.seen:
                 self.left_out[f"{relation.schema}.{relation.name}"] = None
         return known
 
@@ -178,7 +182,7 @@ class Filter:
         bound = self._bound.get((version, op))
         if bound is None or bound.relation is not relation:
             seen, shadowed = names_in(self.condition, relation)
-            self._seen |= seen  # also of a condition that is refused
+            self.seen |= seen  # also of a condition that is refused
             for name in shadowed:
                 self.shadowed.setdefault(name, "" if relation is None else relation.qualified)
             bound = self._bound[version, op] = Bound(self.condition, relation, op)

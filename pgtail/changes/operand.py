@@ -98,7 +98,7 @@ def source_of(operand: Operand, relation: Relation | None, op: str) -> Source | 
     index = names.index(operand.name)
     column = relation.columns[index]
     same = place == "old" and op == "update" and column.key and relation.identity != "full"
-    return Source(operand.name, place, index, column, column.key, same, operand.path)
+    return Source(f"{relation.qualified}.{operand.name}", place, index, column, column.key, same, operand.path)
 
 
 def _property(name: str, relation: Relation | None, op: str) -> Source:

@@ -7,13 +7,13 @@ masked column stays masked when it or its table is renamed in the stream.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from pgtail.changes.column_rules import column_rules
+from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
 from pgtail.changes.events import Event, RowChange, SchemaChange
-from pgtail.changes.relations import Column, Relation
+from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
 from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
@@ -54,11 +54,15 @@ class Redaction:
     """Masks the columns of one stream; with a `key`, by a keyed hash of their text (HMAC-SHA-256).
 
     The same text has the same hash in every table, in text and binary form, so joins still work. NULL and unchanged
-    TOAST values are not masked. Raises OptionError if a rule is invalid or the key is too short.
+    TOAST values are not masked. `configured` are the rules of a configuration, which serves many databases. Raises
+    OptionError if a rule is invalid or the key is too short.
     """
 
-    def __init__(self, columns: Iterable[str], key: bytes | None = None) -> None:
+    def __init__(self, columns: Iterable[str], key: bytes | None = None, configured: Iterable[str] = ()) -> None:
         self._rules = [rule for text in columns for rule in column_rules("--redact", text)]
+        self.names = frozenset([rule.text for rule in self._rules if rule.is_name])
+        """The rules in `columns` without wildcards: a table must have them."""
+        self._rules += [rule for text in configured for rule in column_rules("--redact", text)]
         if not self._rules:
             raise OptionError("--redact names no column")
         if key is not None and len(key) < SHORTEST_KEY:
@@ -68,12 +72,24 @@ class Redaction:
         self._lost: set[int] = set()
         """The versions of tables that have lost a masked column, in this version or an earlier one."""
         self._shown: dict[tuple[int, bool], Relation] = {}
-        self._used: set[str] = set()
+        self._described: dict[int, Relation] = {}
+        """The versions of tables that were seen."""
+        self._published: Collection[Relation] = ()
+
+    def publish(self, tables: Collection[Relation]) -> list[ColumnRule]:
+        """Take note of the published tables; returns the rules that match no column of them, none without tables."""
+        self._published = tables
+        return unmatched(self._rules, tables)
 
     @property
-    def unused(self) -> list[str]:
-        """The rules that matched no column; none if no table was seen."""
-        return [rule.text for rule in self._rules if rule.text not in self._used] if self._masked else []
+    def tables(self) -> list[Relation]:
+        """The tables that were described or are published."""
+        return [*self._described.values(), *self._published]
+
+    @property
+    def unused(self) -> list[ColumnRule]:
+        """The rules that match no column of these tables; none if no table was described."""
+        return unmatched(self._rules, self.tables) if self._described else []
 
     def may_hide(self, column: str) -> bool:
         """Whether a column of this name is masked in any table."""
@@ -100,8 +116,13 @@ class Redaction:
         """The indexes of a table's masked columns."""
         masked = self._masked.get(relation.version)
         if masked is None:
+            self._described[relation.version] = relation
             masked = self._masked[relation.version] = frozenset(
-                [index for index, column in enumerate(relation.columns) if self._ruled(relation, column)]
+                [
+                    index
+                    for index, column in enumerate(relation.columns)
+                    if any(rule.matches(relation, column.name) for rule in self._rules)
+                ]
             )
         return masked
 
@@ -157,11 +178,6 @@ class Redaction:
         if isinstance(event, SchemaChange):
             self.learn(event.before, event.now)
         return event
-
-    def _ruled(self, relation: Relation, column: Column) -> bool:
-        rules = [rule.text for rule in self._rules if rule.matches(relation, column.name)]
-        self._used.update(rules)
-        return bool(rules)
 
     def _change(self, change: RowChange) -> RowChange:
         relation, columns = change.relation, len(change.relation.columns)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Final
 
 from pgtail.errors import OptionError
+
+INSTEAD: Final = {"&&": "AND", "||": "OR", "==": "="}
+"""Operators of other languages, and what they are called here."""
 
 
 def error_at(text: str, place: int, words: str, *, secret: bool) -> OptionError:
@@ -21,6 +25,8 @@ def advice_on(rest: str) -> str:
         return ": no bracket is open"
     if re.match(r"(?:and|or)(?!\w)", rest, re.IGNORECASE):
         return "; a condition must follow AND and OR"
+    if rest[:2] in INSTEAD:
+        return f"; write {INSTEAD[rest[:2]]}, not {rest[:2]}"
     return "; double a quote inside a quoted value" if "'" in rest else ""
 
 

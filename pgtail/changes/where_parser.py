@@ -1,7 +1,8 @@
 """Parses the condition of --where, and points at the error if it is invalid. The grammar: pgtail-filter(7).
 
 A comparison's value may stand without quotes: a single word, or, if the whole text is one comparison, everything up to
-the end of the text.
+the end of the text. An operator in such a value is an error: it is more often a second condition than a part of the
+value. In a regular expression only && and || are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, Literal, NamedTuple, NoReturn
 
 from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test
 from pgtail.changes.like import Like
-from pgtail.changes.where_errors import advice_on, error_at
+from pgtail.changes.where_errors import INSTEAD, advice_on, error_at
 from pgtail.errors import OptionError
 
 _MOST_DEPTH: Final = 100
@@ -30,6 +31,8 @@ _CONDITION: Final = r"""(?: "(?:[^"]|"")+" | '(?:[^']|'')*' | \w+\([^()]*\) | (?
       | is\s+(?:not\s+)?(?:null|true|false|unknown|distinct)\b
       | (?:not\s+)?(?:i?like\s*' | similar\s+to\s | in\s*\( | between\s) )
     | changed\([^()]*\)"""
+_AND_OR: Final = rf"(?:&&|\|\|)(?=[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION}))"
+_UNFINISHED: Final = r"(?<=\s)(?:and|or)(?=(?:[\s(]+not\b)*[\s()]*$)"
 _WORDS: Final = {  # "second": `and` or `or`, followed by the start of a condition
     "and": r"and(?!\w)",
     "or": r"or(?!\w)",
@@ -49,6 +52,11 @@ _WORDS: Final = {  # "second": `and` or `or`, followed by the start of a conditi
     "function": r"(?P<name>\w+)\s*(?=\()",
     "word": r"""(?!(?:and|or|not)(?!\w))[^\s'"(),]+""",
     "second": rf"(?<![^\s)'\"])(?:and|or)(?=[\s('\"])[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION})",
+    # Operators where there should be a value: in a word, in several words, and in those of a regular expression.
+    "in word": rf"(?<!\S)(?:[=<>]+|!=)|{_AND_OR}",
+    "in pattern": _AND_OR,
+    "in words": rf"&&|\|\||!?[=<>~]+|{_UNFINISHED}",
+    "in patterns": rf"(?<!\S)(?:&&|\|\|)(?!\S)|{_AND_OR}|{_UNFINISHED}",
 }
 
 
@@ -155,7 +163,7 @@ class Parser:
             self._pos = column.start()
             return self._made(start, operand, op, [], self._operand())
         place = self._pos
-        value = self._comparison_value(alone=alone)
+        value = self._comparison_value(op, alone=alone)
         if "~" in op:
             self._check(place, lambda: re.compile(value.text))
         test = self._made(start, operand, op, [value])
@@ -237,18 +245,19 @@ class Parser:
 
     def _pattern(self, op: str) -> _Value:
         place = self._pos
-        value = self._literal()
+        value = self._literal("in pattern")
         self._check(place, lambda: Like(value.text))
         return value
 
-    def _literal(self) -> _Value:
-        """A value in quotes, or a word."""
+    def _literal(self, operators: str = "in word") -> _Value:
+        """A value in quotes, or a word without such operators."""
         if self._text.startswith("'", self._pos):
             return self._quoted()
         start = self._pos
         word = self._take("word")
         if word is None:
             self._fail("expected a value")
+        self._refuse(operators, start, word.end())
         if word[0].lower() == "null":
             self._fail("nothing equals NULL; use IS NULL, or 'null' for this text", start)
         return _Value(word[0], quoted=False)
@@ -261,9 +270,11 @@ class Parser:
             self._fail(f"the quoted value ends before this{advice_on(self._text[self._pos :])}")
         return _Value(_unquoted(found), quoted=True)
 
-    def _comparison_value(self, *, alone: bool) -> _Value:
+    def _comparison_value(self, op: str, *, alone: bool) -> _Value:
         """A value in quotes, a word before AND, OR, a bracket or the end, or else, if `alone`, the rest of the text."""
-        text, start = self._text, self._pos
+        text, start, kind = self._text, self._pos, "in pattern" if "~" in op else "in word"
+        if start == len(text):
+            self._fail("expected a value; an empty text is ''")
         if text.startswith("'", start):
             return self._quoted()
         if text.startswith('"', start):
@@ -275,24 +286,36 @@ class Parser:
             place = after.end()
             closes = self._depth > 1 and text.startswith(")", place)
             if place == len(text) or closes or _word("second").match(text, place):
-                return self._literal()
+                return self._literal(kind)
+        value = text[start:].rstrip()
+        second = _word("second").search(value)
+        self._refuse(f"{kind}s", start, len(text) if second is None else start + second.start())
         if not alone:
             self._fail("expected a value; put one with blanks, commas or brackets in single quotes")
-        return self._rest(start)
-
-    def _rest(self, start: int) -> _Value:
-        value = self._text[start:].rstrip()
-        second = _word("second").search(value)
         if second is not None:
             whole = "..." if self._may_hide else value.replace("'", "''")
-            before = "" if self._may_hide else self._text[:start].lstrip()
-            word = re.split(r"\W", second[0])[0]
+            before = "" if self._may_hide else text[:start].lstrip()
+            joint = re.split(r"\W", second[0])[0]
             self._fail(
-                f"{word!r} begins a second condition; if it is part of the value: {before}'{whole}'",
+                f"{joint!r} begins a second condition; if it is part of the value: {before}'{whole}'",
                 start + second.start(),
             )
-        self._pos = len(self._text)
+        self._pos = len(text)
         return _Value(value, quoted=False)
+
+    def _refuse(self, operators: str, start: int, end: int) -> None:
+        """Raise OptionError if one of these operators begins in a value without quotes."""
+        found = _word(operators).search(self._text, start)
+        if found is None or found.start() >= end or (found[0].isalpha() and found.start() == start):
+            return  # a value such as OR, for Oregon
+        word = found[0].upper()
+        if found[0].isalpha():
+            words = f"no condition follows {word}; quote a value that ends so"
+        elif word in INSTEAD:
+            words = f"write {INSTEAD[word]}, not {word}; put a value with {word} in single quotes"
+        else:
+            words = f"quote a value with {word}; a second condition needs AND or OR"
+        self._fail(words, found.start())
 
     # -- the text --------------------------------------------------------------------------------------------------
 
@@ -318,9 +341,10 @@ class Parser:
 
     def _made(self, start: int, operand: Operand, op: str, values: list[_Value], other: Operand | None = None) -> Test:
         """A test whose text begins at `start` and ends here."""
-        if operand == _OP and op not in _PATTERNS and not all(value.text in CHANGE_OPS for value in values):
-            words = f'op is one of {", ".join(CHANGE_OPS)}; a column of this name is "op"'
-            self._fail(words, start)
+        if operand == _OP and op not in _PATTERNS:
+            values = [value._replace(text=value.text.lower()) for value in values]
+            if not all(value.text in CHANGE_OPS for value in values):
+                self._fail(f'op is one of {", ".join(CHANGE_OPS)}; a column of this name is "op"', start)
         secret = self._may_hide is not None and self._may_hide(operand.name)
         shown = f"{operand.name} {op} ..." if secret else self._text[start : self._pos].strip()
         numeric = bool(values) and not any(value.quoted for value in values) and all(map(_is_number, values))

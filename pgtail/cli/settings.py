@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from pgtail.files.small import read_small
+from pgtail.humanize import did_you_mean
 
 Kind: TypeAlias = Literal["text", "list", "one by one", "flag", "number"]
 
@@ -220,7 +221,6 @@ def unset(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _from_file(path: Path) -> dict[str, Setting]:
-    import difflib
     import tomllib
 
     try:
@@ -231,9 +231,8 @@ def _from_file(path: Path) -> dict[str, Setting]:
         raise SettingError(f"{path}: {error}") from None
     for key in entries:
         if key not in SETTINGS:
-            close = difflib.get_close_matches(key, SETTINGS, 1)
-            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
-            raise SettingError(f"{path}: unknown key {key}: {meant}")
+            meant = did_you_mean(key, SETTINGS) or f"; there are {', '.join(SETTINGS)}"
+            raise SettingError(f"{path}: unknown key {key}{meant}")
     return {key: Setting(_checked(path, key, SETTINGS[key], entries[key]), str(path)) for key in entries}
 
 

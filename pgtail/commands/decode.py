@@ -15,6 +15,7 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
@@ -26,6 +27,7 @@ from pgtail.commands.selection import (
     no_quotes,
     tell_filter,
     tell_note,
+    tell_unmasked,
     without_change,
 )
 from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
@@ -48,11 +50,16 @@ To build it, install a C compiler and Python's headers (on Debian: apt install g
 
 
 class Decode:
-    """One run over several files: one stream, one output (`output`, else the one that the options ask for)."""
+    """One run over several files: one stream, one output (`output`, else the one that the options ask for).
 
-    def __init__(self, options: DecodeOptions, output: Output | None = None) -> None:
+    `redaction` is that of `output`.
+    """
+
+    def __init__(
+        self, options: DecodeOptions, output: Output | None = None, redaction: Redaction | None = None
+    ) -> None:
         self._options = options
-        self._redaction = build_redaction(options.filter)
+        self._redaction = redaction or build_redaction(options.filter)
         self._given_output = output
         self._source: str | None = None
         self._damaged = False
@@ -62,7 +69,10 @@ class Decode:
         self._commits = CommitRange()
 
     def run(self, files: tuple[str, ...]) -> bool:
-        """Decode all files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
+        """Decode all files; returns whether damage was skipped or a column to mask did not occur.
+
+        Raises PgtailError and ClosedPipe.
+        """
         fast = compiled()
         if fast is not None:
             fast.keep_memory()
@@ -78,21 +88,27 @@ class Decode:
         format_ = options.format
         if filter_.active and format_.client is None:
             format_ = replace(format_, client=False)
-        with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
-            output = self._given_output or build_output(format_, sink, self._redaction)
-            pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
-            try:
-                with _hint_if_not_built():
-                    self._files(files, decoder, pipeline, sink)
-            finally:
-                sink.flush()
-                assembler.close()
-        tell_filter(filter_, options.filter)
-        return self._damaged or pipeline.damaged
+        whole = unmasked = False
+        try:
+            with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
+                output = self._given_output or build_output(format_, sink, self._redaction)
+                pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
+                try:
+                    with _hint_if_not_built():
+                        whole = self._files(files, decoder, pipeline, sink)
+                finally:
+                    sink.flush()
+                    assembler.close()
+        finally:
+            unmasked = tell_unmasked(self._redaction, whole=whole)
+        tell_filter(filter_)
+        return self._damaged or pipeline.damaged or unmasked
 
     def _files(
         self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: FileSink | DirectorySink
-    ) -> None:
+    ) -> bool:
+        """Decode the files; returns whether they were read to the end."""
+        every = False
         try:
             with Stoppable():
                 every = all(self._file(*found, decoder, pipeline, sink) for found in self._expanded(files))
@@ -107,6 +123,7 @@ class Decode:
             raise
         except KeyboardInterrupt:
             pipeline.break_off()
+        return every
 
     def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
         """The files; a folder is replaced by the segments of the capture in it."""

@@ -14,6 +14,7 @@ from pgtail.commands.options import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.selection import filter_arguments, tell_filter
 from pgtail.commands.stderr import StderrThread
 from pgtail.commands.stream import Stream
+from pgtail.errors import OptionError, PgtailError
 from pgtail.humanize import counted
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.ndjson import Json
@@ -56,15 +57,20 @@ class Expect(Stream):
         return self.expectation.met
 
     def _summarize(
-        self, tail: Tail, pipeline: Pipeline, filter_: Filter, stderr: StderrThread, *, written: bool = True
+        self,
+        tail: Tail,
+        pipeline: Pipeline,
+        filter_: Filter,
+        stderr: StderrThread,
+        error: PgtailError | None = None,
     ) -> None:
-        if tail.resume is None:
-            return  # it was never ready, and the error says why
+        if tail.resume is None or isinstance(error, OptionError):
+            return  # it was never ready, or could not test a change, and the error says why
         expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
         if expectation.met:
             stderr.inform(f"as expected, {after}: {counted(expectation.came, 'change')}")
             return
-        tell_filter(filter_, self._options.filter, stderr.tell)
+        tell_filter(filter_, stderr.tell)
         came = f"{expectation.came} came" if expectation.came else "none came"
         expected = counted(expectation.count, "change")
         stderr.tell(f"not as expected, {after}: {came} of {expected} ({self._conditions()})")

@@ -20,6 +20,7 @@ from pgtail.commands.selection import (
     filter_arguments,
     no_quotes,
     tell_filter,
+    tell_unmasked,
     without_change,
 )
 from pgtail.commands.sinks import FileSink, check_not_read, open_sink
@@ -90,23 +91,28 @@ class Inspect:
         self._damaged = False
 
     def run(self, files: tuple[str, ...]) -> bool:
-        """Show the files; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
+        """Show the files; returns whether damage was skipped or a column to mask did not occur.
+
+        Raises PgtailError and ClosedPipe.
+        """
         check_not_read(self._options.report.file, files)
         file = self._options.report.file
-        with paged(self._options.pager and file is None, files), open_sink(file) as sink:
-            self._view = self._open_view(sink)
-            self._rows = Rows(sink, self._view, self._fields, self._scope)
-            try:
-                with contextlib.suppress(KeyboardInterrupt), Stoppable():
-                    for source in expanded(files, self._options.dump.storage):
-                        if not self._file(source, sink):
-                            break
-                    if self._number and not self._shown:
-                        say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
-            finally:
-                sink.flush()
-        tell_filter(self._filter, self._options.filter)
-        return self._damaged
+        whole = unmasked = False
+        try:
+            with paged(self._options.pager and file is None, files), open_sink(file) as sink:
+                self._view = self._open_view(sink)
+                self._rows = Rows(sink, self._view, self._fields, self._scope)
+                try:
+                    with contextlib.suppress(KeyboardInterrupt), Stoppable():
+                        whole = all(self._file(source, sink) for source in expanded(files, self._options.dump.storage))
+                        if self._number and not self._shown:
+                            say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
+                finally:
+                    sink.flush()
+        finally:
+            unmasked = tell_unmasked(self._redaction, whole=whole)
+        tell_filter(self._filter)
+        return self._damaged or unmasked
 
     def _open_view(self, sink: FileSink) -> View:
         options = self._options.report

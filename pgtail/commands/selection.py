@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pgtail.capture.reader import segments
+from pgtail.changes.column_rules import as_written
 from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
+from pgtail.changes.condition import PROPERTIES, Test
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
 from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
@@ -17,6 +19,7 @@ from pgtail.commands.options import FilterOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.files.small import read_small
+from pgtail.humanize import did_you_mean
 from pgtail.inputs.base import Input
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location, StorageOptions, is_uri, locate
@@ -42,12 +45,12 @@ def filter_arguments(
 ) -> dict[str, Any]:
     """The keyword arguments of a Filter; `until` and `margin` are those of a CommitRange. Raises OptionError."""
     for op in options.ops:
-        if op not in OPS:
+        if op.lower() not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
     return {
         "tables": options.tables,
         "exclude": options.exclude,
-        "ops": options.ops,
+        "ops": [op.lower() for op in options.ops],
         "xids": options.xids,
         "where": options.where,
         "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
@@ -61,14 +64,16 @@ def build_redaction(options: FilterOptions) -> Redaction | None:
         if options.redact_hash:
             raise OptionError("--redact-hash needs --redact, which names the columns to mask")
         return None
+    configured = options.always_redacted
+    columns = options.redact[: len(options.redact) - len(configured)]  # a configuration's come last
     if not options.redact_hash:
-        return Redaction(options.redact, None)
+        return Redaction(columns, None, configured)
     if options.redact_key_file is None:
         raise OptionError(
             "--redact-hash needs --redact-key-file FILE: without a key values could be guessed from their hashes;"
             " `head -c 32 /dev/urandom > FILE` makes one"
         )
-    return Redaction(options.redact, _key(options.redact_key_file))
+    return Redaction(columns, _key(options.redact_key_file), configured)
 
 
 def _key(file: str) -> bytes:
@@ -121,22 +126,42 @@ def without_change(input_: Input, messages: int) -> str:
     return f"{input_.source.name}: {what}"
 
 
-def tell_filter(filter_: Filter, options: FilterOptions, tell: Callable[[str], None] = say) -> None:
+def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
     """At the end: filters that left nothing, could not be tested or name columns that did not occur."""
     if filter_.no_table_passed:
         tell(escape(f"note: --table and --exclude leave nothing: the changes are of {_some(list(filter_.left_out))}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(f"note: --where could not be tested on {rows}: the value was not sent or cannot be compared")
-    for column, test in filter_.columns_not_seen:
-        if filter_.a_table_came and not filter_.no_table_passed:
-            tell(escape(f"note: no table had a column {column} (--where {test.shown})"))
+    for column, test, meant in unknown_columns(filter_):
+        tell(escape(f"note: no table had a column {column} (--where {test.shown}){meant}"))
     for name, table in filter_.shadowed.items():
         tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
-    if filter_.redaction is not None:
-        for text in filter_.redaction.unused:
-            if not any(text in always for always in options.always_redacted):  # a configuration is for all dumps
-                tell(escape(f"note: no table had a column {text} (--redact)"))
+
+
+def unknown_columns(filter_: Filter) -> Iterator[tuple[str, Test, str]]:
+    """The columns in conditions that no table had, with their tests and `; did you mean ...`; none without tables."""
+    if filter_.a_table_came and not filter_.no_table_passed:
+        for column, test in filter_.columns_not_seen:
+            yield column, test, did_you_mean(column, [*map(as_written, filter_.columns), *PROPERTIES])
+
+
+def tell_unmasked(redaction: Redaction | None, tell: Callable[[str], None] = say, *, whole: bool = True) -> bool:
+    """At the end: what --redact names and no table had. Returns whether a name of the command line is among them.
+
+    Without `whole` a part of the input was not read.
+    """
+    if redaction is None:
+        return False
+    missing = False
+    for rule in redaction.unused:
+        if rule.text in redaction.names:
+            missing = True
+            where = "" if whole else " in what was read"
+            tell(escape(f"warning: --redact {rule.text} masked nothing{where}{rule.meant(redaction.tables)}"))
+        else:
+            tell(escape(f"note: no table had a column {rule.text} (--redact)"))
+    return missing and whole
 
 
 def _some(names: list[str]) -> str:

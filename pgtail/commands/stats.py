@@ -64,7 +64,7 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
             raise OptionError(
                 "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
             )
-        return lambda: Decode(_decode_options(options), stats).run(sources)
+        return lambda: Decode(_decode_options(options), stats, stats.redaction).run(sources)
     from pgtail.commands.stats_slot import StatsSlot  # imports psycopg
 
     return StatsSlot(_stream_options(sources, options), stats).run

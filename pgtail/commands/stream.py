@@ -11,6 +11,8 @@ from typing import Any
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
+from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import EndOptions, StreamOptions
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
@@ -21,6 +23,7 @@ from pgtail.commands.selection import (
     no_quotes,
     tell_filter,
     tell_note,
+    tell_unmasked,
 )
 from pgtail.commands.sinks import DirectorySink, FileSink
 from pgtail.commands.stderr import StderrThread
@@ -66,12 +69,12 @@ class StreamSink(FileSink):
 class Stream:
     """One run of the command. Other commands override what is shown, when it is enough, and the summary."""
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
         self._options = options
-        self._redaction = build_redaction(options.filter)
+        self._redaction = redaction or build_redaction(options.filter)
 
     def run(self) -> bool:
-        """Tail until the end; returns whether a part of the stream could not be shown.
+        """Tail until the end; returns whether a part of the stream could not be shown, or not be masked.
 
         Raises PgtailError, and ClosedPipe if the reader of the output is gone.
         """
@@ -108,7 +111,7 @@ class Stream:
         interrupt: Interrupt,
     ) -> bool:
         options = self._options
-        plan = _plan(connector, request, types, interrupt)
+        plan = self._plan(connector, request, types, filter_, interrupt)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not options.yes:
             raise OptionError(
@@ -142,12 +145,23 @@ class Stream:
             if ending is Ending.CLOSED:
                 raise ClosedPipe
         except PgtailError as error:
-            self._summarize(tail, pipeline, filter_, stderr, written=not isinstance(error, OutputError))
+            self._summarize(tail, pipeline, filter_, stderr, error)
             raise
         finally:
             assembler.close()
+            unmasked = tell_unmasked(self._redaction, stderr.tell)
         self._summarize(tail, pipeline, filter_, stderr)
-        return pipeline.damaged
+        return pipeline.damaged or unmasked
+
+    def _plan(
+        self, connector: Connector, request: Request, types: Types, filter_: Filter, interrupt: Interrupt
+    ) -> Plan:
+        with interrupt.raising(), connector.ordinary() as connection:
+            plan = prepare(request, connection)
+            plan.warnings.extend(check_columns(connection, plan, self._options.filter, filter_))
+            if plan.options.binary:
+                types.declare_enums(catalog.enums(connection))
+        return plan
 
     def _open_stderr(self) -> StderrThread:
         return StderrThread(self._options.verbose)
@@ -173,19 +187,23 @@ class Stream:
         return limit is not None and pipeline.shown >= limit
 
     def _summarize(
-        self, tail: Tail, pipeline: Pipeline, filter_: Filter, stderr: StderrThread, *, written: bool = True
+        self,
+        tail: Tail,
+        pipeline: Pipeline,
+        filter_: Filter,
+        stderr: StderrThread,
+        error: PgtailError | None = None,
     ) -> None:
-        """Print what was shown and where to resume; without `written`, how much was shown is unknown."""
+        """Print what was shown and where to resume; after an error of the output, how much was shown is unknown."""
         if tail.resume is None:
             return
-        tell_filter(filter_, self._options.filter, stderr.tell)
+        tell_filter(filter_, stderr.tell)
         shown = f"{counted(pipeline.shown, 'transaction')} shown"
         if pipeline.left_out:
             selected = counted(pipeline.rows - pipeline.left_out, "row")
             shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"
-        stderr.inform(
-            f"{shown}; resume at {lsn_text(tail.resume)}" if written else f"resume at {lsn_text(tail.resume)}"
-        )
+        before = "" if isinstance(error, OutputError) else f"{shown}; "
+        stderr.inform(f"{before}resume at {lsn_text(tail.resume)}")
 
     def _request(self) -> Request:
         options, content = self._options, self._options.content
@@ -274,14 +292,6 @@ def _watched_output(file: str | None) -> int | None:
     if file in (None, "-") and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
         return sys.stdout.fileno()
     return None
-
-
-def _plan(connector: Connector, request: Request, types: Types, interrupt: Interrupt) -> Plan:
-    with interrupt.raising(), connector.ordinary() as connection:
-        plan = prepare(request, connection)
-        if plan.options.binary:
-            types.declare_enums(catalog.enums(connection))
-    return plan
 
 
 def _continue_file(sink: StreamSink) -> None:

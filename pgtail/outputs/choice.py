@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pgtail.changes.column_rules import column_rules
+from pgtail.changes.column_rules import column_rules, unmatched
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.native.plan import Changed, Side, Skip
@@ -50,22 +50,21 @@ class ColumnChoice:
         self._rules = [rule for text in texts for rule in column_rules("--columns", text)]
         if texts and not self._rules:
             raise OptionError("--columns names no column")
-        self._unused = {rule.text for rule in self._rules}
-        self._any = self._told = False
+        self._tables: dict[int, Relation] = {}
+        """The versions of tables whose columns were chosen."""
+        self._told = False
         self._tell = tell
         self.changed = changed
 
     def columns(self, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
         """The indexes of the shown columns of a table."""
-        self._any = True
+        self._tables[relation.version] = relation
         rules = [rule for rule in self._rules if rule.matches_table(relation)]
         if not rules:
             return tuple(range(len(columns)))
         key, found = set(relation.key), []
         for index, column in enumerate(columns):
-            matching = [rule.text for rule in rules if rule.column.fullmatch(column.name)]
-            self._unused.difference_update(matching)
-            if matching or column.name in key:
+            if column.name in key or any(rule.column.fullmatch(column.name) for rule in rules):
                 found.append(index)
         return tuple(found)
 
@@ -93,9 +92,10 @@ class ColumnChoice:
 
     def tell_unused(self) -> None:
         """Tell once which rules matched no column."""
-        for text in sorted(self._unused) if self._any else ():
-            self._tell(f"note: no table had a column {text} (--columns)")
-        self._unused.clear()
+        tables = self._tables.values()
+        for rule in unmatched(self._rules, tables):
+            self._tell(f"note: no table had a column {rule.text} (--columns){rule.meant(tables)}")
+        self._tables.clear()
 
 
 def changed_columns(shape: Shape, shown: Shown, of: Callable[[Sequence[int], Sequence[int]], bytes]) -> Changed:

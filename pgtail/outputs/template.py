@@ -13,6 +13,7 @@ from pgtail.changes.events import Event, LogicalMessage, Outcome, TableTruncate,
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
+from pgtail.humanize import did_you_mean
 from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
@@ -127,8 +128,20 @@ class Template(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self._sequences = [*_sequences(options.format)]
+        named = [match["column"] or match["shown"] for match in _SEQUENCE.finditer(options.format)]
+        self._named = {one for one in named if one is not None}
+        self._columns: set[str] = set()
+        """The columns of the tables that were shown."""
+
+    def finish(self) -> None:
+        super().finish()
+        for wanted in sorted(self._named - self._columns) if self._columns else ():
+            meant = did_you_mean(wanted, self._columns)
+            self.options.tell(f"note: no table had a column {wanted} (--format-string){meant}")
+        self._columns.clear()
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
+        self._columns.update(column.name for column in shape.columns)
         return self._plan(shape), self.write
 
     def other(self, event: Event) -> None:

@@ -92,7 +92,7 @@ class Statistics:
     needs_outcomes = False
 
     def __init__(self, redaction: Redaction | None = None) -> None:
-        self._redaction = redaction
+        self.redaction = redaction
         self.tables: dict[tuple[int, str], TableCount] = {}
         self.transactions = Transactions()
         self.rate = Rate()
@@ -149,7 +149,7 @@ class Statistics:
     def _redacted(self, relation: Relation, row: TupleData) -> tuple[Relation, TupleData]:
         """A table and its row, masked where the redaction says so."""
         change = RowChange("delete", Transaction(None), None, None, relation, "K", row, None)
-        shown = change if self._redaction is None else self._redaction.event(change)
+        shown = change if self.redaction is None else self.redaction.event(change)
         assert isinstance(shown, RowChange)
         assert shown.old is not None
         return shown.relation, shown.old
@@ -272,8 +272,8 @@ class Statistics:
         self.clients.add(message, 0 if last is None else last.lsn or 0)
 
     def _schema(self, event: SchemaChange) -> None:
-        if self._redaction is not None:
-            self._redaction.learn(event.before, event.now)
+        if self.redaction is not None:
+            self.redaction.learn(event.before, event.now)
         found = [] if event.before is None else differences(event.before, event.now)
         if not found:
             return

@@ -308,8 +308,8 @@ def test_the_time_of_the_commit() -> None:
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ("a = five", "--where 'a = five': a is a number, 'five' is none"),
-        ("nosuch = 1 or a in (1, x)", "'a in .1, x.': a is a number, 'x' is none"),
+        ("a = five", "--where 'a = five': public.t.a is a number, 'five' is none"),
+        ("nosuch = 1 or a in (1, x)", "'a in .1, x.': public.t.a is a number, 'x' is none"),
         ("b = 1 and c = maybe", "c is a boolean, 'maybe' is none"),
         ("d > tomorrow", "d is a timestamp without time zone, 'tomorrow' is none"),
         ("d > '2026-01-01 10:00+02'", "d is a timestamp without time zone, .* is none"),
@@ -320,7 +320,7 @@ def test_the_time_of_the_commit() -> None:
         ("f = 'x'", "f is a uuid, 'x' is none"),
         ("xid = x", "xid is a number, 'x' is none"),
         ("commit_ts > x", "commit_ts is a timestamp with time zone, 'x' is none"),
-        ("a = new.b", "a is a number, b is text"),
+        ("a = new.b", "public.t.a is a number, public.t.b is text"),
         ("b->>'k' = 'x'", "b is text; -> and ->> need json or jsonb"),
     ],
 )

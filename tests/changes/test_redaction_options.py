@@ -24,9 +24,63 @@ def test_condition_sees_the_unmasked_value_and_is_not_quoted() -> None:
         assert (result.status, "secret" in result.stderr) == (2, False)
 
 
-def test_a_rule_that_matched_nothing_is_named() -> None:
-    assert "no table had a column E.mail (--redact)" in decode("--redact", "id,E.mail", input=DUMP).stderr
-    assert decode("--redact", "id", input=DUMP).stderr == ""
+def test_a_name_that_masked_nothing_is_a_warning_and_a_failure() -> None:
+    result = decode("--redact", "id,people.email,email", "-q", input=DUMP)
+    assert result.status == 1
+    assert result.stderr == (
+        'pgtail: warning: --redact people.email masked nothing; did you mean "E Mail"?\n'
+        'pgtail: warning: --redact email masked nothing; did you mean "E Mail"?\n'
+    )
+    right = decode("--redact", "id,PEOPLE.id,public.t.v", input=DUMP)
+    assert (right.status, right.stderr) == (0, "")
+    result = decode("--redact", "peple.v", "--redact-hash", "--redact-key-file", __file__, "-q", input=DUMP)
+    assert result.status == 1
+    assert "--redact peple.v masked nothing; did you mean people." in result.stderr
+
+
+def test_a_name_of_a_table_that_is_not_shown_is_right() -> None:
+    for option in (("-t", "t"), ("--where", "id = 99"), ("--xid", "99")):
+        result = decode("--redact", 'people."E Mail"', *option, input=DUMP)
+        assert (result.status, result.stderr) == (0, ""), option
+
+
+def test_a_pattern_or_a_name_of_the_configuration_that_masked_nothing_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = "pgtail: note: no table had a column {} (--redact)\n"
+    for rule in ("e?mails", "no*.email", "*.*.[e]mail"):
+        result = decode("--redact", rule, input=DUMP)
+        assert (result.status, result.stderr) == (0, note.format(rule))
+    file = tmp_path / "config.toml"
+    file.write_text('redact = ["users.email", "nosuch"]')
+    monkeypatch.setenv("PGTAIL_CONFIG", str(file))
+    noted = note.format("users.email") + note.format("nosuch")
+    assert decode(input=DUMP).stderr == noted
+    assert (decode("-q", input=DUMP).status, decode("-q", input=DUMP).stderr) == (0, "")
+    result = decode("--redact", "email", input=DUMP)  # a part of a name in the file
+    assert result.status == 1
+    assert result.stderr == 'pgtail: warning: --redact email masked nothing; did you mean "E Mail"?\n' + noted
+
+
+def test_without_a_table_nothing_was_left_unmasked() -> None:
+    result = decode("--redact", "nosuch", input=recvlogical(begin(), insert("1", "a"), commit()))
+    assert result.status == 0
+    assert "nosuch" not in result.stderr
+
+
+def test_an_input_that_was_not_read_to_its_end_does_not_fail(tmp_path: Path) -> None:
+    """The column may be in the rest; what was shown was not masked by the name."""
+    twice = recvlogical(relation(), begin(), insert("1", "a"), commit(), begin(8), insert("2", "b"), commit())
+    said = "pgtail: warning: --redact w masked nothing in what was read\n"
+    for options, name in ((("-n", "1"), "decode"), (("-n", "1"), "inspect"), (("-n", "1"), "stats")):
+        result = decode(*options, "--redact", "w", input=twice, name=name)
+        assert (result.status, result.stderr) == (0, said), name
+    for name in ("decode", "inspect", "stats"):
+        result = decode("--redact", "w", input=twice, name=name)
+        assert (result.status, result.stderr) == (1, said.replace(" in what was read", "")), name
+    damaged = decode("--redact", "w", input=twice + b"Z\0\0\n")
+    assert damaged.status == 1
+    assert damaged.stderr.startswith(said + "pgtail: error: ")
 
 
 def test_errors_and_damaged_bytes_quote_nothing(tmp_path: Path) -> None:

@@ -152,9 +152,9 @@ def test_spark_refuses_to_run_if_values_are_masked(file: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('slto = "a"', "unknown key slto: did you mean slot?"),
-        ("colour = 1", "unknown key colour: did you mean color?"),
-        ("xyzzy = 1", "unknown key xyzzy: there are dsn, slot, publication,"),
+        ('slto = "a"', "unknown key slto; did you mean slot?"),
+        ("colour = 1", "unknown key colour; did you mean color?"),
+        ("xyzzy = 1", "unknown key xyzzy; there are dsn, slot, publication,"),
         ("slot = 5", "slot: expected a string, found an integer"),
         ("max-rows = -1", "max-rows: expected a non-negative integer, found an integer"),
         ("max-rows = true", "max-rows: expected a non-negative integer, found a boolean"),

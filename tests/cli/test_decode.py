@@ -123,6 +123,8 @@ def test_where_and_values_not_sent(dump: Path) -> None:
     result = decode("--where", "colour = red", dump)
     assert (result.status, result.stdout) == (0, b"")
     assert "no table had a column colour (--where colour = red)" in result.stderr
+    for where, meant in (("V = uno", "v"), ("xdi = 1", "xid"), ("TABLE = t", "table")):
+        assert decode("--where", where, dump).stderr.endswith(f"(--where {where}); did you mean {meant}?\n")
     nothing = decode("--where", "colour = red", "--redact", "size", input=recvlogical(begin(), commit()))
     assert nothing.status == 0
     assert re.sub(r"note: .*: it", "note: it", nothing.stderr) == (

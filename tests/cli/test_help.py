@@ -131,6 +131,8 @@ def test_tables_and_operations_take_commas() -> None:
     left = decode("--exclude", f"{first},{second}", TABLES).objects
     assert [line for line in every if line.get("table") not in (first, second)] == left
     assert {line["op"] for line in decode("--op", "insert,delete", TABLES).objects} == {"insert", "delete"}
+    assert decode("--op", "INSERT", TABLES).stdout == decode("--op", "insert", TABLES).stdout
+    assert decode("--op", "Insert", TABLES, name="inspect").lines
 
 
 def noted(*more: str) -> Result:

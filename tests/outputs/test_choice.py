@@ -197,6 +197,8 @@ def test_a_rule_that_names_nothing() -> None:
         "pgtail: note: no table had a column no.such (--columns)",
         "pgtail: note: no table had a column nosuch (--columns)",
     ]
+    near = decode("--columns", "t.dco", input=lengths(*STREAM))
+    assert "note: no table had a column t.dco (--columns); did you mean Doc?\n" in near.stderr
     assert decode("--columns", "a.b.c.d", input=lengths(*STREAM)).status == 2
     assert decode("--columns", "", input=lengths(*STREAM)).status == 2
 

@@ -92,6 +92,17 @@ def test_times_and_escapes() -> None:
     assert lines("%d")[-1] == "2000-01-01T00:00:00.000002Z"
 
 
+def test_a_column_that_no_table_has_is_noted() -> None:
+    result = decode("--format-string", "%{ID} %[nosuch] %{id}", input=DUMP)
+    assert result.status == 0
+    assert result.stderr.splitlines() == [
+        "pgtail: note: no table had a column ID (--format-string); did you mean id?",
+        "pgtail: note: no table had a column nosuch (--format-string)",
+    ]
+    assert decode("--format-string", "%{ID}", "-q", input=DUMP).stderr == ""
+    assert decode("--format-string", "%{ID}", "--op", "message", input=DUMP).stderr == ""  # no row was shown
+
+
 def test_the_users_text_need_not_be_utf8() -> None:
     result = decode("--format-string", "%x\udcff", input=DUMP)
     assert (result.status, result.lines[0]) == (0, b"9\xff")

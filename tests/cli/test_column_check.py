@@ -1,0 +1,127 @@
+"""Columns that --where and --redact name: checked on the server before anything is shown, consumed or created."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgtail.changes.redaction import MASK
+from tests.support.servers import Database
+from tests.support.tail import stream, tailing
+
+SLOT = "SELECT pg_create_logical_replication_slot('s', 'pgoutput')"
+STATE = "SELECT slot_name, confirmed_flush_lsn::text FROM pg_replication_slots"
+UNTIL = ("-S", "s", "--until", "now")
+
+
+@pytest.fixture
+def orders(newest_database: Database) -> Database:
+    """Two published tables, and a slot with one change of each."""
+    newest_database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, customer text, total numeric, doc jsonb)",
+        'CREATE TABLE people (id uuid PRIMARY KEY, "E mail" text)',
+        "CREATE TABLE unpublished (id int PRIMARY KEY, secret text)",
+        "CREATE PUBLICATION p FOR TABLE orders, people",
+        SLOT,
+        "INSERT INTO orders VALUES (1, 'Edsger', 5, '{}')",
+        "INSERT INTO people VALUES (gen_random_uuid(), 'a@b')",
+    )
+    return newest_database
+
+
+WRONG = (
+    (("--redact", "custmer"), "--redact: no column custmer is published; did you mean customer?"),
+    (
+        ("--redact", "customer,orders.costumer"),
+        "no column orders.costumer is published; did you mean customer?",
+    ),
+    (("--redact", "public.people.email"), 'did you mean "E mail"?'),
+    (("--redact", "people.customer"), "--redact: no column people.customer is published\n"),
+    (("--redact", "order.customer"), "no column order.customer is published; did you mean orders.customer?"),
+    (("--redact", "secret", "-q"), "--redact: no column secret is published\n"),
+    (("--where", "Customer = Edsger"), "--where: no column Customer is published; did you mean customer?"),
+    (("--where", 'id = 1 or "E mail" is null', "-t", "orders"), "--where: no selected table has a column E mail\n"),
+    (("--where", 'Op = insert or "E Mail" = x', "-t", "people"), "table has a column Op; did you mean op?"),
+    (("--where", "total > abc", "-t", "orders"), "'total > abc': public.orders.total is a number, 'abc' is none\n"),
+    (("--where", "id = 1"), "is a uuid, '1' is none\n        Select the tables that it is about: -t public.orders\n"),
+    (("--where", "customer->>'a' = 'b'"), "public.orders.customer is text; -> and ->> need json or jsonb"),
+    (("--where", "total = new.customer"), "public.orders.total is a number, public.orders.customer is text"),
+    (("--where", "xid = x"), "xid is a number, 'x' is none"),
+    (("--where", "total = 'secret'", "--redact", "total"), "public.orders.total is a number, the value is none"),
+)
+
+
+def test_a_wrong_name_or_value_is_refused_before_the_start(orders: Database) -> None:
+    before = orders.query(STATE)
+    for options, words in WRONG:
+        lines, said = stream(orders, *UNTIL, "--ack", "commit", *options, status=2)
+        assert (lines, orders.query(STATE)) == ([], before)
+        assert said.startswith("pgtail: error: ")
+        assert words in said
+        assert "'secret'" not in said
+
+
+def test_other_commands_check_the_same_and_create_no_slot(orders: Database) -> None:
+    before = orders.query(STATE)
+    wrong = ("--redact", "custmer", "--where", "Customer = x or Customer = y")
+    for command, options in (
+        ("stream", ("-S", "new", "--create-slot")),
+        ("stream", ("--fork", "s")),
+        ("expect", ("--within", "5")),
+        ("stats", ("--watch",)),
+        ("stats", ("--for", "5s")),
+    ):
+        with tailing(orders, *options, *wrong, command=command) as running:
+            said = running.end(status=2)
+        assert said == (
+            "pgtail: error: --redact: no column custmer is published; did you mean customer?\n"
+            "        --where: no column Customer is published; did you mean customer?\n"
+        )
+        assert running.out == []
+        assert orders.query(STATE) == before
+
+
+def test_what_is_right_or_a_pattern_passes(orders: Database) -> None:
+    masks = ("--redact", 'CUSTOMER,public.people."E mail",cus*mer,nosuc?,*.nosuch')
+    lines, said = stream(orders, *UNTIL, *masks, "--op", "INSERT")
+    assert [[*line["new"].values()][1] for line in lines] == [MASK, MASK]
+    assert said.count("note: no table had a column ") == 2
+    assert "warning" not in said
+    # A test of the table first keeps the others from tables whose types they do not fit.
+    lines, said = stream(orders, *UNTIL, "--where", "table = orders and (id = 1 or doc->>'a' = 'b')")
+    assert [line["new"]["customer"] for line in lines] == ["Edsger"]
+    # A column that is published is right, although no change of its table came.
+    orders.execute("SELECT pg_drop_replication_slot('s')", SLOT, "INSERT INTO people VALUES (gen_random_uuid(), 'c')")
+    for options in (("--redact", "orders.custome?,customer"), ("--where", "customer is null and total > 5")):
+        lines, said = stream(orders, *UNTIL, *options)
+        assert len(lines) == (options[0] == "--redact")
+        assert said.splitlines() == [said.rstrip()], "resume at ..."
+    for op in ("message", "truncate", "commit_prepared"):
+        assert stream(orders, *UNTIL, "--op", op, "--where", "customer = x")[0] == []
+    # A table that does not exist yet has no columns to check.
+    assert stream(orders, "--until", "now", "-t", "later", "--where", "nosuch = 1")[0] == []
+
+
+def test_names_from_before_an_alteration_are_left_to_the_stream(orders: Database) -> None:
+    orders.execute("ALTER TABLE orders RENAME customer TO client", "INSERT INTO orders VALUES (2, 'Ada')")
+    lines, said = stream(orders, *UNTIL, "-t", "orders", "--redact", "customer")
+    assert [[*line["new"].values()][1] for line in lines] == [MASK, MASK]
+    assert "warning: --redact: no column customer is published\n" in said
+    assert "warning: going on, as public.orders was altered since the slot's position\n" in said
+    assert "masked nothing" not in said
+    lines, said = stream(orders, *UNTIL, "--where", "table = 'orders' and customer = 'Edsger'", "-q")
+    assert [line["new"]["id"] for line in lines] == ["1"]
+    assert "warning: --where: no column customer is published\n" in said
+    lines, said = stream(orders, *UNTIL, "-t", "orders", "--redact", "costumer", "-q", status=1)
+    assert len(lines) == 2
+    assert "warning: --redact costumer masked nothing; did you mean customer?\n" in said
+
+
+def test_a_value_that_no_longer_fits_is_no_failed_expectation(orders: Database) -> None:
+    with tailing(orders, "-t", "orders", "--where", "customer = x", "--within", "20", command="expect") as running:
+        running.wait_for_words("ready")
+        orders.execute("UPDATE orders SET customer = '7'", "ALTER TABLE orders ALTER customer TYPE int USING 7")
+        orders.execute("UPDATE orders SET total = 7")
+        said = running.end(status=2)
+    assert "error: --where 'customer = x': public.orders.customer is a number, 'x' is none" in said
+    assert "expected" not in said
+    assert "instead" not in said
