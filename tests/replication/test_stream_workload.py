@@ -247,7 +247,7 @@ def test_the_server_leaves_out_rows_of_a_prepared_transaction_that_was_rolled_ba
         "SELECT convert_from(substr(data, 1, 1), 'SQL_ASCII') FROM pg_logical_slot_peek_binary_changes("
         "'s', NULL, NULL, 'proto_version', '3', 'publication_names', 'p')"
     )
-    assert "".join(letter for (letter,) in messages) == "bPr" "BRIC" "bIIPr" "BIC"
+    assert "".join(letter for (letter,) in messages) == "bPrBRICbIIPrBIC"
     lines, _ = stream(database, "-S", "s", "--until", "now")
     assert [(line["op"], line.get("gid"), line.get("state")) for line in lines] == [
         ("rollback_prepared", "cold", None),
