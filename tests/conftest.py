@@ -63,7 +63,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Add to a failed test the seeds of its random numbers."""
     report = yield
     if report.failed and Seeded.seeds:
-        report.sections.append(("Random seeds", ", ".join(map(repr, Seeded.seeds[-50:]))))
+        report.sections.append(("Random seeds", ", ".join(map(repr, Seeded.seeds[:50]))))
     return report
 
 

@@ -7,6 +7,7 @@ import random
 import threading
 from typing import Any
 
+from tests.support.every import new_seed
 from tests.support.servers import Database, since
 from tests.support.tail import Replay, parse, stream, tailing, wait_for
 
@@ -109,8 +110,7 @@ class Session(threading.Thread):
 
 
 def run_workload(database: Database) -> None:
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
+    seed = new_seed()
     sessions = [Session(database, number, seed + number) for number in range(1, 5)]
     for session in sessions:
         session.start()
