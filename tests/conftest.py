@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -36,11 +37,36 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[SEED] = new_seed()  # one for all processes
 
 
+class Seeded(random.Random):
+    """Random numbers whose seeds a failing test shows, so that it can be repeated."""
+
+    seeds: ClassVar[list[Any]] = []
+    """Those of the test that runs."""
+
+    def __init__(self, seed: Any = None) -> None:
+        super().__init__(seed)
+        if seed is not None:
+            self.seeds.append(seed)
+
+
+random.Random = Seeded  # type: ignore[assignment, misc]
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Scale the limit of the test, before pytest-timeout looks at it."""
     limit_test(item)
+    Seeded.seeds.clear()
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failed test the seeds of its random numbers."""
+    report = yield
+    if report.failed and Seeded.seeds:
+        report.sections.append(("Random seeds", ", ".join(map(repr, Seeded.seeds[:50]))))
+    return report
 
 
 def pytest_report_header() -> list[str]:

@@ -18,6 +18,7 @@ from pgtail.spark.lake.delta import Table
 from pgtail.spark.lake.update import Lake
 from pgtail.storage import locate
 from tests.support.corpus import capture
+from tests.support.every import new_seed
 from tests.support.spark.captures import plain, record, rows_of, segments
 
 MANY = capture("D_twophase", "p3_2pc")
@@ -88,9 +89,7 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
     spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """Segments come in shuffled order, some again, some of the other capture: in five batches."""
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(new_seed())
     paths = [path for folder in recorded.iterdir() for path in segments(folder)]
     chance.shuffle(paths)
     grown, at_once = tmp_path / "grown [x]", tmp_path / "at once"

@@ -119,7 +119,9 @@ def kill_in_the_middle(arguments: list[str], out: Location) -> None:
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)
-        time.sleep(random.uniform(0, 2))
+        delay = random.uniform(0, 2)
+        print("killed after", delay, "s")
+        time.sleep(delay)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

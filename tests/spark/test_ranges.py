@@ -77,17 +77,22 @@ def test_there_is_nothing_between_a_segment_and_the_next() -> None:
 def test_segments_of_other_streams_must_not_overlap() -> None:
     one = surveys([Range(Place(1, 1), Place(3, 4))])
     same = [replace(part, path="/other/x.pgcap", stream="t") for part in one]
-    with pytest.raises(OptionError, match="/other/x.pgcap overlaps another capture"):
+    with pytest.raises(OptionError, match="/other/x.pgcap overlaps another capture") as refused:
         parts_of([*one, *same])
+    assert str(refused.value).endswith(f"\n/other/x.pgcap: t\n{one[0].path}: {one[0].stream}")
     later = [replace(part, path="/other/x.pgcap", stream="t", places=Range(Place(4, 1), Place(4, 3))) for part in one]
     assert len(parts_of([*one, *later])) == 2
 
 
 def test_captures_of_two_servers_are_not_one() -> None:
     one, other = surveys([Range(Place(1, 1), Place(1, 2)), Range(Place(2, 1), Place(2, 2))])
-    server_of([one, other])
-    with pytest.raises(Exception, match="come from different servers or databases"):
+    assert (
+        server_of([one, other], one.server, ["/earlier"]) == server_of([replace(one, server=""), other]) == one.server
+    )
+    with pytest.raises(InputError, match=f"^{other.path} and {one.path} come from different servers or databases"):
         server_of([one, replace(other, server="another")])
+    with pytest.raises(InputError, match=f"^{one.path} and /earlier, /too come from different servers or databases"):
+        server_of([one, other], "another", ["/earlier", "/too"])
 
 
 def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_databases_and_ways_to_decode_are_told_apart(newest_server: EmbeddedServ
             model.record(database, tmp_path / name, slot=name)
     found = {path.parent.name: surveyed(path) for path in tmp_path.rglob("*.pgcap")}
     assert len(found) == 3
-    with pytest.raises(InputError, match="come from different servers or databases"):
+    with pytest.raises(InputError, match=r"/s3/\S+ and \S+/s1/\S+ come from different servers or databases"):
         server_of([found["s1"], found["s3"]])
     server_of([found["s1"], found["s2"]])
     with pytest.raises(OptionError, match="overlaps another capture, of another stream"):

@@ -31,6 +31,7 @@ from pgtail.spark.state.update import update_state
 from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
+from tests.support.every import new_seed
 from tests.support.limits import within
 from tests.support.run import command
 from tests.support.spark import model
@@ -98,9 +99,7 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     rows = rows_of(paths)
     growing, out = tmp_path / "growing", tmp_path / "out"
     growing.mkdir()
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(new_seed())
     # The beginning comes first, or there would be no history to be killed over.
     later = paths[3:]
     chance.shuffle(later)

@@ -1,8 +1,9 @@
-"""How much the long tests try: with PGTAIL_TEST_ALL=1 everything, else a sample that takes seconds."""
+"""How much the long tests try: with PGTAIL_TEST_ALL=1 everything, else a sample that takes seconds; random seeds."""
 
 from __future__ import annotations
 
 import os
+import random
 from typing import Final
 
 ALL: Final = os.environ.get("PGTAIL_TEST_ALL", "") not in ("", "0")
@@ -11,3 +12,10 @@ ALL: Final = os.environ.get("PGTAIL_TEST_ALL", "") not in ("", "0")
 def every(step: int) -> int:
     """The step through what a test could try: 1 where it shall try all."""
     return 1 if ALL else step
+
+
+def new_seed() -> int:
+    """A seed, which is printed: pytest shows it if the test fails. PGTAIL_TEST_SEED=SEED repeats a run."""
+    seed = int(os.environ.get("PGTAIL_TEST_SEED") or random.randrange(1 << 30))
+    print("seed", seed)
+    return seed

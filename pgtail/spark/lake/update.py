@@ -122,7 +122,7 @@ class Lake:
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self._storage)
-        plan.server = server_of(found, plan.server)
+        plan.server = server_of(found, plan.server, plan.captures)
         done.notes += _missing(plan.captures, found)
         before = plan.runs
         parts = parts_of(found, before)

@@ -28,6 +28,8 @@ class Covered(NamedTuple):
 
     places: Range
     stream: str
+    where: str
+    """The path of the segment; of several that were applied, the name of the first."""
     late: bool = False
 
 
@@ -93,7 +95,7 @@ def parts_of(found: Iterable[Survey], applied: Iterable[SegmentRun] = ()) -> dic
         left: list[Range] = []
         own = covered_by(segment)
         for part in own:
-            left += part.places.without([other.places for other in taken if _same_changes(part, other, segment.path)])
+            left += part.places.without([other.places for other in taken if _same_changes(part, other)])
         if left:
             wanted[segment.path] = tuple(left)
             taken += own
@@ -102,11 +104,12 @@ def parts_of(found: Iterable[Survey], applied: Iterable[SegmentRun] = ()) -> dic
 
 def covered_by(one: Survey | SegmentRun) -> list[Covered]:
     """The parts of a stream that a segment, or several, have."""
-    own = [] if one.places is None else [Covered(one.places, one.stream)]
-    return own + [Covered(late, one.stream, late=True) for late in one.late]
+    where = one.path if isinstance(one, Survey) else one.start
+    own = [] if one.places is None else [Covered(one.places, one.stream, where)]
+    return own + [Covered(late, one.stream, where, late=True) for late in one.late]
 
 
-def _same_changes(one: Covered, other: Covered, path: str) -> bool:
+def _same_changes(one: Covered, other: Covered) -> bool:
     """Whether what is at the same places in both is the same. Raises OptionError if that is unknown."""
     if not one.places.overlaps(other.places):
         return False
@@ -115,8 +118,8 @@ def _same_changes(one: Covered, other: Covered, path: str) -> bool:
     if (one.late or other.late) and (_ONE_PHASE in one.stream or _ONE_PHASE in other.stream):
         return False
     raise OptionError(
-        f"{path} overlaps another capture, of another stream: which changes are the same is"
-        f" unknown. Read them into two places.\nThis one: {one.stream}\nThe other one: {other.stream}"
+        f"{one.where} overlaps another capture, of another stream: which changes are the same is unknown."
+        f" Use a separate output directory for each.\n{one.where}: {one.stream}\n{other.where}: {other.stream}"
     )
 
 
@@ -140,19 +143,21 @@ def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
         yield segment
 
 
-def server_of(found: Iterable[Survey], server: str = "") -> str:
-    """The server and database that these captures are of, and what was read before from `server`.
+def server_of(found: Iterable[Survey], server: str = "", read: Iterable[str] = ()) -> str:
+    """The server and database that these captures are of, and those in the directories `read`, which were read before.
 
     Raises InputError if they differ: LSNs of different servers cannot be compared, and tables of one name are not the
     same ones.
     """
+    other = ", ".join(read)
     for segment in found:
         if segment.server and server and segment.server != server:
             raise InputError(
-                f"{segment.path} and what was read before it come from different servers or databases: "
-                "read them into two places"
+                f"{segment.path} and {other} come from different servers or databases: use a separate output directory"
+                " for each"
             )
-        server = server or segment.server
+        if segment.server and not server:
+            server, other = segment.server, segment.path
     return server
 
 

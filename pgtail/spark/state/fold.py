@@ -170,7 +170,7 @@ class _Fold:
         alive: dict[int, list[int]] = {}
         for place, key in enumerate(keys.tolist()):
             alive.setdefault(key, []).append(place)
-        unknown = self._unknown() if self.version.full else {}
+        unknown = self._unknown(keys) if self.version.full else {}
         steps = zip(self.events.op.tolist(), self.half.tolist(), old.tolist(), new.tolist(), strict=True)
         for place, (op, half, was, now) in enumerate(steps, self.first):
             if op == TRUNCATE:
@@ -180,10 +180,7 @@ class _Fold:
                 continue
             row = _NOWHERE
             if op != INSERT and half != COME and found:
-                if alive.get(was):
-                    row = alive[was].pop()
-                elif unknown:
-                    row = self._partly_known(alive, unknown, place)
+                row = alive[was].pop() if alive.get(was) else self._partly_known(alive, unknown, place)
                 if row != _NOWHERE:
                     until[row] = place
             if op != DELETE and half != GONE:
@@ -195,20 +192,27 @@ class _Fold:
                 alive.setdefault(now, []).append(place)
         return before, until
 
-    def _unknown(self) -> dict[int, list[str]]:
-        """The rows of which not all is known, and which columns are not."""
+    def _unknown(self, keys: Numbers) -> dict[int, tuple[int, list[str]]]:
+        """The rows of which not all is known, their keys' numbers and the columns that are not known."""
         names = self.own["_unknown"][: self.first]
         if names.null_count == len(names):
             return {}
-        return {row: some for row, some in enumerate(names.to_pylist()) if some}
+        return {
+            row: (key, some)
+            for row, (key, some) in enumerate(zip(keys.tolist(), names.to_pylist(), strict=True))
+            if some
+        }
 
-    def _partly_known(self, alive: dict[int, list[int]], unknown: Mapping[int, Sequence[str]], place: int) -> int:
-        """Under identity full, take out a row that is equal as far as it is known; -1 if there is none."""
-        for places in alive.values():
-            for row in places:
-                if row in unknown and self._equal(row, place - self.first, unknown[row]):
-                    places.remove(row)
-                    return row
+    def _partly_known(self, alive: dict[int, list[int]], unknown: dict[int, tuple[int, list[str]]], place: int) -> int:
+        """Under identity full, take out a row that is equal as far as it is known; -1 if there is none.
+
+        Of several it is the last: ALTER TABLE makes the same columns of all rows unknown, so that the more is known of
+        a row the later it was written. What is known of the others then holds, whichever row it was.
+        """
+        for row, (key, names) in reversed(unknown.items()):
+            if row in alive.get(key, ()) and self._equal(row, place - self.first, names):
+                alive[key].remove(row)
+                return row
         return _NOWHERE
 
     def _equal(self, row: int, event: int, unknown: Sequence[str]) -> bool:

@@ -5,9 +5,9 @@ pgoutput sends a table's columns, not what ALTER TABLE did with its rows. What t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pgtail.spark.typed.arrow_types import STRING, Declared, arrow_type, widest
 from pgtail.values.oids import BUILTIN
@@ -60,21 +60,77 @@ class Version:
 def kept(before: Version, now: Version) -> dict[str, str]:
     """The columns whose values stay known from one version to the next: name before -> name now.
 
-    A column at the same place with another name and the same type counts as renamed, as long as the number of columns
-    is the same: the protocol has no column numbers. Nor does it send a USING expression of ALTER TABLE. If rows are
-    found by a column's text, the text must stay exactly the same.
+    A column is known to be one of before if the order leaves no other possibility; see _reading(). Its values are if
+    its name or its type stayed. The protocol does not send a USING expression of ALTER TABLE. If rows are found by a
+    column's text, the text must stay exactly the same.
     """
-    old, new = dict(before.columns), dict(now.columns)
     found = {}
-    for name, declared in old.items():
-        stays = same_text if now.full or name in now.key else same_value
-        if name in new and stays(declared, new[name]):
-            found[name] = name
-    if len(before.columns) == len(now.columns):
-        for was, becomes in zip(before.columns, now.columns, strict=True):
-            if was.name not in new and becomes.name not in old and was.declared == becomes.declared:
-                found[was.name] = becomes.name
+    for old, new in _same_columns(before, now):
+        stays = same_text if now.full or new.name in now.key else same_value
+        if stays(old.declared, new.declared) if old.name == new.name else _same_type(old, new):
+            found[old.name] = new.name
     return found
+
+
+_MayBecome: TypeAlias = Callable[[Column, Column], bool]
+
+
+def _same_columns(before: Version, now: Version) -> Iterator[tuple[Column, Column]]:
+    """The columns that are certainly the same in both versions."""
+    old = before.columns
+    new, may_become = _reading(before, now)
+    first = _places(old, new, may_become)
+    last = _places(old[::-1], new[::-1], may_become)
+    for number, place in enumerate(first):
+        if place == len(old) - 1 - last[len(new) - 1 - number]:
+            yield old[place], new[number]
+
+
+def _reading(before: Version, now: Version) -> tuple[Sequence[Column], _MayBecome]:
+    """The columns now that were there before, and which of before they may be.
+
+    PostgreSQL puts a new column last and never moves one: the columns that stayed come first, in the order of before.
+    A name stays with its column if that can hold for all names: ALTER TABLE could have dropped a column and given its
+    name and type to another one, but nothing shows it. If it cannot hold, as few names as possible count as those of
+    new columns, and columns of one type, both in the key or both not, may have taken each other's names.
+    """
+    was, becomes = dict(before.columns), dict(now.columns)
+    names = was.keys() & becomes.keys()
+    same = {name for name in names if _same_type(Column(name, was[name]), Column(name, becomes[name]))}
+
+    def names_stay(one: Column, other: Column) -> bool:
+        return one.name == other.name or not same.intersection((one.name, other.name))
+
+    def as_named(one: Column, other: Column) -> bool:
+        return one.name == other.name or other.name not in names
+
+    def names_move(one: Column, other: Column) -> bool:
+        alike = _same_type(one, other) and (one.name in before.key) == (other.name in now.key)
+        return one.name == other.name or other.name not in same or alike
+
+    named = now.columns[: len(_places(before.columns, now.columns, as_named))]
+    while named and named[-1].name not in names:  # it may be a new one
+        named = named[:-1]
+    moved = any(column.name in names for column in now.columns[len(named) :])
+    return named, names_move if moved else names_stay
+
+
+def _places(old: Sequence[Column], new: Sequence[Column], may_become: _MayBecome) -> list[int]:
+    """The first place in `old`, in its order, for each column of `new`, up to one that has none."""
+    found: list[int] = []
+    place = 0
+    for column in new:
+        while place < len(old) and not may_become(old[place], column):
+            place += 1
+        if place == len(old):
+            break
+        found.append(place)
+        place += 1
+    return found
+
+
+def _same_type(one: Column, other: Column) -> bool:
+    return (one.declared.oid, one.declared.typmod) == (other.declared.oid, other.declared.typmod)
 
 
 _INTEGERS: Final = frozenset({"int2", "int4", "int8"})

@@ -181,17 +181,20 @@ class Fold:
         return self._partly_known(wanted) if version.full else None
 
     def _partly_known(self, wanted: Values) -> Row | None:
-        """Under identity full, a row that is equal as far as it is known."""
-        for key, rows in self._rows.items():
-            for row in rows:
-                if len(row.values) < len(wanted) and all(
-                    wanted.get(name, "") == row.values[name] for name in row.values
-                ):
-                    rows.remove(row)
-                    if not rows:
-                        del self._rows[key]
-                    return row
-        return None
+        """Under identity full, the last row that is equal as far as it is known."""
+        found = [
+            row
+            for row in self.rows()
+            if len(row.values) < len(wanted) and all(wanted.get(name, "") == row.values[name] for name in row.values)
+        ]
+        if not found:
+            return None
+        row = max(found, key=lambda row: row.since[:2])
+        key = self._key(row.values)
+        self._rows[key].remove(row)
+        if not self._rows[key]:
+            del self._rows[key]
+        return row
 
     # -- the table ---------------------------------------------------------------------------------------------
 
