@@ -8,7 +8,15 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import Command, heading
-from pgtail.cli.options.shared import color_options, count, dump_options, options_from, own_filter_options, pager_option
+from pgtail.cli.options.shared import (
+    color_options,
+    count,
+    dump_options,
+    options_from,
+    own_filter_options,
+    pager_option,
+    verify_option,
+)
 
 
 @click.command(
@@ -63,6 +71,7 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
 @color_options
 @pager_option
 @dump_options
+@verify_option
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
 )

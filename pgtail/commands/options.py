@@ -144,6 +144,7 @@ class DecodeOptions:
     strict: bool = False
     pager: bool = False
     resync: bool = False
+    verify: bool = False
     verbose: int = 0
     settings: str | None = None
 
@@ -215,6 +216,7 @@ class StatsOptions:
     limit: int | None = None
     pager: bool = False
     resync: bool = False
+    verify: bool = False
     verbose: int = 0
     settings: str | None = None
 
@@ -234,6 +236,7 @@ class InspectOptions:
     max_bytes: int | None = 48
     pager: bool = False
     resync: bool = False
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)

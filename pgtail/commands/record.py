@@ -86,8 +86,10 @@ class Record:
     def _record(self, directory: Path, uploader: Uploader | None, stderr: StderrThread) -> None:
         options = self._options
         connector, request = connector_of(options.connection), self._request()
-        position = recover(directory, compress=options.compress).position
-        known = RecordedCapture(options.directory, position, last_head(LocalLocation(directory)))
+        recovered = recover(directory, compress=options.compress)
+        for warning in recovered.warnings:
+            stderr.tell(warning)
+        known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
             with interrupt.raising(), connector.ordinary() as connection:
                 plan = prepare_recording(request, known, connection, allow_gap=options.allow_gap)

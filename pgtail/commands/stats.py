@@ -79,6 +79,7 @@ def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None
         ("assume", options.dump.assume),
         ("type", options.dump.types),
         ("storage", options.dump.storage.pairs),
+        ("verify", options.verify),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")
@@ -92,6 +93,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
+        verify=options.verify,
         verbose=options.verbose,
         settings=options.settings,
     )

@@ -354,6 +354,15 @@ def dump_options(function: F) -> F:
     )(function)
 
 
+def verify_option(function: F) -> F:
+    """`verify`."""
+    return click.option(
+        "--verify",
+        is_flag=True,
+        help="Compare the checksums of gzipped files and captures before anything is shown; takes a second pass.",
+    )(function)
+
+
 def pager_option(function: F) -> F:
     """`pager`."""
     return in_order(
