@@ -93,7 +93,7 @@ class Gunzip:
             self._cut_off(member)
             return True
         self._content.add(self._step(member, limit))
-        if self._member is None or not self._waits():
+        if not self._waits() or self._member is None:
             size = self._content.release()
             self._returned += size
             self._decompressed += size
