@@ -194,6 +194,7 @@ class RecordOptions:
     sync_interval: float = 1.0
     compress: bool = True
     allow_gap: bool = False
+    verify: bool = False
     server_encoding: str | None = None
     verbose: int = 0
 

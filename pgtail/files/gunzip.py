@@ -12,10 +12,10 @@ from pgtail.files.deflate import ExactInflater, InflateErrors, Inflater, fast_in
 from pgtail.files.spool import SpoolFile
 
 MAGIC: Final = b"\x1f\x8b"
-_MEMBER: Final = MAGIC + b"\x08"
+MEMBER: Final = MAGIC + b"\x08"
 """How a member begins (RFC 1952): the only method, deflate, is 8."""
 
-_PLAIN: Final = (_MEMBER + b"\0", _MEMBER + b"\x08")
+_PLAIN: Final = (MEMBER + b"\0", MEMBER + b"\x08")
 """The beginning of a member whose header has nothing more, or a file name: isal may misread others."""
 
 _PIECE: Final = 1 << 20
@@ -70,6 +70,11 @@ class Gunzip:
         """Compressed bytes to decompress at a time; the compressed size of the last member."""
 
     @property
+    def member_at(self) -> int:
+        """Compressed offset of the member at hand, or of what follows the last one."""
+        return self._began
+
+    @property
     def _offset(self) -> int:
         return self._base + self._used
 
@@ -121,9 +126,9 @@ class Gunzip:
         else:
             self._used += 1
         while True:
-            found = self._waiting.find(_MEMBER, self._used)
+            found = self._waiting.find(MEMBER, self._used)
             if found < 0:
-                self._used = max(len(self._waiting) - len(_MEMBER) + 1, self._used)
+                self._used = max(len(self._waiting) - len(MEMBER) + 1, self._used)
                 if not self._more():
                     return False
             else:
