@@ -59,7 +59,13 @@ from pgtail.cli.options.shared import (
     show_default=True,
     help="Lines for people, or a JSON object per message.",
 )
-@click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write to FILE (*.gz: compressed) instead of standard output.",
+)
 @click.option(
     "--max-bytes",
     metavar="N",

@@ -70,7 +70,7 @@ from pgtail.cli.options.stream import (
     "--file",
     type=click.Path(),
     metavar="FILE",
-    help="Write to FILE instead of standard output; --watch appends to it.",
+    help="Write to FILE (*.gz: compressed) instead of standard output; --watch appends to it.",
 )
 @color_options
 @pager_option
