@@ -79,6 +79,11 @@ class DumpConverter:
         """Whether the current transaction is left out."""
         self.left_out = 0
 
+    @property
+    def recorded(self) -> int:
+        """The LSN up to which transactions were recorded."""
+        return self._recorder.whole
+
     def feed(self, message: AnyFrame, raw: bytes, lsn: int | None, clock: int | None) -> None:
         """Convert one message. Raises InputError if dumps are not in order, and OutputError."""
         frame = _XLOG_DATA.pack(b"w", lsn or 0, lsn or 0, clock or 0)

@@ -13,6 +13,8 @@ HEAD: Final = struct.Struct(">BI")
 """The type byte and the length, which counts itself and not the type byte."""
 
 FORMAT: Final = "pgtail.format"
+BEGINNING: Final = b"S\0\0\0\x14pgtail.format\0"
+"""The first bytes of a segment."""
 SEGMENT: Final = "pgtail.segment"
 PREDECESSOR: Final = "pgtail.predecessor"
 GAP: Final = "pgtail.gap"

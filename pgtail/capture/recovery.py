@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pgtail.capture.format import CLOSED, DRAFT, OPEN, TRANSACTION, SegmentName
@@ -19,10 +18,14 @@ from pgtail.storage.local import LocalLocation, LocalReader
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The name of a capture's last segment (empty: none), and the LSN up to which it has everything."""
+    """The name of a capture's last segment (empty: none), and the LSN up to which it has everything.
+
+    `warnings` are about open segments that were closed as they were: without compression they had no checksum.
+    """
 
     last: str
     position: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -38,6 +41,7 @@ class _OpenSegment:
     """Whether its end was written, so that none of its messages is lost."""
     at_end: bool = False
     """Whether nothing follows the last complete transaction."""
+    compressed: bool = True
 
 
 def recover(directory: Path, *, compress: bool) -> Recovered:
@@ -61,7 +65,15 @@ def recover(directory: Path, *, compress: bool) -> Recovered:
     for part in reversed(parts[len(whole) :]):
         _remove(part.path)
     _close(directory, whole, compress=compress)
-    return _state(directory)
+    unchecked = [part for part in whole if not (part.compressed or part.ended)]
+    return replace(
+        _state(directory),
+        warnings=tuple(
+            f"warning: segment {part.name} was not closed, and is not compressed: its bytes have no checksum, and were"
+            " taken as they are"
+            for part in unchecked
+        ),
+    )
 
 
 def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:
@@ -89,11 +101,15 @@ def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:
 
 
 def _examine(part: _OpenSegment) -> None:
-    """Find the end of the last complete transaction. A torn tail is normal after a crash."""
+    """Find the end of the last complete transaction. A torn tail is normal after a crash.
+
+    Raises InputError at other damage, where a checksum shows it.
+    """
     stream, messages, own = StreamTracker(part.name.position), 0, False
+    damage: str | None = None
     with LocalReader(part.path) as file:
         frames = SegmentFrames(file, str(part.path))
-        with contextlib.suppress(DecodeError, struct.error, IndexError):
+        try:
             stream.inside = TRANSACTION in frames.read_head().parameters
             for start, stop in frames:
                 if start == MARK:
@@ -102,7 +118,13 @@ def _examine(part: _OpenSegment) -> None:
                     messages += 1
                     if stream.take(frames.buf[start:stop]):
                         part.whole, part.messages, part.size = stream.whole, messages, frames.offset_of(stop)
-    part.ended = frames.ended
+        except (struct.error, IndexError):
+            pass
+        except DecodeError as error:
+            damage = error.reason
+        if damage is not None and (frames.ended or frames.raw.damaged_inside()):
+            raise InputError(f"is damaged: {damage}; move it away to continue without it", source=str(part.path))
+    part.ended, part.compressed = frames.ended, frames.raw.compressed
     part.at_end = part.messages == messages and stream.complete
 
 

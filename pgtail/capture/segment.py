@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -54,21 +54,33 @@ class ByteFile(Protocol):
 
 
 class SegmentBytes:
-    """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not."""
+    """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not.
 
-    def __init__(self, file: ByteFile) -> None:
-        compressed = file.read(len(MAGIC)) == MAGIC
+    Nothing of a gzip member is among them before its checksum was compared. A `closed` segment without compression is
+    read twice: it has no bytes if its checksum is wrong.
+    """
+
+    def __init__(self, file: ByteFile, *, closed: bool = False) -> None:
+        self.compressed = compressed = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
-        self._gunzip = Gunzip(file.read, file.seek) if compressed else None
+        self._gunzip = Gunzip(file.read, file.seek, checked=b"") if compressed else None
         self._read: Callable[[int], bytes] = file.read if self._gunzip is None else self._gunzip.read
+        self._problem: str | None = None
+        if closed and not compressed:
+            self._problem = SegmentCheck().feed_all(self)
+            file.seek(0)
 
     def __iter__(self) -> Iterator[bytes]:
-        while piece := self._read(_PIECE):
+        while self._problem is None and (piece := self._read(_PIECE)):
             yield piece
 
     @property
     def damage(self) -> str | None:
-        return None if self._gunzip is None else self._gunzip.damage
+        return self._problem if self._gunzip is None else self._gunzip.damage
+
+    def damaged_inside(self) -> bool:
+        """Whether a whole gzip member follows the damage, as after no crash. Nothing can be read after that."""
+        return self._gunzip is not None and self._gunzip.damage is not None and self._gunzip.skip_damage()
 
 
 @dataclass(slots=True)
@@ -110,6 +122,12 @@ class SegmentCheck:
         self._digest = hashlib.sha256()
         self._tail = b""
         """The last bytes, which are not in the digest."""
+
+    def feed_all(self, pieces: Iterable[bytes]) -> str | None:
+        """Feed these pieces, one after another; returns what problem() does."""
+        for piece in pieces:
+            self.feed(piece, self.size)
+        return self.problem()
 
     def feed(self, data: bytes, offset: int) -> None:
         """The bytes at an offset; what was given before is left out."""
@@ -153,10 +171,10 @@ class SegmentFrames:
     """Iterates over (start, stop) of each walsender frame in `buf`, (MARK, MARK) once, after what is repeated.
 
     `buf` is another one after each step. The iteration raises InputError if the segment cannot be read, and
-    DecodeError at its end if it is damaged or not closed.
+    DecodeError at its end if it is damaged or not closed. `closed` is that of SegmentBytes.
     """
 
-    def __init__(self, file: ByteFile, name: str) -> None:
+    def __init__(self, file: ByteFile, name: str, *, closed: bool = False) -> None:
         self.name = name
         self.head = Head()
         self.ended = False
@@ -164,8 +182,8 @@ class SegmentFrames:
         self.buf = b""
         self.next = 0
         """Where in `buf` the next message starts; a caller that takes some of them itself sets it after them."""
-        self._raw = SegmentBytes(file)
-        self._pieces = iter(self._raw)
+        self.raw = SegmentBytes(file, closed=closed)
+        self._pieces = iter(self.raw)
         self._base = 0
         """Where `buf` starts in the uncompressed bytes."""
         self._check = SegmentCheck()
@@ -244,8 +262,8 @@ class SegmentFrames:
 
     def _finish(self) -> None:
         end = len(self.buf)
-        if self._raw.damage is not None:
-            raise Malformed(self._raw.damage, offset=end)
+        if self.raw.damage is not None:
+            raise Malformed(self.raw.damage, offset=end)
         problem = self._check.problem()
         if problem is not None:
             raise (Malformed if self.ended else Truncated)(problem, offset=end)
@@ -284,6 +302,5 @@ def position_of(segment: Location) -> int:
 def _checked(segment: Location) -> tuple[SegmentBytes, SegmentCheck]:
     with segment.open() as file:
         raw, found = SegmentBytes(file), SegmentCheck()
-        for piece in raw:
-            found.feed(piece, found.size)
+        found.feed_all(raw)
     return raw, found

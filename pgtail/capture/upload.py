@@ -58,6 +58,8 @@ class Uploader:
         self._stopping = threading.Event()
         self.position = 0
         recovered = recover(spool, compress=compress)
+        for warning in recovered.warnings:
+            tell(warning)
         try:
             with _as_output(target):
                 self._continue_spool(recovered, self._read_target())
@@ -199,9 +201,8 @@ class Uploader:
         """Upload a segment and read it back; returns its position."""
         data, target = path.read_bytes(), self._target / path.name
         raw, check = SegmentBytes(io.BytesIO(data)), SegmentCheck()
-        for piece in raw:
-            check.feed(piece, check.size)
-        problem, position = raw.damage or check.problem(), check.position()
+        problem = check.feed_all(raw)
+        problem, position = raw.damage or problem, check.position()
         if problem is not None or position is None:
             raise OutputError(f"{path} is damaged, and was not uploaded: {problem}")
         try:

@@ -16,7 +16,7 @@ from pgtail.storage import Location
 class CaptureVerifier:
     """One pass over captures. `tell` gets the messages; `damaged` says whether something is missing or damaged.
 
-    The checksum of a segment is of the bytes that its reader passes to seen().
+    The reader of a segment feeds its uncompressed bytes to `check`.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -24,7 +24,7 @@ class CaptureVerifier:
         self.damaged = False
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
-        self._check = SegmentCheck()
+        self.check = SegmentCheck()
 
     def capture(self, capture: Location, since: Point | None = None) -> Iterator[Location]:
         """Yield each segment of a capture, to be read before the next one. Raises InputError.
@@ -51,19 +51,15 @@ class CaptureVerifier:
         self._gap(segment, read_head(segment).parameters)
         yield self._next(segment, segment)
 
-    def seen(self, data: bytes, offset: int) -> None:
-        """The uncompressed bytes of the segment, as they are read; some may come again."""
-        self._check.feed(data, offset)
-
     def conclude(self, *, whole: bool) -> None:
         """Report what is wrong with the segment. `whole`: it was read to its end, and no error occurred."""
         if self._checked is not None:
-            problem = self._check.problem() if whole else check(self._checked)
+            problem = self.check.problem() if whole else check(self._checked)
             if problem is not None:
                 self._say(problem, self._checked)
 
     def _next(self, segment: Location, checked: Location | None) -> Location:
-        self._checked, self._check = checked, SegmentCheck()
+        self._checked, self.check = checked, SegmentCheck()
         return segment
 
     def _check_order(self, segment: Location, name: str, before: str | None) -> None:

@@ -15,6 +15,7 @@ from pgtail.cli.options.shared import (
     output_options,
     pager_option,
     verbose_option,
+    verify_option,
 )
 from pgtail.cli.options.stream import dump_range_options
 
@@ -33,6 +34,7 @@ from pgtail.cli.options.stream import dump_range_options
 @click.option(
     "--strict", is_flag=True, help="Stop, with exit status 1, if the input starts or ends inside a transaction."
 )
+@verify_option
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
 )

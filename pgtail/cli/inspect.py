@@ -8,7 +8,15 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import Command, heading
-from pgtail.cli.options.shared import color_options, count, dump_options, options_from, own_filter_options, pager_option
+from pgtail.cli.options.shared import (
+    color_options,
+    count,
+    dump_options,
+    options_from,
+    own_filter_options,
+    pager_option,
+    verify_option,
+)
 
 
 @click.command(
@@ -51,7 +59,13 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
     show_default=True,
     help="Lines for people, or a JSON object per message.",
 )
-@click.option("-f", "--file", type=click.Path(), metavar="FILE", help="Write to FILE instead of standard output.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write to FILE (*.gz: compressed) instead of standard output.",
+)
 @click.option(
     "--max-bytes",
     metavar="N",
@@ -63,6 +77,7 @@ from pgtail.cli.options.shared import color_options, count, dump_options, option
 @color_options
 @pager_option
 @dump_options
+@verify_option
 @click.option(
     "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
 )

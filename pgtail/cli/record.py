@@ -8,7 +8,7 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import Command, heading
-from pgtail.cli.options.shared import dump_options, options_from, verbose_option
+from pgtail.cli.options.shared import dump_options, options_from, verbose_option, verify_option
 from pgtail.cli.options.stream import (
     content_options,
     duration,
@@ -108,6 +108,7 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn"
 @heading("protocol")
 @click.option("--two-phase", is_flag=True, help="If the slot is created: decode PREPARE TRANSACTION.")
 @dump_options
+@verify_option
 @verbose_option
 def command(source: tuple[str, ...], **options: Any) -> None:
     """Record a slot, or dumps, losslessly in a directory.
@@ -132,6 +133,8 @@ def command(source: tuple[str, ...], **options: Any) -> None:
             _check_no_slot_options()
             damaged = record_dumps((*dumps, *source), options_from(RecordOptions, options))
         else:
+            if options["verify"]:
+                raise OptionError("--verify is for dumps (--from), not for a slot")
             if len(source) > 1:
                 raise OptionError(f"one DSN, not {len(source)}: {' '.join(source)}")
             options["dsn"] = source[0] if source else default_dsn()

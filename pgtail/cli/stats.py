@@ -16,6 +16,7 @@ from pgtail.cli.options.shared import (
     options_from,
     pager_option,
     verbose_option,
+    verify_option,
 )
 from pgtail.cli.options.stream import (
     duration,
@@ -55,6 +56,7 @@ from pgtail.cli.options.stream import (
 @filter_options
 @limit_option
 @dump_options
+@verify_option
 @click.option("--resync", is_flag=True, help="Skip damage, up to the next message that decodes.")
 @heading("output")
 @click.option(
@@ -68,7 +70,7 @@ from pgtail.cli.options.stream import (
     "--file",
     type=click.Path(),
     metavar="FILE",
-    help="Write to FILE instead of standard output; --watch appends to it.",
+    help="Write to FILE (*.gz: compressed) instead of standard output; --watch appends to it.",
 )
 @color_options
 @pager_option

@@ -8,6 +8,7 @@ from pathlib import Path
 from pgtail.capture.convert import DumpConverter
 from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.commands.checksums import Coverage
 from pgtail.errors import InputError
 from pgtail.inputs import Chunk, Source, open_input
 from pgtail.pgoutput.cursor import Cursor
@@ -62,6 +63,7 @@ def record_dumps(
 def _record(
     source: Source, decoder: RawDecoder, converter: DumpConverter, form: str | None, tell: Callable[[str], None]
 ) -> None:
+    coverage = Coverage(source)
     try:
         input_ = open_input(source, decoder, format=form)
         for item in input_.items():
@@ -71,10 +73,12 @@ def _record(
                 continue
             message, lsn, _, clock = item
             converter.feed(message, decoder.raw, lsn, clock)
+            coverage.used(converter.recorded or None)
             decoder.raw = b""
         for note in input_.notes:
             tell(f"note: {note}")
     except InputError as error:
         if error.source is None:
             error.source = source.name
+        coverage.explain(error)
         raise

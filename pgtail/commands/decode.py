@@ -16,6 +16,7 @@ from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
+from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
@@ -32,7 +33,7 @@ from pgtail.commands.selection import (
 )
 from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
 from pgtail.commands.stderr import say
-from pgtail.errors import AssemblyError, InputError, OptionError
+from pgtail.errors import AssemblyError, InputError, Malformed, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs import Chunk, Input, open_input
 from pgtail.inputs.source.file import Source
@@ -85,6 +86,8 @@ class Decode:
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
         assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
         check_not_read(options.format.file, files)
+        if options.verify:
+            verify(files, dump.storage)
         format_ = options.format
         if filter_.active and format_.client is None:
             format_ = replace(format_, client=False)
@@ -167,7 +170,7 @@ class Decode:
         pipeline: Pipeline,
         sink: FileSink | DirectorySink,
     ) -> bool:
-        with Source(name, on_wait=sink.flush, seen=None if verifier is None else verifier.seen) as source:
+        with Source(name, on_wait=sink.flush, check=None if verifier is None else verifier.check) as source:
             self._source = source.name
             input_ = open_input(source, decoder, format=self._options.dump.input_format)
             if self._options.verbose:
@@ -178,7 +181,7 @@ class Decode:
             ):
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
-                goes_on = self._read(input_, pipeline)
+                goes_on = self._read(input_, pipeline, source)
                 for note in input_.notes:
                     _tell(f"note: {note}")
                 changed = self._changed or before != (pipeline.rows, pipeline.kept)
@@ -186,16 +189,18 @@ class Decode:
                     _tell(f"note: {without_change(input_, self._fed + pipeline.messages)}")
                 return goes_on
 
-    def _read(self, input_: Input, pipeline: Pipeline) -> bool:
+    def _read(self, input_: Input, pipeline: Pipeline, source: Source) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
+        coverage = Coverage(source)
         while True:
             try:
-                return self._messages(input_, pipeline)
+                return self._messages(input_, pipeline, coverage)
             except AssemblyError:
                 raise
             except InputError as error:
                 self._failed = True
-                if input_.source.name.endswith(OPEN):
+                coverage.explain(error)
+                if source.name.endswith(OPEN) and _is_unfinished(error, source):
                     _tell(f"note: {error}")
                     return True
                 if not self._options.resync:
@@ -203,7 +208,7 @@ class Decode:
                 if not self._skip(input_, pipeline, error):
                     return True
 
-    def _messages(self, input_: Input, pipeline: Pipeline) -> bool:
+    def _messages(self, input_: Input, pipeline: Pipeline, coverage: Coverage) -> bool:
         scan, feed, limit, changes = pipeline.scan, pipeline.feed, self._options.limit, CHANGES
         commits = self._commits
         bounded = commits.active
@@ -211,6 +216,7 @@ class Decode:
             for item in input_.items():
                 if isinstance(item, Chunk):
                     item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
+                    coverage.used(pipeline.end_lsn)
                     continue
                 message, lsn, offset, _ = item
                 if bounded and (place := PLACES.get(type(message))) is not None and commits.is_past(*place(message)):
@@ -218,6 +224,7 @@ class Decode:
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)
+                coverage.used(pipeline.end_lsn)
                 if limit is not None and pipeline.shown >= limit:
                     return False
         return True
@@ -250,6 +257,11 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _is_unfinished(error: InputError, source: Source) -> bool:
+    """Whether an error in an open segment is just that its end is not written yet."""
+    return source.cut_off if source.damage is not None else not isinstance(error, Malformed)
 
 
 def _tell(text: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgtail.changes.filters import Filter
+from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import InspectOptions
 from pgtail.commands.output import to_terminal, wants_color
 from pgtail.commands.pager import paged
@@ -97,6 +98,8 @@ class Inspect:
         """
         check_not_read(self._options.report.file, files)
         file = self._options.report.file
+        if self._options.verify:
+            verify(files, self._options.dump.storage)
         whole = unmasked = False
         try:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:
@@ -135,7 +138,7 @@ class Inspect:
                 progress(source, self._options.report.file, lambda: self._number, "messages"),
             ):
                 before = self._number
-                goes_on = self._read(input_)
+                goes_on = self._read(input_, Coverage(source))
                 for note in input_.notes:
                     say(escape(f"note: {note}"))
                 self._end = input_.position
@@ -143,13 +146,14 @@ class Inspect:
                     say(escape(f"note: {without_change(input_, 0)}"))
                 return goes_on
 
-    def _read(self, input_: Input) -> bool:
+    def _read(self, input_: Input, coverage: Coverage) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
         while True:
             try:
                 with no_quotes(self._redaction):
                     return self._messages(input_)
             except InputError as error:
+                coverage.explain(error)
                 self._damage(input_, error)
                 if not self._options.resync:
                     raise

@@ -144,6 +144,7 @@ class DecodeOptions:
     strict: bool = False
     pager: bool = False
     resync: bool = False
+    verify: bool = False
     verbose: int = 0
     settings: str | None = None
 
@@ -193,6 +194,7 @@ class RecordOptions:
     sync_interval: float = 1.0
     compress: bool = True
     allow_gap: bool = False
+    verify: bool = False
     server_encoding: str | None = None
     verbose: int = 0
 
@@ -215,6 +217,7 @@ class StatsOptions:
     limit: int | None = None
     pager: bool = False
     resync: bool = False
+    verify: bool = False
     verbose: int = 0
     settings: str | None = None
 
@@ -234,6 +237,7 @@ class InspectOptions:
     max_bytes: int | None = 48
     pager: bool = False
     resync: bool = False
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.upload import Uploader
 from pgtail.commands import convert
+from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import RecordOptions
 from pgtail.commands.stderr import StderrThread, say
@@ -39,6 +40,8 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
     if is_uri(options.directory):
         raise OptionError("--from makes a capture in a local directory: name one with -D, then copy it")
     try:
+        if options.verify:
+            verify(files, dump.storage)
         with Stoppable(), open_directory(Path(options.directory), empty=True) as directory:
             return convert.record_dumps(
                 files,
@@ -86,8 +89,10 @@ class Record:
     def _record(self, directory: Path, uploader: Uploader | None, stderr: StderrThread) -> None:
         options = self._options
         connector, request = connector_of(options.connection), self._request()
-        position = recover(directory, compress=options.compress).position
-        known = RecordedCapture(options.directory, position, last_head(LocalLocation(directory)))
+        recovered = recover(directory, compress=options.compress)
+        for warning in recovered.warnings:
+            stderr.tell(warning)
+        known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
             with interrupt.raising(), connector.ordinary() as connection:
                 plan = prepare_recording(request, known, connection, allow_gap=options.allow_gap)

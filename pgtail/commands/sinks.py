@@ -8,24 +8,40 @@ import hashlib
 import os
 import re
 import select
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from pgtail.commands.pager import pager_in_use
 from pgtail.errors import ClosedPipe, OptionError, OutputError
+from pgtail.files.atomic import sync_directory
+from pgtail.files.deflate import compress
+from pgtail.files.gzip_end import gzip_end
+from pgtail.humanize import counted
+
+GZIP: Final = ".gz"
+"""The end of the name of a file that is compressed."""
+
+_MEMBER_SIZE: Final = 1 << 20
+"""Buffered bytes from which on a gzip member is written without a flush."""
+
+_MOST_IN_MEMBER: Final = 16 << 20
+"""More bytes than this are several members, because a member is compressed in memory."""
 
 BATCH: Final = 64 * 1024
 """Buffered bytes that cause a write without a flush."""
 
 
 class FileSink:
-    """Buffers bytes for a file descriptor; `flush` writes them."""
+    """Buffers bytes for a file descriptor; `flush` writes them, to a file named *.gz as whole gzip members."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
         self.name = name
+        self.gzip = name.endswith(GZIP)
+        self._batch = _MEMBER_SIZE if self.gzip else BATCH
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -38,13 +54,13 @@ class FileSink:
         """Buffer bytes, or write a full buffer. Raises ClosedPipe and OutputError."""
         self._parts.append(data)
         self._size += len(data)
-        if self._size >= BATCH:
+        if self._size >= self._batch:
             self.flush()
 
     def flush(self) -> None:
         """Write everything. Raises ClosedPipe if the reader is gone, and OutputError."""
         parts, self._parts, self._size = self._parts, [], 0
-        for data in _joined(parts):
+        for data in _members(parts) if self.gzip else _joined(parts):
             view = memoryview(data)
             while view:
                 view = view[self._write_some(view) :]
@@ -85,6 +101,49 @@ def _joined(parts: list[bytes]) -> Iterator[bytes]:
         small.clear()
         yield part
     yield b"".join(small)
+
+
+def _members(parts: list[bytes]) -> Iterator[bytes]:
+    """The parts as gzip members."""
+    data = memoryview(b"".join(parts))
+    return (compress(data[at : at + _MOST_IN_MEMBER]) for at in range(0, len(data), _MOST_IN_MEMBER))
+
+
+def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
+    """Prepare to append to a file: make its name durable, and start a new line if an earlier run ended inside one.
+
+    In a gzip file, cut off the member that a kill left unfinished. Raises OutputError if that is not possible.
+    """
+    if not stat.S_ISREG(os.fstat(sink.fd).st_mode):
+        return
+    with contextlib.suppress(OSError):
+        sync_directory(Path(sink.name).parent)
+    if sink.gzip:
+        last = _cut_member(sink, tell)
+    else:
+        last = b""
+        with contextlib.suppress(OSError), open(sink.name, "rb") as file:
+            if file.seek(0, os.SEEK_END) > 0:
+                file.seek(-1, os.SEEK_END)
+                last = file.read()
+    if last not in (b"", b"\n"):
+        sink.write(b"\n")
+
+
+def _cut_member(sink: FileSink, tell: Callable[[str], None]) -> bytes:
+    """Cut off an unfinished gzip member; returns the last byte of the content. Raises OutputError."""
+    try:
+        with open(sink.name, "rb") as file:
+            end = gzip_end(file)
+        if end.problem is not None:
+            raise OutputError(f"cannot append to {sink.name}: {end.problem}")
+        size = os.fstat(sink.fd).st_size
+        if end.offset < size:
+            os.ftruncate(sink.fd, end.offset)
+            tell(f"note: {sink.name}: {counted(size - end.offset, 'byte')} of an unfinished gzip member cut off")
+    except OSError as error:
+        raise OutputError(f"cannot append to {sink.name}: {error.strerror}") from error
+    return end.last
 
 
 def check_not_read(file: str | None, sources: Iterable[str]) -> None:

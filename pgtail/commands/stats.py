@@ -20,7 +20,8 @@ from pgtail.commands.options import (
 from pgtail.commands.output import report_palette
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
-from pgtail.commands.sinks import FileSink, check_not_read, open_sink
+from pgtail.commands.sinks import FileSink, check_not_read, continue_file, open_sink
+from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
@@ -43,6 +44,8 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
 
         stream = _stream_options(sources, options)
         with open_sink(file, append=True) as sink:
+            if file not in (None, "-"):
+                continue_file(sink, say)
             return StatsWatch(stream, stats, sink, palette, options.interval).run()
     count = _reader(sources, options, stats)
     # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.
@@ -79,6 +82,7 @@ def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None
         ("assume", options.dump.assume),
         ("type", options.dump.types),
         ("storage", options.dump.storage.pairs),
+        ("verify", options.verify),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")
@@ -92,6 +96,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
+        verify=options.verify,
         verbose=options.verbose,
         settings=options.settings,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
@@ -25,7 +24,7 @@ from pgtail.commands.selection import (
     tell_note,
     tell_unmasked,
 )
-from pgtail.commands.sinks import DirectorySink, FileSink
+from pgtail.commands.sinks import DirectorySink, FileSink, continue_file
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError
 from pgtail.files.signals import Interrupt
@@ -92,7 +91,7 @@ class Stream:
                 # Only a terminal shares the screen with the status line: a full pipe must not block standard error.
                 sink = StreamSink(target.fd, target.name, stderr if os.isatty(target.fd) else None)
                 if file not in (None, "-"):
-                    _continue_file(sink)
+                    continue_file(sink, stderr.tell)
                 return self._tail(connector, request, types, filter_, sink, stderr, interrupt)
         except KeyboardInterrupt:
             stderr.tell("stopped before anything was read")
@@ -292,20 +291,3 @@ def _watched_output(file: str | None) -> int | None:
     if file in (None, "-") and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
         return sys.stdout.fileno()
     return None
-
-
-def _continue_file(sink: StreamSink) -> None:
-    """Make the file's name durable, and start a new line if an earlier run ended inside one."""
-    if not stat.S_ISREG(os.fstat(sink.fd).st_mode):
-        return
-    with contextlib.suppress(OSError):
-        directory = os.open(os.path.dirname(sink.name) or ".", os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    with contextlib.suppress(OSError), open(sink.name, "rb") as file:
-        if file.seek(0, os.SEEK_END) > 0:
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                sink.write(b"\n")

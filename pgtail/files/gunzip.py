@@ -1,24 +1,29 @@
-"""Streaming gzip decompression of any number of members, which reports damage and its offset."""
+"""Gzip decompression of any number of members, in a stream or by checked members; reports damage and its offset."""
 
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from pgtail.errors import InputError
 from pgtail.files.deflate import ExactInflater, InflateErrors, Inflater, fast_inflater
+from pgtail.files.spool import SpoolFile
 
 MAGIC: Final = b"\x1f\x8b"
-_MEMBER: Final = MAGIC + b"\x08"
+MEMBER: Final = MAGIC + b"\x08"
 """How a member begins (RFC 1952): the only method, deflate, is 8."""
 
-_PLAIN: Final = (_MEMBER + b"\0", _MEMBER + b"\x08")
+_PLAIN: Final = (MEMBER + b"\0", MEMBER + b"\x08")
 """The beginning of a member whose header has nothing more, or a file name: isal may misread others."""
 
 _PIECE: Final = 1 << 20
 _SMALL: Final = 8 * 1024
 """More bytes than a member's header has."""
 _TRIAL: Final = 64 * 1024
+_IN_MEMORY: Final = 8 << 20
+"""Bytes of a member that wait in memory for its checksum; with more they are in a temporary file."""
 
 
 class Gunzip:
@@ -27,10 +32,30 @@ class Gunzip:
     Returns everything before damage, up to the last byte. Then `damage` says what is wrong, and at which offset of the
     compressed bytes. With `rewind`, which makes read_raw() continue at an offset, it uses the faster library and
     decompresses only a damaged member with zlib.
+
+    Content that begins with `checked` (None: no content) is returned a member at a time, once the member's checksum
+    was compared: nothing of a damaged member. A large one waits in a temporary file; where that cannot be written,
+    read() raises InputError.
     """
 
-    def __init__(self, read_raw: Callable[[int], bytes], rewind: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self,
+        read_raw: Callable[[int], bytes],
+        rewind: Callable[[int], object] | None = None,
+        *,
+        checked: bytes | None = None,
+    ) -> None:
         self.damage: str | None = None
+        self.cut_off = False
+        """Whether the damage is that the data end inside a member."""
+        self.checked = 0
+        """Up to which offset of the content checksums were compared."""
+        self._content = _Content()
+        self._decompressed = 0
+        """Bytes of the content that read() returned or will return next."""
+        self._checked_content = checked
+        self._holds = None if checked else checked is not None
+        """Whether a member waits for its checksum; None until the content has begun."""
         self._read_raw = read_raw
         self._rewind = rewind
         self._waiting = b""
@@ -45,30 +70,65 @@ class Gunzip:
         """Compressed bytes to decompress at a time; the compressed size of the last member."""
 
     @property
+    def member_at(self) -> int:
+        """Compressed offset of the member at hand, or of what follows the last one."""
+        return self._began
+
+    @property
     def _offset(self) -> int:
         return self._base + self._used
 
     def read(self, limit: int) -> bytes:
         """The next bytes, at most `limit`; b"" at the end and after damage."""
-        while self.damage is None:
-            member = self._member or self._begin_member()
-            if member is None:
+        while not (data := self._content.take(limit)):
+            if not self._advance(limit):
                 return b""
-            if member.needs_input and self._used == len(self._waiting) and not self._more():
-                self._cut_off(member)
-                continue
-            data = self._step(member, limit)
-            if data:
-                return data
-        return b""
+        return data
+
+    def close(self) -> None:
+        """Close the temporary file."""
+        self._content.drop()
+
+    def _advance(self, limit: int) -> bool:
+        """Decompress some more; returns False at the end and after damage."""
+        member = None if self.damage is not None else self._member or self._begin_member()
+        if member is None:
+            return False
+        if member.needs_input and self._used == len(self._waiting) and not self._more():
+            self._cut_off(member)
+            return True
+        self._content.add(self._step(member, limit))
+        if not self._waits() or self._member is None:
+            size = self._content.release()
+            self._returned += size
+            self._decompressed += size
+        if self._member is None:
+            self.checked = self._decompressed
+        return True
+
+    def _waits(self) -> bool:
+        """Whether what was decompressed is returned only after the member's checksum was compared."""
+        if self._holds is None:
+            assert self._checked_content is not None
+            head = self._content.head(len(self._checked_content))
+            if not self._checked_content.startswith(head):
+                self._holds = False
+            elif len(head) == len(self._checked_content):
+                self._holds = True
+            else:
+                return True
+        return self._holds
 
     def skip_damage(self) -> bool:
         """Continue with the next member that can be decompressed. Returns whether there is one."""
-        self._used += 1
+        if self._holds and self._rewind is not None:
+            self._continue_at(self._began + 1)  # the damaged member may seem to contain the next one
+        else:
+            self._used += 1
         while True:
-            found = self._waiting.find(_MEMBER, self._used)
+            found = self._waiting.find(MEMBER, self._used)
             if found < 0:
-                self._used = max(len(self._waiting) - len(_MEMBER) + 1, self._used)
+                self._used = max(len(self._waiting) - len(MEMBER) + 1, self._used)
                 if not self._more():
                     return False
             else:
@@ -76,6 +136,7 @@ class Gunzip:
                 self._ahead(_TRIAL)
                 if self._unwraps():
                     self._member = self.damage = None
+                    self.cut_off = False
                     return True
                 self._used += 1
 
@@ -95,12 +156,12 @@ class Gunzip:
         self._ahead(len(MAGIC) if self._rewind is None else _SMALL)
         if self._used == len(self._waiting):
             return None
+        self._began, self._returned = self._offset, 0
         if not self._waiting.startswith(MAGIC, self._used):
-            self.damage = f"the gzip data is followed by something else at byte {self._offset}"
+            self.damage = f"the gzip data is followed by something else at compressed byte {self._offset}"
             return None
         # A library copies what it does not use: give it not much more than the last member needed.
         self._feed = min(max(2 * self._last, _SMALL), _PIECE)
-        self._began, self._returned = self._offset, 0
         plain = self._rewind is not None and self._waiting[self._used : self._used + 4] in _PLAIN
         self._member = (fast_inflater() if plain else None) or ExactInflater()
         return self._member
@@ -116,34 +177,101 @@ class Gunzip:
             elif len(given) > 1:
                 self._feed = len(given) // 16 or 1
             else:
-                self.damage = f"the gzip data is damaged at byte {self._offset} ({_reason(error)})"
+                self._damaged(f"is damaged: {_reason(error)}, found at compressed byte {self._offset}")
             return b""
         self._used += len(given) - len(member.unused_data)
         if member.eof:
             self._member, self._last = None, self._offset - self._began
         if self._skip:
             data, self._skip = data[self._skip :], max(self._skip - len(data), 0)
-        self._returned += len(data)
         return data
 
     def _cut_off(self, member: Inflater) -> None:
         if isinstance(member, ExactInflater):
-            self.damage = f"the gzip data ends inside a member, after {self._offset} bytes of it"
+            self.cut_off = True
+            self._damaged(f"is cut off: the data end at compressed byte {self._offset}")
         else:
             self._begin_again()  # isal may have kept the last byte
 
     def _begin_again(self) -> None:
         """Decompress the member exactly, and skip what was returned of it."""
-        assert self._rewind is not None
-        self._rewind(self._began)
-        self._waiting, self._base, self._used = b"", self._began, 0
+        self._continue_at(self._began)
+        self._content.drop()
         self._member, self._skip = ExactInflater(), self._returned
+
+    def _continue_at(self, offset: int) -> None:
+        assert self._rewind is not None
+        self._rewind(offset)
+        self._waiting, self._base, self._used = b"", offset, 0
+
+    def _damaged(self, what: str) -> None:
+        self._content.drop()
+        self.damage = f"the gzip member at compressed byte {self._began} {what}"
 
     def _unwraps(self) -> bool:
         try:
             return bool(ExactInflater().decompress(self._waiting[self._used : self._used + _TRIAL], _TRIAL))
         except zlib.error:
             return False
+
+
+class _Content:
+    """Decompressed bytes, which can be taken once they are released."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._released = False
+        self._spool: SpoolFile | None = None
+        self._taken = 0
+        """Bytes of the spool that were taken."""
+
+    def add(self, data: bytes) -> None:
+        """Add bytes that are not released; what was released must have been taken. Raises InputError."""
+        self._size += len(data)
+        if self._size <= _IN_MEMORY:
+            self._pieces.append(data)
+            return
+        if self._spool is None:
+            self._spool = SpoolFile("keep a gzip member until its checksum was compared", error=InputError)
+        while self._pieces:
+            self._spool.write(self._pieces.popleft())
+        self._spool.write(data)
+
+    def head(self, size: int) -> bytes:
+        """The first `size` bytes, fewer only if there are no more."""
+        return b"".join(self._pieces)[:size]
+
+    def release(self) -> int:
+        """Release everything; returns how many bytes."""
+        size, self._size, self._released = self._size, 0, True
+        return size
+
+    def take(self, limit: int) -> bytes:
+        """The next bytes, at most `limit`; b"" if none are released."""
+        if not self._released:
+            return b""
+        if self._spool is not None:
+            data = self._spool.read(self._taken, limit)
+            self._taken += len(data)
+            if not data:
+                self.drop()
+            return data
+        while self._pieces:
+            data = self._pieces.popleft()
+            if len(data) > limit:
+                self._pieces.appendleft(data[limit:])
+            if data:
+                return data[:limit]
+        self._released = False
+        return b""
+
+    def drop(self) -> None:
+        """Drop everything, and close the temporary file."""
+        self._pieces.clear()
+        if self._spool is not None:
+            self._spool.close()
+        self._spool, self._size, self._taken, self._released = None, 0, 0, False
 
 
 def _reason(error: Exception) -> str:

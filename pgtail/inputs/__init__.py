@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pgtail.capture.format import CLOSED, OPEN
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.binary.copydata import CopyDataFrames
@@ -42,11 +43,13 @@ _EVERY_BYTE: Final = 64 * 1024
 
 
 def open_input(source: Source, decoder: Decoder, *, format: str | None = None) -> Input:  # noqa: A002 - the option's name
-    """Read a source as the given form, by default as the one that its content shows.
+    """Read a source as the given form, by default as the one that its content shows; *.pgcap is a segment.
 
     Raises InputError if no form recognises it, OptionError if there is no such form.
     """
     window = Window(source)
+    if format is None and source.name.endswith((CLOSED, OPEN)):
+        return Segments(window, decoder)
     if format is None:
         return _recognise(window, decoder)(window, decoder)
     if format not in INPUTS:

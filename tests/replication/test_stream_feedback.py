@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import random
 import signal
 import subprocess
 import time
+import zlib
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +20,7 @@ from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations
-from tests.support.tail import ids, stream, tailing, wait_for
+from tests.support.tail import ids, parse, stream, tailing, wait_for
 
 
 def make_table(database: Database, *slots: str) -> None:
@@ -180,6 +184,46 @@ def test_a_restart_after_ack_repeats_nothing(database: Database, tmp_path: Path)
             wait_for_ack(database, "s", flushed(database))
             running.stop()
     assert [json.loads(line)["new"]["id"] for line in file.read_text().splitlines()] == list(range(300))
+
+
+def test_a_gzip_file_has_what_was_acknowledged_after_kill_9(database: Database, tmp_path: Path) -> None:
+    """The next run cuts off a torn member, and only that; the whole file is gzip, and every line is whole."""
+    make_table(database, "s")
+    file, found = tmp_path / "out.json.gz", []
+    rng = random.Random(7)
+    for round_ in range(4):
+        with tailing(database, "-S", "s", "--ack", "commit", "-f", str(file)) as running:
+            running.wait_for_slot(database, "s")
+            for first in range(10_000 * round_, 10_000 * round_ + 3000, 100):
+                insert(database, first, first + 99, rng.randbytes(50).hex())
+            time.sleep(rng.random())
+            running.process.send_signal(signal.SIGKILL)
+            running.process.wait()
+        wait_for("end of the session", lambda: slot(database, "s", "active") == "false")
+        acknowledged = lsn_number(str(slot(database, "s", "confirmed_flush_lsn")))
+        found.append((acknowledged, {int(line["new"]["id"]) for line in whole_members(file.read_bytes())}))
+        if round_ % 2 and file.stat().st_size:
+            with file.open("ab") as torn:
+                torn.write(file.read_bytes()[: rng.randint(1, 60)])
+    with tailing(database, "-S", "s", "--ack", "commit", "-f", str(file), "--until", "now") as running:
+        assert "of an unfinished gzip member cut off" in running.end()
+    lines = [parse(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+    assert set(ids(lines)) == {10_000 * round_ + i for round_ in range(4) for i in range(3000)}
+    for acknowledged, there in found:
+        assert there >= {int(line["new"]["id"]) for line in lines if lsn_number(line["commit_lsn"]) < acknowledged}
+    assert found[-1][1]
+
+
+def whole_members(data: bytes) -> list[dict[str, Any]]:
+    """The lines in the whole members of gzip data."""
+    content = b""
+    while data:
+        member = zlib.decompressobj(31)
+        part = member.decompress(data)
+        if not member.eof:
+            break
+        content, data = content + part, member.unused_data
+    return [parse(line) for line in content.splitlines()]
 
 
 @pytest.mark.parametrize(("version", "streaming"), list(zip(installations(), cycle(["off", "on"]), strict=False)))

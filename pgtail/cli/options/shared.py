@@ -111,8 +111,8 @@ def output_options(function: F) -> F:
                 "--file",
                 type=click.Path(),
                 metavar="FILE",
-                help="Write to FILE instead of standard output; decode overwrites it, stream and expect append. csv:"
-                " DIR/ for a file per table.",
+                help="Write to FILE (*.gz: compressed) instead of standard output; decode overwrites it, stream and"
+                " expect append. csv: DIR/ for a file per table.",
             ),
             click.option(
                 "--columns",
@@ -351,6 +351,15 @@ def dump_options(function: F) -> F:
             ),
             storage_option,
         ]
+    )(function)
+
+
+def verify_option(function: F) -> F:
+    """`verify`."""
+    return click.option(
+        "--verify",
+        is_flag=True,
+        help="Compare the checksums of gzipped files and captures before anything is shown; takes a second pass.",
     )(function)
 
 

@@ -17,7 +17,7 @@ from pgtail.capture.format import (
     read_parameter,
 )
 from pgtail.capture.segment import Head
-from pgtail.errors import InputError
+from pgtail.errors import InputError, Malformed
 from pgtail.inputs.base import Chunk
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.source.window import Window
@@ -55,6 +55,16 @@ class Segments(CopyDataFrames):
         return False
 
     def items(self) -> Iterator[Decoded | Chunk]:
+        source = self.source
+        if source.problem is not None:
+            problem, source.problem = source.problem, None
+            raise InputError(f"{problem}; nothing of it was read", source=source.name, offset=self.position)
+        if source.checked is None and not source.verified:
+            source.unchecked = True
+        if source.unchecked:
+            self.notes = [
+                f"{source.name} is not compressed, and was read without its checksum: nothing in it is checked"
+            ]
         for item in super().items():
             if isinstance(item, Chunk):
                 if self._continued is None:
@@ -68,6 +78,11 @@ class Segments(CopyDataFrames):
                 yield self._continued, None, item[2], None
                 self._continued = None
             yield item
+
+    def _seek(self) -> bool:
+        """As in the base class; at a wrong checksum of the whole, continue with all of it."""
+        refused = not self.position and self.source.checked is None
+        return refused or super()._seek()
 
     @property
     def _follows(self) -> bool:
@@ -103,11 +118,11 @@ class Segments(CopyDataFrames):
             self._continued = Continued(*transaction[:2])
 
     def _end(self, value: str, at: int) -> None:
-        """Compare the size in the end parameter with the bytes before it."""
+        """Compare the size in the end parameter with the bytes before it. Raises Malformed."""
         size = at - self._begins_at
         if value.split(" ")[1:2] != [str(size)]:
             reason = f"a part of the segment is missing: its end follows {size} bytes and says {value!r}"
-            raise InputError(reason, source=self.source.name, offset=at)
+            raise Malformed(reason, offset=at - self._window.base)
         self._ended = True
         self._decoder.segment = self._head.parameters.get(SEGMENT, "")
 

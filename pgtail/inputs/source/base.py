@@ -31,6 +31,12 @@ class ByteStream(ABC):
         """Offset of the next read."""
         self.live = live
         """Whether a read may have to wait for more bytes."""
+        self.problem: str | None = None
+        """Of a closed segment that is not compressed: why its checksum is wrong."""
+        self.verified = False
+        """Whether this is such a segment, and its checksum is right."""
+        self.unchecked = False
+        """Whether this has segments that are not compressed, and no checksum was compared."""
         self._spool: SpoolFile | None = None
         self._spool_at = 0
 
@@ -48,6 +54,11 @@ class ByteStream(ABC):
     @abstractmethod
     def damage(self) -> InputError | None:
         """Why the bytes ended early; None if they did not."""
+
+    @property
+    def checked(self) -> int | None:
+        """Offset up to which checksums were compared; None if the bytes have none."""
+        return 0 if self.unchecked else None
 
     @abstractmethod
     def skip_damage(self) -> bool:

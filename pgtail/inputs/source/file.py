@@ -1,6 +1,7 @@
 """Files, pipes and objects of a store as byte streams, gzip decompressed.
 
-Reads ahead in the file itself, for pipes and gzip in a temporary file.
+Reads ahead in the file itself, for pipes and gzip in a temporary file. The bytes of a segment (.pgcap) are compared
+with its checksums before they are returned.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
+from pgtail.capture.format import BEGINNING, CLOSED, OPEN
+from pgtail.capture.segment import SegmentCheck
 from pgtail.errors import InputError
 from pgtail.files.gunzip import MAGIC, Gunzip
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
@@ -24,9 +27,9 @@ class Source(ByteStream):
 
     Offsets are those of the decompressed bytes.
 
-    `on_wait` is called before a read that has to wait, `seen` with all bytes that are read and their offset, some of
-    them again. Raises InputError if the file cannot be opened or read.
-    At damage of the gzip data the bytes end, and `damage` says why.
+    `on_wait` is called before a read that has to wait; `check` is given all bytes that are read. Raises InputError if
+    the file cannot be opened or read.
+    At damage of the gzip data the bytes end, and `damage` says why; `cut_off` says whether they just end too early.
     """
 
     def __init__(
@@ -34,12 +37,12 @@ class Source(ByteStream):
         path: str | Location,
         *,
         on_wait: Callable[[], None] | None = None,
-        seen: Callable[[bytes, int], None] | None = None,
+        check: SegmentCheck | None = None,
     ) -> None:
         name = str(path)
         super().__init__("<stdin>" if name == "-" else name, live=False)
         self._on_wait = on_wait
-        self._seen = seen
+        self._check = check
         self._fetched = 0
         """Offset of the next bytes of a source that is not seekable."""
         self._fd, self._owned = -1, name != "-"
@@ -82,6 +85,8 @@ class Source(ByteStream):
     def close(self) -> None:
         """Close the file."""
         super().close()
+        if self._gunzip is not None:
+            self._gunzip.close()
         if self._reader is not None:
             self._reader.close()
         if self._owned and self._fd >= 0:
@@ -94,6 +99,15 @@ class Source(ByteStream):
         if self._gunzip is None or self._gunzip.damage is None:
             return None
         return InputError(self._gunzip.damage, source=self.name, offset=self.position)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the gzip data end inside a member, without other damage."""
+        return self._gunzip is not None and self._gunzip.cut_off
+
+    @property
+    def checked(self) -> int | None:
+        return super().checked if self._gunzip is None else self._gunzip.checked
 
     def skip_damage(self) -> bool:
         """Continue after damage of the gzip data. Returns whether that is possible."""
@@ -115,10 +129,29 @@ class Source(ByteStream):
         return self._pread(size, self.position + distance) if self._seekable else super().peek(distance, size)
 
     def _detect(self) -> None:
-        """Check a regular file for gzip. A pipe is checked at the first read, which may wait."""
-        if self._seekable and self._pread(len(MAGIC), 0) == MAGIC:
-            self._gunzip = Gunzip(self._raw, self._rewind)
-            self._seekable = False
+        """Check a regular file for gzip, or a segment by its checksum. A pipe's first read does it: that may wait."""
+        if not self._seekable:
+            return
+        head = self._pread(len(BEGINNING), 0)
+        if head.startswith(MAGIC):
+            self._unzip(self._rewind)
+        elif self.name.endswith(CLOSED):
+            self.problem = self._segment_problem()
+            self.verified = self.problem is None
+        elif head == BEGINNING and not self.name.endswith(OPEN):
+            self.verified = self._segment_problem() is None
+
+    def _unzip(self, rewind: Callable[[int], None] | None) -> None:
+        named = self.name.endswith((CLOSED, OPEN))
+        self._gunzip = Gunzip(self._raw, rewind, checked=b"" if named else BEGINNING)
+        self._seekable = False
+
+    def _segment_problem(self) -> str | None:
+        """What is wrong with a segment that is not compressed; reads all of it."""
+        check = self._check or SegmentCheck()
+        problem = check.feed_all(iter(lambda: self._raw(CHUNK), b""))
+        self._rewind(0)
+        return problem
 
     def _fetch(self, limit: int) -> bytes:
         if self._seekable:
@@ -129,8 +162,8 @@ class Source(ByteStream):
             at = self._fetched
             data = self._forward(limit)
             self._fetched += len(data)
-        if self._seen is not None:
-            self._seen(data, at)
+        if self._check is not None:
+            self._check.feed(data, at)
         return data
 
     def _forward(self, limit: int) -> bytes:
@@ -138,7 +171,7 @@ class Source(ByteStream):
         if self._gunzip is None and self._first is None:
             self._first = self._two_bytes()
             if self._first.startswith(MAGIC):
-                self._gunzip = Gunzip(self._raw)
+                self._unzip(None)
         return self._raw(limit) if self._gunzip is None else self._gunzip.read(limit)
 
     def _two_bytes(self) -> bytes:

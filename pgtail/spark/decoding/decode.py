@@ -75,7 +75,7 @@ class SegmentChanges:
 
     def __init__(self, file: ByteFile, name: str, *, parts: Parts = EVERYWHERE, tables: Sequence[str] = ()) -> None:
         self.survey = Survey(name)
-        self._frames = SegmentFrames(file, name)
+        self._frames = SegmentFrames(file, name, closed=True)
         self._parts = parts
         self._filter = Filter(tables=tables) if tables else None
         self._batch = Batch()

@@ -1,0 +1,59 @@
+"""What the checksums of dumps cover: of what was read until an error, and of whole files, with --verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pgtail.capture.format import OPEN
+from pgtail.commands.selection import expanded
+from pgtail.commands.stderr import say
+from pgtail.errors import InputError, OptionError
+from pgtail.inputs.source.file import Source
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.storage import StorageOptions
+from pgtail.terminal.escape import escape
+
+
+class Coverage:
+    """Up to where the checksums of one source were compared while it was read.
+
+    A gzip member ends with a checksum. In a file of others it may be large, so its content is used before that.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._end_lsn: int | None = None
+
+    def used(self, end_lsn: int | None) -> None:
+        """Everything that was read so far was used; the last transaction in it ends at `end_lsn`."""
+        if self._source.checked == self._source.position:
+            self._end_lsn = end_lsn
+
+    def explain(self, error: InputError) -> None:
+        """Add to an error what was read without a checksum, if anything was."""
+        checked = self._source.checked
+        if checked is None or checked >= self._source.position:
+            return
+        upto = "nothing that was read of this file is checked"
+        if self._end_lsn is not None:
+            upto = f"checked up to the commit that ends at {lsn_text(self._end_lsn)}, and nothing after it"
+        elif checked:
+            upto = f"checked up to byte {checked}, and nothing after it"
+        error.reason = f"{error.reason}; {upto}"
+
+
+def verify(names: Iterable[str], storage: StorageOptions) -> None:
+    """Compare all checksums of these files. Raises InputError if one is wrong, OptionError for standard input."""
+    for file in expanded(names, storage):
+        with Source(file) as source:
+            if source.live:
+                raise OptionError(f"--verify reads its files twice, which {source.name} does not allow")
+            while source.checked is not None and source.read():
+                pass
+            damage = source.damage
+            if source.problem is not None:
+                raise InputError(source.problem, source=source.name)
+            if damage is not None and not (source.name.endswith(OPEN) and source.cut_off):
+                raise damage
+            if source.checked is None and not source.verified:
+                say(escape(f"note: {source.name} has no checksum: --verify cannot check it"))
