@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.native.torture import sanitized
-from tests.support.every import ALL
+from tests.support.every import ALL, new_seed
 from tests.support.sanitized import build, environment
-from tests.support.streams import new_seed
 
 SECONDS = 60 if ALL else 10
 

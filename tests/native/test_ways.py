@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pgtail.native import compiled
 from tests.native.torture import run
-from tests.support.every import ALL
+from tests.support.every import ALL, new_seed
 from tests.support.render import need_compiled
-from tests.support.streams import new_seed
 
 SECONDS = 300 if ALL else 30
 

@@ -22,10 +22,11 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.support.every import new_seed
 from tests.support.render import Way, rows_by
 from tests.support.run import here
 from tests.support.sanitized import build, environment, load
-from tests.support.streams import Stream, arguments, damaged, new_seed
+from tests.support.streams import Stream, arguments, damaged
 
 SECONDS: Final = 3600
 JSON: Final = ("json", "json-tx", "wal2json", "wal2json-v1", "debezium")
@@ -124,7 +125,7 @@ def _no_json(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def run(seed: str, seconds: float) -> tuple[int, list[str]]:
+def run(seed: int, seconds: float) -> tuple[int, list[str]]:
     """Try cases for some seconds, at least one; returns how many, and what is wrong: the first of it ends the run."""
     end, number = time.monotonic() + seconds, 0
     while number == 0 or time.monotonic() < end:
@@ -144,9 +145,9 @@ def try_case(name: str) -> str:
     return found and f"{repeat}\npgtail {shlex.join(case.command)}\n{found}"
 
 
-def sanitized(seed: str, seconds: float, built: Path) -> subprocess.CompletedProcess[str]:
+def sanitized(seed: int, seconds: float, built: Path) -> subprocess.CompletedProcess[str]:
     """The same with a build that checks every access to memory."""
-    program = [sys.executable, "-m", "tests.native.torture", str(seconds), seed, "--scanner", str(built)]
+    program = [sys.executable, "-m", "tests.native.torture", str(seconds), str(seed), "--scanner", str(built)]
     return subprocess.run(
         program, capture_output=True, text=True, env=environment(), cwd=Path(__file__).parents[2], check=False
     )
@@ -155,7 +156,7 @@ def sanitized(seed: str, seconds: float, built: Path) -> subprocess.CompletedPro
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", nargs="?", type=float, default=SECONDS)
-    parser.add_argument("seed", nargs="?", default=new_seed())
+    parser.add_argument("seed", nargs="?", type=int)
     parser.add_argument("--scanner", help="a build of pgtail.native._scanner; default: one with AddressSanitizer")
     parser.add_argument("--case", help="repeat this case alone, without AddressSanitizer, and keep its input")
     options = parser.parse_args(given)
@@ -164,14 +165,15 @@ def main(given: Sequence[str] | None = None) -> None:
         kept = Path(tempfile.gettempdir(), "pgtail-case")
         kept.write_bytes(case_of(options.case).data)
         sys.exit(f"{found}\nthe input is {kept}" if found else 0)
-    print(f"seed {options.seed}", flush=True)
+    seed = new_seed() if options.seed is None else options.seed
+    sys.stdout.flush()
     if options.scanner is None:
         with tempfile.TemporaryDirectory() as folder:
-            done = sanitized(options.seed, options.seconds, build(Path(folder)))
+            done = sanitized(seed, options.seconds, build(Path(folder)))
         print(done.stdout, done.stderr, sep="", flush=True)
         sys.exit(done.returncode)
     load(options.scanner)
-    number, wrong_ones = run(options.seed, options.seconds)
+    number, wrong_ones = run(seed, options.seconds)
     print(f"{number} cases, {len(wrong_ones)} wrong", *wrong_ones, sep="\n")
     sys.exit(1 if wrong_ones else 0)
 

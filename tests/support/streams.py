@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -47,15 +45,6 @@ ENUM: Final = 16_400
 NAMES: Final = ("id", "a", "b", "c", "v", "é", 'q"x', "a b")
 _SHORT: Final = 200
 """Characters; longer samples are left out."""
-
-
-SEED: Final = "PGTAIL_TEST_SEED"
-"""The environment variable that has the seed of random streams."""
-
-
-def new_seed() -> str:
-    """The seed in SEED, or any other."""
-    return os.environ.get(SEED) or str(time.time_ns() % 1_000_000)
 
 
 @dataclass
