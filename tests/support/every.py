@@ -6,6 +6,8 @@ import os
 import random
 from typing import Final
 
+SEED: Final = "PGTAIL_TEST_SEED"
+"""The environment variable that has the seed of random inputs."""
 ALL: Final = os.environ.get("PGTAIL_TEST_ALL", "") not in ("", "0")
 
 
@@ -15,7 +17,7 @@ def every(step: int) -> int:
 
 
 def new_seed() -> int:
-    """A seed, which is printed: pytest shows it if the test fails. PGTAIL_TEST_SEED=SEED repeats a run."""
-    seed = int(os.environ.get("PGTAIL_TEST_SEED") or random.randrange(1 << 30))
+    """The seed in SEED, or any other; it is printed, and pytest shows it if the test fails."""
+    seed = int(os.environ.get(SEED) or random.randrange(1 << 30))
     print("seed", seed)
     return seed
