@@ -16,7 +16,7 @@ from pgtail.cli.settings import unset
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
-from tests.support.every import SEED, new_seed
+from tests.support.every import SEED
 from tests.support.limits import limit_test
 from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     kept = unset(os.environ)
     os.environ.clear()
     os.environ.update(kept)
-    os.environ[SEED] = str(new_seed())  # one for all processes
+    os.environ.setdefault(SEED, str(random.randrange(1 << 30)))  # one for all processes
 
 
 class Seeded(random.Random):
@@ -70,9 +70,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_report_header() -> list[str]:
-    """Say which servers the tests run against, and the seed of random streams."""
+    """Say which servers the tests run against, and the seed of random inputs."""
     servers = [f"{name}: PostgreSQL {found.version} in {found.bindir}" for name, found in installations().items()]
-    return [*servers, f"random streams: {SEED}={os.environ[SEED]}"]
+    return [*servers, f"random inputs: {SEED}={os.environ[SEED]}"]
 
 
 @pytest.hookimpl(optionalhook=True)

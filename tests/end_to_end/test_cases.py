@@ -110,7 +110,7 @@ def test_numbers_of_a_filtered_streamed_transaction(way: Way) -> None:
 @pytest.mark.parametrize("selection", [["--xid", "99"], ["--since", "F/0"], ["--op", "truncate"]])
 def test_conditions_are_checked_whatever_is_selected(selection: list[str], way: Way) -> None:
     bad = run_here(way, "json-tx-comma.bin", "decode", "--where", "id > x", *selection)
-    assert (bad.status, bad.stderr) == (2, "pgtail: error: --where 'id > x': id is a number, 'x' is none\n")
+    assert (bad.status, bad.stderr) == (2, "pgtail: error: --where 'id > x': public.t.id is a number, 'x' is none\n")
     good = run_here(way, "json-tx-comma.bin", "decode", "--where", "id > 2", *selection)
     assert (good.status, good.stdout, good.stderr) == (0, b"", "")
     unknown = run_here(way, "json-tx-comma.bin", "decode", "--where", "nosuch > 2", *selection)
