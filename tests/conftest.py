@@ -16,11 +16,11 @@ from pgtail.cli.settings import unset
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
+from tests.support.every import new_seed
 from tests.support.limits import limit_test
 from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
 from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
 from tests.support.signals import reset_ignored_signals
-from tests.support.streams import SEED, new_seed
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     kept = unset(os.environ)
     os.environ.clear()
     os.environ.update(kept)
-    os.environ[SEED] = new_seed()  # one for all processes
+    os.environ["PGTAIL_TEST_SEED"] = str(new_seed())  # one for all processes
 
 
 class Seeded(random.Random):
@@ -72,7 +72,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_report_header() -> list[str]:
     """Say which servers the tests run against, and the seed of random streams."""
     servers = [f"{name}: PostgreSQL {found.version} in {found.bindir}" for name, found in installations().items()]
-    return [*servers, f"random streams: {SEED}={new_seed()}"]
+    return [*servers, f"random streams: PGTAIL_TEST_SEED={os.environ['PGTAIL_TEST_SEED']}"]
 
 
 @pytest.hookimpl(optionalhook=True)
