@@ -51,8 +51,8 @@ def rows_of(connection: Any, name: str) -> list[Values]:
     ]
 
 
-def make(database: Database, count: int) -> Tables:
-    source = Random(new_seed())
+def make(database: Database, run: int, count: int) -> Tables:
+    source = Random(f"{new_seed()} {run}")
     tables = [Altered(f"t{number}", Random(source.random()), number % 4 == 3) for number in range(count)]
     model.begin(database)
     return Tables(database, tables)
@@ -98,7 +98,7 @@ def are_true(made: Tables, found: Mapping[str, Iterable[Found]], capture: Path) 
 
 @pytest.mark.parametrize("run", range(20 if ALL else 1))
 def test_the_model_has_the_values_of_the_server(newest_database: Database, tmp_path: Path, run: int) -> None:
-    made = make(newest_database, 24)
+    made = make(newest_database, run, 24)
     made.steps(10)
     model.record(newest_database, tmp_path / "capture")
     rows = model.committed(model.changes(tmp_path / "capture"))
@@ -115,7 +115,7 @@ def of_model(fold: Fold) -> Iterator[Found]:
 @pytest.mark.parametrize("run", range(5 if ALL else 1))
 def test_spark_has_the_values_of_the_server(spark: Any, newest_database: Database, tmp_path: Path, run: int) -> None:
     """A table is altered within a batch and between two batches."""
-    made = make(newest_database, 12)
+    made = make(newest_database, run, 12)
     for _ in range(2):
         made.steps(2)
         model.record(newest_database, tmp_path / "capture")
