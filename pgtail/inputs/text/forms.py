@@ -20,6 +20,7 @@ class CopyText(TextInput):
 
     @classmethod
     def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+        lines = [line for line in lines if b"\\" in line] or lines
         doubled = sum(rb"\\" in line for line in lines)
         return 2 * doubled > len(lines) or (layout.codec.wrapped and any(rb"\n" in line for line in lines))
 
