@@ -41,6 +41,7 @@ INPUTS: Final[dict[str, type[Input]]] = {
 }
 """Every form by its --input-format name. A source is read as the first form that recognises it."""
 
+
 def open_input(source: Source, decoder: Decoder, *, format: str | None = None) -> Input:  # noqa: A002 - the option's name
     """Read a source as the given form, by default as the one that its content shows; *.pgcap is a segment.
 

@@ -22,6 +22,7 @@ _WIDEST: Final = 3
 _NO_OFFSET: Final = 1 << 63
 _PREFIX: Final = re.compile(rb"(?:\\{1,2}x|0x)\Z")
 
+
 class ContinuedRow:
     """The text of a row so far, of which the first line is known."""
 

@@ -29,12 +29,17 @@ _HEADER: Final = re.compile(rb'(?:"?[a-z_]+"?[,;])+"?(?:data|encode)"?(?:[,;]"?[
 """A header without rows."""
 
 
+_BARS: Final = re.compile(rb"[\w/]++[|\t]")
+_QUOTED: Final = re.compile(rb'(?:[\w/]*+[|\t]){1,2}"')
+"""A cell in quotes after one or two that are separated by bars or tabs."""
+
+
 class Csv(TextInput):
-    """Columns separated by commas or semicolons, or cells in quotes."""
+    """Columns separated by commas, semicolons, bars or tabs, or cells in quotes."""
 
     name = "csv"
     form = Form(
-        {"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;", quoted=True, fields=True
+        {"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;|\t", quoted=True, fields=True
     )
 
     @classmethod
@@ -44,7 +49,10 @@ class Csv(TextInput):
 
     @classmethod
     def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
-        return not layout.lone or any(line.lstrip().startswith(b'"') for line in lines)
+        if any(line.lstrip().startswith(b'"') for line in lines):
+            return True
+        # psql's and COPY's own texts have bars and tabs too, but no cell in quotes.
+        return not layout.lone and (not any(map(_BARS.match, lines)) or any(map(_QUOTED.match, lines)))
 
 
 class HexLines(TextInput):

@@ -105,7 +105,9 @@ class _WithOffsets(Restored):
                 self._last, self._at = line.data, line.offset + len(line.data)
         yield from unconfirmed
         if line is not None and line.by_hexdump and line.data:
-            raise BadLine("the last line, which has only the offset, is missing: the dump is cut off", self.lines.number)
+            raise BadLine(
+                "the last line, which has only the offset, is missing: the dump is cut off", self.lines.number
+            )
 
     def _next(self, text: bytes, *, repeats: bool) -> _Line:
         """The line, if it continues those before it. Raises BadLine."""
@@ -165,7 +167,7 @@ class _Alone(Restored):
         number = self.lines.number
         other = _NO_HEX.search(text)
         if other is not None:
-            raise BadLine(f"{ascii(other[0].decode('latin-1'))} is not a hex digit", number)
+            raise BadLine(f"{other[0].decode('latin-1')!a} is not a hex digit", number)
         self._width = self._width or len(text)
         if self._short or len(text) > self._width:
             wrong = number - self._short

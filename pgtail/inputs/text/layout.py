@@ -270,7 +270,7 @@ def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
     if form.separators is not None and (len(core) != 1 or core not in form.separators):
         return None
     if form.quoted:
-        return re.escape(core), rb'[^",;]*+'
+        return re.escape(core), rb'[^",;|\t]*+'
     if core in _BARS:
         return _BAR + rb" *+", rb"[^|\xe2]*+"
     if not core:

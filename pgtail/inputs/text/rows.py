@@ -150,9 +150,7 @@ class RowReader:
         escape = self.layout.codec.name == Escape.name and not self.layout.quoted
         return (escape and text.endswith((*WRAP_MARKS, b" "))) or (lsn or b"").rstrip(b" ").endswith(WRAP_MARKS)
 
-    def _begins_row(
-        self, match: re.Match[bytes] | None, line: bytes, offset: int, *, whole: bool = False
-    ) -> bool:
+    def _begins_row(self, match: re.Match[bytes] | None, line: bytes, offset: int, *, whole: bool = False) -> bool:
         """Keep a row that may go on in the next lines, although it is `whole`. Returns whether it may."""
         if match is None or self.layout.codec.wrapped:
             return False
