@@ -21,6 +21,7 @@ from pgtail.inputs.source.file import Source
 from pgtail.inputs.source.window import Window
 from pgtail.inputs.text.forms import CopyText, Csv, HexLines, Psql
 from pgtail.inputs.text.hexdump import Hexdump
+from pgtail.inputs.text.refused import refusal
 from pgtail.pgoutput.decoder import Decoder
 
 __all__ = ["INPUTS", "Chunk", "Input", "Source", "open_input"]
@@ -65,5 +66,6 @@ def _unrecognised(head: bytes) -> str:
         return "this is UTF-16 text (PowerShell's > writes it): convert it to UTF-8 first"
     if head.startswith(b"PGDMP"):
         return "this is a pg_dump archive, not a dump of logical replication messages"
-    forms = ", ".join(INPUTS)
-    return f"none of the known forms ({forms}), or damaged from the start; --input-format FORM forces one"
+    return refusal(head) or (
+        f"none of the known forms ({', '.join(INPUTS)}), or damaged from the start; --input-format FORM forces one"
+    )

@@ -21,6 +21,7 @@ from pgtail.inputs.text.layout import (
     message_codec,
 )
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
+from pgtail.inputs.text.refused import other_format
 from pgtail.inputs.text.rows import RowReader
 from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder, Unknown
 
@@ -59,6 +60,8 @@ class TextInput(Input):
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
         if len(_CONTROL.findall(head, 0, _NEAR)) * 50 > min(len(head), _NEAR):
+            return False
+        if other_format(head) is not None:  # asciidoc looks almost like rows, with other escapes
             return False
         lines = cls._sample(head, final=final)
         layout = cls._layout(lines, head, decoder, final=final)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from pgtail.inputs.text.base import TextInput
-from pgtail.inputs.text.bytea import Base64, Escape, Hex
+from pgtail.inputs.text.bytea import Base64, Escape, Hex, SpacedHex
 from pgtail.inputs.text.layout import Form, Layout
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.pgoutput.decoder import Decoder
@@ -56,11 +56,11 @@ class Csv(TextInput):
 
 
 class HexLines(TextInput):
-    """Lines of hex only."""
+    """Lines of hex only, with or without blanks between the bytes."""
 
     name = "hex"
     comments = True
-    form = Form({"hex": Hex()}, separators=b"")
+    form = Form({"hex": SpacedHex()}, separators=b"")
 
 
 _NO_ROWS: Final = re.compile(rb"\s*\(0 [^()]{1,40}\)\s*")

@@ -22,7 +22,7 @@ _FILL: Final = (b" ", b"|", "│".encode())
 """What may follow a value in the lines into which a terminal broke its row."""
 
 _PREFIXES: Final = (b"\\x", b"0x")
-_HEX: Final = re.compile(rb"[0-9A-Fa-f]++(?: *+(?:\||\xe2\x94\x82)?+)\Z")
+_HEX: Final = re.compile(rb"[0-9A-Fa-f][0-9A-Fa-f ]*+(?:(?:\||\xe2\x94\x82)?+)\Z")
 
 _BEGINNING: Final = 64
 """Characters of a value that show whether it begins like a message."""
@@ -261,11 +261,20 @@ class RowReader:
             except Truncated as error:
                 # In the escape format some of the padding may belong to the value.
                 if codec.name != "escape" or error.missing > blanks:
-                    raise error.located(None, at + codec.width(data[: error.offset])) from None
+                    raise error.located(None, at + self._width(text, data, error.offset)) from None
                 data += b" " * error.missing
                 blanks -= error.missing
             except DecodeError as error:
-                raise error.located(None, at + codec.width(data[: error.offset])) from None
+                raise error.located(None, at + self._width(text, data, error.offset)) from None
+
+    def _width(self, text: bytes, data: bytes, size: int) -> int:
+        """Characters of the first bytes of a cell."""
+        width = self.layout.codec.width(data[:size])
+        return (
+            width * len(text) // (2 * len(data))
+            if data and b" " in text and isinstance(self.layout.codec, Hex)
+            else width
+        )
 
     def _bad(self, text: bytes, bad: BadText, at: int) -> Malformed:
         """The error for a wrong character, with the message and the field that contain it."""
