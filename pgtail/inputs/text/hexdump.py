@@ -192,17 +192,10 @@ def _has_offsets(head: bytes, *, final: bool) -> bool | None:
     return None if not whole and len(head) < _MAX_LINE and _NO_TEXT.search(head) is None else False
 
 
-def _restored(window: Window) -> Restored:
-    while (found := _has_offsets(window.buf, final=window.final)) is None:
-        window.more()
-    return _WithOffsets(window) if found else _Alone(window)
-
-
 class Hexdump(RestoringInput):
     """A dump of bytes as hex."""
 
     name = "hexdump"
-    _stream = staticmethod(_restored)
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
@@ -226,6 +219,11 @@ class Hexdump(RestoringInput):
     @classmethod
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
         return False
+
+    def _open(self, window: Window) -> Restored:
+        while (found := _has_offsets(window.buf, final=window.final)) is None:
+            window.more()
+        return _WithOffsets(window) if found else _Alone(window)
 
     def _form(self, window: Window) -> type[Input]:
         found = recognise(window, self._decoder, _DUMPED)

@@ -1,4 +1,4 @@
-"""Base classes of hexdump and wrapped: text that another program laid out, restored to the bytes that it shows.
+"""Base classes of hexdump: text that another program laid out, restored to the bytes that it shows.
 
 A form of its own reads the restored bytes. Errors name the line of the text.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import bisect
 from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Iterator
-from typing import ClassVar, Final
+from collections.abc import Iterator
+from typing import Final
 
 from pgtail.errors import InputError
 from pgtail.inputs.base import Chunk, Input
@@ -146,12 +146,14 @@ class Restored(ByteStream):
 class RestoringInput(Input):
     """Reads restored bytes as the form that they have."""
 
-    _stream: ClassVar[Callable[[Window], Restored]]
-
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
-        self._restored = type(self)._stream(window)
+        self._restored = self._open(window)
         self._inner: Input | None = None
+
+    @abstractmethod
+    def _open(self, window: Window) -> Restored:
+        """The restored bytes of the text in a window."""
 
     @abstractmethod
     def _form(self, window: Window) -> type[Input]:

@@ -58,17 +58,25 @@ class RowReader:
         if self._cell is not None:
             return self._go_on(match, buf, pos, stop, base)
         if match is None:
-            if buf[pos:stop].strip(_AROUND):  # not only the border of a broken line
-                self._lsn = None
-            if self._begins_row(self.layout.start.match(buf, pos, stop), buf[pos:stop], base + pos):
-                return None
-            if self._decoration.matches(buf[pos:stop]):
-                return None
-            raise Malformed("this line is not a row like the others", offset=base + pos)
-        start, end = match.span("data")
-        if start < 0:
+            self._other_line(buf, pos, stop, base)
+            return None
+        if match.start("data") < 0:
             self._lsn = self._position(match, base)
             return None
+        return self._row_line(match, buf, pos, stop, base)
+
+    def _other_line(self, buf: bytes, pos: int, stop: int, base: int) -> None:
+        """Read a line that is not a whole row. Raises Malformed if it is not decoration or the beginning of one."""
+        if buf[pos:stop].strip(_AROUND):  # not only the border of a broken line
+            self._lsn = None
+        if self._begins_row(self.layout.start.match(buf, pos, stop), buf[pos:stop], base + pos):
+            return
+        if not self._decoration.matches(buf[pos:stop]):
+            raise Malformed("this line is not a row like the others", offset=base + pos)
+
+    def _row_line(self, match: re.Match[bytes], buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
+        """The message of a row; None if it may go on in the next line."""
+        start, end = match.span("data")
         text = self.layout.bare(buf[start:end])
         if self._may_wrap(match, text) and self._begins_row(match, buf[pos:stop], base + pos, whole=True):
             return None
