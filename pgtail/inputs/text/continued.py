@@ -11,6 +11,9 @@ from pgtail.errors import Malformed
 WRAP_MARKS: Final = (b".", "…".encode())
 """psql's marks in the margins of a cell that goes on in the next line (linestyle ascii and unicode)."""
 
+CONTINUATION: Final = re.compile(rb"(?=[ \w]*+(?:\||\xe2\x94\x82))(?:[ |]|\xe2\x94\x82)++(?:\.|\xe2\x80\xa6)[^ .]")
+"""A line into which psql wrapped a row."""
+
 _MOST: Final = 256 << 20
 """Characters of the longest value."""
 

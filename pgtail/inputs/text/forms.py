@@ -29,7 +29,7 @@ _HEADER: Final = re.compile(rb'(?:"?[a-z_]+"?[,;])+"?(?:data|encode)"?(?:[,;]"?[
 """A header without rows."""
 
 
-_BARS: Final = re.compile(rb"[\w/]++[|\t]")
+_BARS: Final = re.compile(rb'[^",;\\|\t]*+[|\t]')
 _QUOTED: Final = re.compile(rb'(?:[\w/]*+[|\t]){1,2}"')
 """A cell in quotes after one or two that are separated by bars or tabs."""
 

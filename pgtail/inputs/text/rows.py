@@ -9,7 +9,7 @@ from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.inputs.binary.detect import MESSAGE_START
 from pgtail.inputs.source.lookahead import release_buffer
 from pgtail.inputs.text.bytea import BadText, Escape, Hex
-from pgtail.inputs.text.continued import WRAP_MARKS, ContinuedRow
+from pgtail.inputs.text.continued import CONTINUATION, WRAP_MARKS, ContinuedRow
 from pgtail.inputs.text.layout import LSN, Layout, unmarked
 from pgtail.inputs.text.long_value import LongValue
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
@@ -23,6 +23,9 @@ _FILL: Final = (b" ", b"|", "│".encode())
 
 _PREFIXES: Final = (b"\\x", b"0x")
 _HEX: Final = re.compile(rb"[0-9A-Fa-f][0-9A-Fa-f ]*+(?:(?:\||\xe2\x94\x82)?+)\Z")
+
+_START_SIZE: Final = 16
+"""More bytes than MESSAGE_START needs."""
 
 _BEGINNING: Final = 64
 """Characters of a value that show whether it begins like a message."""
@@ -71,6 +74,8 @@ class RowReader:
             self._lsn = None
         if self._begins_row(self.layout.start.match(buf, pos, stop), buf[pos:stop], base + pos):
             return
+        if CONTINUATION.match(buf, pos, stop):
+            raise Malformed("this line goes on with a row whose first line is missing", offset=base + pos)
         if not self._decoration.matches(buf[pos:stop]):
             raise Malformed("this line is not a row like the others", offset=base + pos)
 
@@ -97,6 +102,8 @@ class RowReader:
         # Decoration may happen to be valid text of the codec, but does not begin like a message.
         if isinstance(message, Unknown) and self._decoration.matches(buf[pos:stop]):
             return None
+        if isinstance(message, Unknown) and text.startswith(b'"'):
+            raise Malformed("this value is in quotes: --input-format csv reads it", offset=base + start)
         if self._decoration.fresh:
             self._decoration.row()
         return message, self._position(match, base), base + start, None
@@ -186,7 +193,7 @@ class RowReader:
                 data = codec.decode(part[: codec.safe(part)])
                 message = Decoder(assume=self._decoder.assume).message(data, 0, len(data))
             except Truncated:
-                return None if MESSAGE_START.match(data) else False
+                return None if len(data) < _START_SIZE or MESSAGE_START.match(data) else False
             except (BadText, DecodeError):
                 continue
             return not isinstance(message, Unknown)
