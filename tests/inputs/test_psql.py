@@ -229,6 +229,7 @@ def folded(text: bytes, width: int) -> bytes:
 
 NOT_FOLDED = {
     ("escape", "semicolons"): "looks like CSV",
+    ("escape", "csv with bars, expanded"): "no quotes among the first lines: --input-format csv is needed",
     ("escape", "expanded, border 2"): "what fills a line may belong to the value",
     ("escape", "expanded, border 2 of lines"): "what fills a line may belong to the value",
     ("escape", "expanded, no header, border 2"): "what fills a line may belong to the value",

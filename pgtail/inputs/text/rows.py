@@ -60,6 +60,8 @@ class RowReader:
             return self._go_on_with_row(match, buf[pos:stop], base + pos)
         if self._cell is not None:
             return self._go_on(match, buf, pos, stop, base)
+        if CONTINUATION.match(buf, pos, stop):
+            raise Malformed("this line goes on with a row whose first line is missing", offset=base + pos)
         if match is None:
             self._other_line(buf, pos, stop, base)
             return None
@@ -74,8 +76,6 @@ class RowReader:
             self._lsn = None
         if self._begins_row(self.layout.start.match(buf, pos, stop), buf[pos:stop], base + pos):
             return
-        if CONTINUATION.match(buf, pos, stop):
-            raise Malformed("this line goes on with a row whose first line is missing", offset=base + pos)
         if not self._decoration.matches(buf[pos:stop]):
             raise Malformed("this line is not a row like the others", offset=base + pos)
 
