@@ -16,9 +16,12 @@ from pgtail.inputs.binary.pgcap import Segments
 from pgtail.inputs.binary.pgcopy import PgCopy
 from pgtail.inputs.binary.unframed import Raw, Recvlogical
 from pgtail.inputs.pcap.pcap import Pcap
+from pgtail.inputs.recognition import recognise
 from pgtail.inputs.source.file import Source
-from pgtail.inputs.source.window import LARGE, Window
+from pgtail.inputs.source.window import Window
 from pgtail.inputs.text.forms import CopyText, Csv, HexLines, Psql
+from pgtail.inputs.text.hexdump import Hexdump
+from pgtail.inputs.text.refused import refusal
 from pgtail.pgoutput.decoder import Decoder
 
 __all__ = ["INPUTS", "Chunk", "Input", "Source", "open_input"]
@@ -31,15 +34,13 @@ INPUTS: Final[dict[str, type[Input]]] = {
     "lengths": Lengths,
     "recvlogical": Recvlogical,
     "raw": Raw,
+    "hexdump": Hexdump,
     "hex": HexLines,
     "copytext": CopyText,
     "csv": Csv,
     "psql": Psql,
 }
 """Every form by its --input-format name. A source is read as the first form that recognises it."""
-
-_EVERY_BYTE: Final = 64 * 1024
-"""Bytes up to which every new piece of a source is examined; beyond, larger and larger pieces."""
 
 
 def open_input(source: Source, decoder: Decoder, *, format: str | None = None) -> Input:  # noqa: A002 - the option's name
@@ -51,37 +52,13 @@ def open_input(source: Source, decoder: Decoder, *, format: str | None = None) -
     if format is None and source.name.endswith((CLOSED, OPEN)):
         return Segments(window, decoder)
     if format is None:
-        return _recognise(window, decoder)(window, decoder)
+        found = recognise(window, decoder, INPUTS.values())
+        if found is None:
+            raise window.source.damage or InputError(_unrecognised(window.buf), source=source.name)
+        return found(window, decoder)
     if format not in INPUTS:
         raise OptionError(f"there is no input format {format}: choose one of {', '.join(INPUTS)}")
     return INPUTS[format](window, decoder)
-
-
-def _recognise(window: Window, decoder: Decoder) -> type[Input]:
-    """The form of a source, as soon as enough of it was read."""
-    window.more()
-    while True:
-        head, final = window.buf, window.final
-        unsure: type[Input] | None = None
-        for form in INPUTS.values():
-            verdict = form.sniff(head, decoder, final=final)
-            if verdict and (unsure is None or final or len(head) > _EVERY_BYTE):
-                return form
-            if verdict is None and unsure is None:
-                unsure = form
-        if final and not head and window.source.damage is None:
-            return Recvlogical
-        if final or len(head) > LARGE:
-            break
-        window.more(1 if len(head) < _EVERY_BYTE else len(head) // 8)
-    if unsure is not None and not final:
-        return unsure
-    for form in INPUTS.values():
-        if form.search(head, decoder, final=final):
-            return form
-    if window.source.damage is not None:
-        raise window.source.damage
-    raise InputError(_unrecognised(head), source=window.source.name)
 
 
 def _unrecognised(head: bytes) -> str:
@@ -89,5 +66,6 @@ def _unrecognised(head: bytes) -> str:
         return "this is UTF-16 text (PowerShell's > writes it): convert it to UTF-8 first"
     if head.startswith(b"PGDMP"):
         return "this is a pg_dump archive, not a dump of logical replication messages"
-    forms = ", ".join(INPUTS)
-    return f"none of the known forms ({forms}), or damaged from the start; --input-format FORM forces one"
+    return refusal(head) or (
+        f"none of the known forms ({', '.join(INPUTS)}), or damaged from the start; --input-format FORM forces one"
+    )

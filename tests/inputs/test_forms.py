@@ -33,8 +33,8 @@ NAMES = {
 }
 """The form of each recorded file; all others are psql."""
 
-THE_FILES_OWN = [form for form in FORMS if form != "pcap"]
-"""The forms with offsets of the file; those of a packet capture are offsets of its stream (test_pcap.py)."""
+THE_FILES_OWN = [form for form in FORMS if form not in ("pcap", "hexdump")]
+"""The forms with offsets of the file; those of a packet capture and of a hex dump are others'."""
 
 
 def expected(capture: Capture) -> list[AnyFrame]:
@@ -58,7 +58,7 @@ def test_the_same_messages(found: Capture, form: str) -> None:
     reading = read_bytes(data)
     assert (reading.form, reading.error) == (form, None)
     assert rows(reading.messages) == expected(found)
-    if form not in ("recvlogical", "raw", "hex"):
+    if form not in ("recvlogical", "raw", "hex", "hexdump"):
         lsns = [lsn for message, lsn, *_ in reading.decoded if not isinstance(message, Keepalive)]
         assert lsns == [lsn or None for lsn, _ in messages_of(found)]
 

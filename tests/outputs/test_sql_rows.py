@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgtail.terminal.escape import quoted
 from tests.outputs.test_sql import contents, databases, psql, server
 from tests.support.servers import Database
 from tests.support.workload import make_slots, pgoutput, published, write
@@ -137,6 +138,98 @@ def test_values_of_a_dump_with_other_settings_are_repeated_or_left_out(databases
         assert found.written.count(b"was not written under") == len(left_out)
         assert len(found.reported) == bool(left_out)
         target.execute(empty)
+
+
+USER_TYPES = {
+    "pair": ("pair", '(7,"2026-02-01","2026-02-01 03:04:05+05:30","-1 days -02:03:04","-$1,234.50","1-2, 4.5.26")'),
+    "pairs": ("pair[]", r'{NULL,"(1,0044-03-15 BC,,,$7.00,\"a \\\\\"\"b\")"}'),
+    "span": ("span", "[2026-02-01 03:04:05+00,)"),
+    "spans": ("span[]", '{empty,"(,2026-02-01 03:04:05+00)"}'),
+    "nested": ("nested", '("(,2026-02-01,,,,x)","[2026-02-01 00:00:00+00,]")'),
+    "waits": ("waits", "[-1 days -02:03:04,3 days 00:00:00)"),
+    "amounts": ("money[]", '[0:2]={"$1,234.50",NULL,-$7.25}'),
+    "word": ("word", "01/02/2026"),
+}
+"""A type and a value, by the name of a table."""
+
+WITH_DATES = ["pair", "pairs", "span", "spans", "nested"]
+
+
+def test_user_types_in_a_dump_with_other_settings_are_repeated_or_left_out(
+    databases: tuple[Database, Database],
+) -> None:
+    source, target = databases
+    for database in databases:
+        database.execute(
+            "CREATE TYPE pair AS (n int, d date, tz timestamptz, i interval, m money, note text)",
+            "CREATE TYPE span AS RANGE (subtype = timestamptz)",
+            "CREATE TYPE waits AS RANGE (subtype = interval)",
+            "CREATE TYPE nested AS (p pair, s span)",
+            "CREATE TYPE word AS ENUM ('01/02/2026')",
+        )
+        for name, (kind, _) in USER_TYPES.items():
+            database.execute(f"CREATE TABLE t_{name} (id int PRIMARY KEY, v {kind})")
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    make_slots(source, [("one", "pgoutput", False)])
+    for name, (_, value) in USER_TYPES.items():
+        with source.connect() as session:
+            session.execute(f"INSERT INTO t_{name} VALUES (1, $1), (2, NULL)".replace("$1", quoted(value)).encode())
+    whole = contents(source, published(source))
+    for setting, value, left_out in [("DateStyle", "ISO, DMY", []), *STYLES]:
+        found = write("sql", pgoutput(source, "one", {setting: value}))
+        assert (ran := psql(target, found.written)).returncode == 0, ran.stderr
+        wanted = WITH_DATES if setting == "DateStyle" and left_out else []
+        wanted = ["pair", "waits"] if value == "sql_standard" else wanted
+        expected = {name: rows[1:] if name[1][2:] in wanted else rows for name, rows in whole.items()}
+        assert contents(target, published(source)) == expected, (setting, value)
+        assert found.written.count(b"was not written under") == len(wanted)
+        target.execute("TRUNCATE " + ", ".join(f"t_{name}" for name in USER_TYPES))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("TimeZone", "Asia/Kolkata"),
+        ("bytea_output", "escape"),
+        ("IntervalStyle", "iso_8601"),
+        ("IntervalStyle", "postgres_verbose"),
+    ],
+)
+def test_rows_without_a_key_are_found_in_a_dump_with_other_settings(
+    databases: tuple[Database, Database], setting: str, value: str
+) -> None:
+    source, target = databases
+    kinds = ("timestamptz(3)", "timestamptz[]", "tstzrange", "bytea", "bytea[]", "interval", "text")
+    columns = ", ".join(f"c{at} {kind}" for at, kind in enumerate(kinds))
+    for database in databases:
+        database.execute(f"CREATE TABLE t (id int, {columns})", "ALTER TABLE t REPLICA IDENTITY FULL")
+    row = (
+        "'2026-02-01 03:04:05.678+00', '{NULL,infinity,2026-02-01 03:04:05+00}', '[2026-02-01 03:04:05+00,)',"
+        r" '\x00ff415c', '{\\x00ff,NULL}', '1 day -02:03:04', '2026-02-01 03:04:05+00'"
+    )
+    make_slots(source, [("one", "pgoutput", False)])
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    source.execute(f"INSERT INTO t VALUES (1, {row}), (2, {row})", "INSERT INTO t (id) VALUES (3), (4)")
+    source.execute("UPDATE t SET id = id + 10", "DELETE FROM t WHERE id IN (11, 13)")
+    found = write("sql", pgoutput(source, "one", {setting: value}))
+    assert (ran := psql(target, found.written)).returncode == 0, ran.stderr
+    assert contents(target, {("public", "t")}) == contents(source, {("public", "t")})
+
+
+def test_a_row_whose_text_depends_on_a_setting_is_an_error_with_a_cure(databases: tuple[Database, Database]) -> None:
+    source, target = databases
+    for database in databases:
+        database.execute("CREATE TABLE t (id int, f float8)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    make_slots(source, [("one", "pgoutput", False)])
+    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    target.execute("INSERT INTO t VALUES (1, 1.0 / 3)")
+    source.execute("INSERT INTO t VALUES (1, 1.0 / 3)", "DELETE FROM t")
+    written = write("sql", pgoutput(source, "one", {"extra_float_digits": "0"})).written
+    deletion = written[: written.index(b"INSERT INTO")] + written[written.index(b"CALL pg_temp.one_row('DELETE") :]
+    ran = psql(target, deletion)
+    assert ran.returncode != 0
+    assert "0 rows instead of 1" in ran.stderr
+    assert "PGOPTIONS='-c TimeZone=UTC -c bytea_output=hex -c extra_float_digits=3'" in ran.stderr
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])

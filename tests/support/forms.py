@@ -86,6 +86,21 @@ def pcap(capture: Capture) -> bytes:
     return pcapng(segments(copydata(capture)))
 
 
+def hexdump(data: bytes) -> bytes:
+    """As `hexdump -C` writes it, without replacing repeated lines by *."""
+    lines = []
+    for start in range(0, len(data), 16):
+        row = data[start : start + 16]
+        halves = "  ".join(f"{row[half : half + 8].hex(' '):23}" for half in (0, 8))
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        lines.append(f"{start:08x}  {halves}  |{shown}|\n")
+    return "".join([*lines, f"{len(data):08x}\n"]).encode() if data else b""
+
+
+def dumped(capture: Capture) -> bytes:
+    return hexdump(recvlogical(capture))
+
+
 FORMS: dict[str, Callable[[Capture], bytes]] = {
     "recvlogical": recvlogical,
     "raw": raw,
@@ -93,6 +108,7 @@ FORMS: dict[str, Callable[[Capture], bytes]] = {
     "pgcap": pgcap,
     "lengths": lengths,
     "pgcopy": pgcopy,
+    "hexdump": dumped,
     "hex": hex_lines,
     "psql": unaligned,
     "csv": csv,

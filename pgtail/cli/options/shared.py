@@ -324,7 +324,7 @@ def dump_options(function: F) -> F:
                 type=click.Choice(
                     [
                         *("recvlogical", "raw", "copydata", "lengths", "pgcap"),
-                        *("psql", "csv", "hex", "copytext", "pgcopy", "pcap"),
+                        *("psql", "csv", "hex", "hexdump", "copytext", "pgcopy", "pcap"),
                     ]
                 ),
                 help="The form of the files, if pgtail does not detect it.",

@@ -12,10 +12,18 @@ from pgtail.inputs.base import Input
 from pgtail.inputs.binary.detect import best_run
 from pgtail.inputs.source.window import LARGE, Window
 from pgtail.inputs.text.bytea import BadText
-from pgtail.inputs.text.layout import Form, Layout, default_layout, find_layout, message_codec
+from pgtail.inputs.text.layout import (
+    Form,
+    Layout,
+    default_layout,
+    find_layout,
+    find_layouts_of_cut_rows,
+    message_codec,
+)
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
+from pgtail.inputs.text.refused import other_format
 from pgtail.inputs.text.rows import RowReader
-from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder
+from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder, Unknown
 
 _SAMPLE: Final = 40
 """Lines from which the layout is found."""
@@ -53,14 +61,35 @@ class TextInput(Input):
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
         if len(_CONTROL.findall(head, 0, _NEAR)) * 50 > min(len(head), _NEAR):
             return False
+        if other_format(head) is not None:  # asciidoc looks almost like rows, with other escapes
+            return False
         lines = cls._sample(head, final=final)
-        layout = find_layout(lines, cls.form, decoder)
+        layout = cls._layout(lines, head, decoder, final=final)
         if layout is None and len(head) > LARGE:
             lines = cls._beginning(head)
-            layout = find_layout(lines, cls.form, decoder, cut=True)
+            layout = next(iter(find_layouts_of_cut_rows(lines, cls.form, decoder)), None)
         if layout is not None:
             return cls._fits(layout, lines)
         return False if final or len(lines) == _SAMPLE or len(head) > LARGE else None
+
+    @classmethod
+    def _layout(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> Layout | None:
+        """The layout of rows; if lines have whole rows but no LSN, rather that of cut rows with LSNs."""
+        layout = find_layout(lines, cls.form, decoder)
+        if layout is None or not layout.has_lsn:
+            cut = cls._of_cut_rows(lines, head, decoder, final=final)
+            if cut is not None and (layout is None or cut.has_lsn):
+                return cut
+        return layout
+
+    @classmethod
+    def _of_cut_rows(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> Layout | None:
+        """The layout of rows that no line has whole, which is one in which they are messages."""
+        for layout in find_layouts_of_cut_rows(lines, cls.form, decoder):
+            rows = RowReader(layout, Decoder(assume=decoder.assume), PsqlDecoration(comments=cls.comments))
+            if _has_messages(rows, head, final=final):
+                return layout
+        return None
 
     @classmethod
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
@@ -122,6 +151,7 @@ class TextInput(Input):
                         pos = stop + 1
                 decoded = rows.finish() if final else None
             except DecodeError as error:
+                pos -= rows.behind
                 raise self._located(error, 0) from None
             finally:
                 window.pos = min(pos, end)
@@ -146,9 +176,11 @@ class TextInput(Input):
             if window.position == 0 and window.buf.startswith(_BOM):
                 window.pos = len(_BOM)
             lines = self._sample(window.buf[window.pos :], final=window.final)
-            layout = find_layout(lines, self.form, self._decoder)
+            head = window.buf[window.pos :]
+            layout = self._layout(lines, head, self._decoder, final=window.final)
             if layout is None and len(window.buf) > LARGE:
-                layout = find_layout(self._beginning(window.buf), self.form, self._decoder, cut=True)
+                beginnings = self._beginning(window.buf)
+                layout = next(iter(find_layouts_of_cut_rows(beginnings, self.form, self._decoder)), None)
             if layout is None and (len(lines) == _SAMPLE or len(window.buf) > LARGE or not window.more()):
                 layout = default_layout(self.form)
             if layout is not None:
@@ -228,7 +260,25 @@ class TextInput(Input):
             return layout.start.match(window.buf, window.pos) is not None
         match = layout.row.fullmatch(window.buf[window.pos : newline].rstrip(b"\r"))
         data = match["data"] if match is not None else None
-        return bool(data and message_codec(data, self.form, self._decoder))
+        cut = self._rows is not None and self._rows.continues
+        return bool(data and message_codec(data, self.form, self._decoder, cut=cut))
+
+
+def _has_messages(rows: RowReader, head: bytes, *, final: bool) -> bool:
+    """Whether the first lines are messages, and nothing else that would need one."""
+    lines = head[len(_BOM) * head.startswith(_BOM) : _SAMPLE_SIZE].split(b"\n")
+    count = 0
+    try:
+        for line in lines if final and len(head) <= _SAMPLE_SIZE else lines[:-1]:
+            rows.again = True
+            while rows.again:
+                found = rows.line(line.removesuffix(b"\r"), 0, len(line.removesuffix(b"\r")), 0)
+                if found is not None and isinstance(found[0], Unknown):
+                    return False
+                count += found is not None
+        return count > 0 or (final and rows.finish() is not None)
+    except DecodeError:
+        return False
 
 
 def _without_border(text: bytes, layout: Layout) -> bytes:

@@ -59,6 +59,29 @@ class Hex(Codec):
         return 2 * len(data)
 
 
+class SpacedHex(Hex):
+    """Hex that may have blanks between bytes."""
+
+    def decode(self, text: bytes) -> bytes:
+        if b" " not in text:
+            return super().decode(text)
+        try:
+            return bytes.fromhex(text.decode("ascii"))
+        except ValueError:
+            pass
+        at = 0
+        for group in text.split(b" "):
+            try:
+                super().decode(group)
+            except BadText as bad:
+                raise BadText(at + bad.index, bad.reason) from None
+            at += len(group) + 1
+        raise BadText(0, "this is not hex")
+
+    def safe(self, text: bytes) -> int:
+        return len(text) - (len(text) - text.rfind(b" ") - 1) % 2
+
+
 class Escape(Codec):
     """Printable characters as they are, a doubled backslash, other bytes as a backslash and three octal digits.
 

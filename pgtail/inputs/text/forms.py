@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from pgtail.inputs.text.base import TextInput
-from pgtail.inputs.text.bytea import Base64, Escape, Hex
+from pgtail.inputs.text.bytea import Base64, Escape, Hex, SpacedHex
 from pgtail.inputs.text.layout import Form, Layout
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.pgoutput.decoder import Decoder
@@ -20,6 +20,7 @@ class CopyText(TextInput):
 
     @classmethod
     def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+        lines = [line for line in lines if b"\\" in line] or lines
         doubled = sum(rb"\\" in line for line in lines)
         return 2 * doubled > len(lines) or (layout.codec.wrapped and any(rb"\n" in line for line in lines))
 
@@ -28,12 +29,17 @@ _HEADER: Final = re.compile(rb'(?:"?[a-z_]+"?[,;])+"?(?:data|encode)"?(?:[,;]"?[
 """A header without rows."""
 
 
+_BARS: Final = re.compile(rb'[^",;\\|\t]*+[|\t]')
+_QUOTED: Final = re.compile(rb'(?:[\w/]*+[|\t]){1,2}"')
+"""A cell in quotes after one or two that are separated by bars or tabs."""
+
+
 class Csv(TextInput):
-    """Columns separated by commas or semicolons, or cells in quotes."""
+    """Columns separated by commas, semicolons, bars or tabs, or cells in quotes."""
 
     name = "csv"
     form = Form(
-        {"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;", quoted=True, fields=True
+        {"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;|\t", quoted=True, fields=True
     )
 
     @classmethod
@@ -43,15 +49,18 @@ class Csv(TextInput):
 
     @classmethod
     def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
-        return not layout.lone or any(line.lstrip().startswith(b'"') for line in lines)
+        if any(line.lstrip().startswith(b'"') for line in lines):
+            return True
+        # psql's and COPY's own texts have bars and tabs too, but no cell in quotes.
+        return not layout.lone and (not any(map(_BARS.match, lines)) or any(map(_QUOTED.match, lines)))
 
 
 class HexLines(TextInput):
-    """Lines of hex only."""
+    """Lines of hex only, with or without blanks between the bytes."""
 
     name = "hex"
     comments = True
-    form = Form({"hex": Hex()}, separators=b"")
+    form = Form({"hex": SpacedHex()}, separators=b"")
 
 
 _NO_ROWS: Final = re.compile(rb"\s*\(0 [^()]{1,40}\)\s*")

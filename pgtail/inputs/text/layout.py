@@ -21,8 +21,17 @@ _BARS: Final = (b"|", "│".encode())
 _BAR: Final = rb"(?:\||\xe2\x94\x82)"
 """psql's column border, in ASCII and in Unicode."""
 
+_PERHAPS: Final = _BAR + rb"?"
+"""A border that a row has only at its beginning, or only at its end in another line."""
+
 _EDGE: Final = b" |\xe2\x94\x82"
 """Blanks and borders around the value of a field."""
+
+_WRAPPED: Final = re.compile(rb"(?:[ |]|\xe2\x94\x82)*+(?:\.|\xe2\x80\xa6|;)")
+"""A line into which psql wrapped the row before it."""
+
+_MARK: Final = re.compile(rb"(?:\.|\xe2\x80\xa6)(?= ?(?:\||\xe2\x94\x82|\Z))")
+"""psql's mark at the end of a wrapped cell."""
 
 _PREFIX: Final = rb"(?:\\{1,2}x|0x)?"
 _MARKS: Final = (b"+", "↵".encode())
@@ -70,6 +79,11 @@ class Layout:
     padded: bool
     quoted: bool
 
+    @property
+    def has_lsn(self) -> bool:
+        """Whether rows have an LSN."""
+        return "lsn" in self.row.groupindex
+
     def bare(self, text: bytes) -> bytes:
         """A cell without trailing quote and spaces; in the escape format spaces may belong to the value."""
         if self.quoted:
@@ -77,19 +91,38 @@ class Layout:
         return text if self.codec.name == "escape" else text.rstrip(b" ")
 
 
-def find_layout(lines: list[bytes], form: Form, decoder: Decoder, *, cut: bool = False) -> Layout | None:
-    """The layout in which most lines are messages; None if no line is one. `cut`: the lines are only beginnings."""
+def find_layout(lines: list[bytes], form: Form, decoder: Decoder) -> Layout | None:
+    """The layout in which most lines are messages; None if no line is one."""
     best: tuple[int, Layout] | None = None
     for shape in _shapes(lines, form):
-        row = shape.row()
-        matches = [match for line in lines if (match := row.fullmatch(line))]
-        cells = (match["data"] for match in matches)
-        names = Counter(name for cell in cells if cell and (name := message_codec(cell, form, decoder, cut=cut)))
-        if names and (best is None or names.total() > best[0]):
-            best = names.total(), shape.layout(form.codecs[names.most_common(1)[0][0]], matches)
-            if 2 * names.total() > len(lines):
+        found = _tried(shape, lines, form, decoder, cut=False)
+        if found is not None and (best is None or found[0] > best[0]):
+            best = found
+            if 2 * found[0] > len(lines):
                 break
     return None if best is None else best[1]
+
+
+def find_layouts_of_cut_rows(lines: list[bytes], form: Form, decoder: Decoder) -> list[Layout]:
+    """The layouts in which lines are beginnings of messages, the most of them first."""
+    if any(map(_WRAPPED.match, lines)):
+        lines = [_MARK.sub(b" ", line) for line in lines if not _WRAPPED.match(line)]
+    border = _PERHAPS if form.bordered and any(line.startswith(_BARS) for line in lines) else b""
+    found = [_tried(shape, lines, form, decoder, cut=True) for shape in _shapes(lines, form, border)]
+    return [layout for _, layout in sorted(filter(None, found), key=lambda one: -one[0])]
+
+
+def _tried(
+    shape: _Shape | _Fields, lines: list[bytes], form: Form, decoder: Decoder, *, cut: bool
+) -> tuple[int, Layout] | None:
+    """How many lines are messages in this layout; with `cut`, also those that are the beginning of one."""
+    row = shape.row()
+    matches = [match for line in lines if (match := row.fullmatch(line))]
+    cells = (match["data"] for match in matches)
+    names = Counter(name for cell in cells if cell and (name := message_codec(cell, form, decoder, cut=cut)))
+    if not names:
+        return None
+    return names.total(), shape.layout(form.codecs[names.most_common(1)[0][0]], matches)
 
 
 def default_layout(form: Form) -> Layout:
@@ -100,6 +133,8 @@ def default_layout(form: Form) -> Layout:
 def message_codec(text: bytes, form: Form, decoder: Decoder, *, cut: bool = False) -> str | None:
     """The name of the codec in which a cell is a message or its first line; with `cut`, any beginning of one."""
     text, goes_on = unmarked(text.removesuffix(b'"').rstrip(b" ") if form.quoted else text.rstrip(b" "))
+    if cut:
+        text = _MARK.sub(b"", text)
     name = codec_of(text)
     codec = form.codecs.get(name)
     if codec is None:
@@ -145,7 +180,7 @@ class _Shape:
 
     def row(self, lsn: int | None = None) -> Row:
         """The pattern of a row. `lsn` is the index of the column with the LSN."""
-        data = rb"(?:\S.*)?" if self.border or self.after else rb"(?:\S.*+)?"
+        data = _data(self.border, more=bool(self.after))
         if self.form.quoted and self.after:
             data = rb'[^\s",;]*+"?'
         after = [self.separator + self._cell(i, lsn) for i in range(self.before, self.before + self.after)]
@@ -180,7 +215,7 @@ class _Fields:
     quoted: bool
 
     def row(self) -> Row:
-        kinds = [self._start() + rb"(?P<data>" + (rb"(?:\S.*)?)" if self.border else rb"(?:\S.*+)?)") + self.border]
+        kinds = [self._start() + rb"(?P<data>" + _data(self.border) + rb")" + self.border]
         if self.lsn is not None:
             kinds.append(re.escape(self.lsn) + self.separator + rb"(?P<lsn>[^\s|]*+).*+")
         if self.others:
@@ -195,9 +230,17 @@ class _Fields:
         return re.escape(self.data) + self.separator + rb'"?' * self.quoted + _PREFIX
 
 
-def _shapes(lines: list[bytes], form: Form) -> Iterator[_Shape | _Fields]:
-    bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 3 > len(lines)
-    border = _BAR if bordered else b""
+def _data(border: bytes, *, more: bool = False) -> bytes:
+    """The pattern of a cell with a message, before this border or with `more` columns after it."""
+    if border == _PERHAPS:
+        return rb"(?:\S.*?)?"
+    return rb"(?:\S.*)?" if border or more else rb"(?:\S.*+)?"
+
+
+def _shapes(lines: list[bytes], form: Form, border: bytes | None = None) -> Iterator[_Shape | _Fields]:
+    if border is None:
+        bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 3 > len(lines)
+        border = _BAR if bordered else b""
     if form.fields:
         yield from _field_shapes(lines, form, border)
     yield _Shape(form, b"", b"", 0, 0, border)
@@ -227,7 +270,7 @@ def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
     if form.separators is not None and (len(core) != 1 or core not in form.separators):
         return None
     if form.quoted:
-        return re.escape(core), rb'[^",;]*+'
+        return re.escape(core), rb'[^",;|\t]*+'
     if core in _BARS:
         return _BAR + rb" *+", rb"[^|\xe2]*+"
     if not core:
@@ -243,7 +286,7 @@ def _field_shapes(lines: list[bytes], form: Form, border: bytes) -> Iterator[_Fi
     runs: Counter[bytes] = Counter()
     for line in lines:
         field = _FIELD.fullmatch(line)
-        if field is not None:
+        if field is not None and (not border or line.startswith(_BARS)):
             values.setdefault(field["name"], []).append(field["value"])
             runs[field["separator"]] += 1
     positions = [name for name, found in values.items() if all(LSN.fullmatch(value.strip(_EDGE)) for value in found)]

@@ -6,8 +6,10 @@ import re
 from typing import Final
 
 from pgtail.errors import DecodeError, Malformed, Truncated
+from pgtail.inputs.binary.detect import MESSAGE_START
 from pgtail.inputs.source.lookahead import release_buffer
-from pgtail.inputs.text.bytea import BadText
+from pgtail.inputs.text.bytea import BadText, Escape, Hex
+from pgtail.inputs.text.continued import CONTINUATION, WRAP_MARKS, ContinuedRow
 from pgtail.inputs.text.layout import LSN, Layout, unmarked
 from pgtail.inputs.text.long_value import LongValue
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
@@ -15,6 +17,18 @@ from pgtail.pgoutput.decoder import AnyMessage, Decoded, Decoder, Unknown
 
 _AROUND: Final = b' |"\xe2\x94\x82'
 """What surrounds a line that continues a value: blanks, borders (also in Unicode), quotes."""
+
+_FILL: Final = (b" ", b"|", "│".encode())
+"""What may follow a value in the lines into which a terminal broke its row."""
+
+_PREFIXES: Final = (b"\\x", b"0x")
+_HEX: Final = re.compile(rb"[0-9A-Fa-f][0-9A-Fa-f ]*+(?:(?:\||\xe2\x94\x82)?+)\Z")
+
+_START_SIZE: Final = 16
+"""More bytes than MESSAGE_START needs."""
+
+_BEGINNING: Final = 64
+"""Characters of a value that show whether it begins like a message."""
 
 
 class RowReader:
@@ -24,10 +38,16 @@ class RowReader:
         self.layout = layout
         self.again = False
         """Whether to pass the last line again: it only ended the row before it."""
+        self.behind = False
+        """Whether an error is that of the row before the last line."""
+        self.continues = False
+        """Whether there was a row that went on in other lines."""
         self._decoder = decoder
         self._decoration = noise
         self._lsn: int | None = None
         self._cell: LongValue | None = None
+        self._row: ContinuedRow | None = None
+        self._row_lsn: int | None = None
 
     def line(self, buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
         """The message that ends with the line `buf[pos:stop]`, or None. `buf` starts at source offset `base`.
@@ -35,19 +55,36 @@ class RowReader:
         Raises DecodeError with a source offset.
         """
         match = self.layout.row.fullmatch(buf, pos, stop)
-        self.again = False
+        self.again = self.behind = False
+        if self._row is not None:
+            return self._go_on_with_row(match, buf[pos:stop], base + pos)
         if self._cell is not None:
             return self._go_on(match, buf, pos, stop, base)
+        if CONTINUATION.match(buf, pos, stop):
+            raise Malformed("this line goes on with a row whose first line is missing", offset=base + pos)
         if match is None:
-            self._lsn = None
-            if self._decoration.matches(buf[pos:stop]):
-                return None
-            raise Malformed("this line is not a row like the others", offset=base + pos)
-        start, end = match.span("data")
-        if start < 0:
+            self._other_line(buf, pos, stop, base)
+            return None
+        if match.start("data") < 0:
             self._lsn = self._position(match, base)
             return None
+        return self._row_line(match, buf, pos, stop, base)
+
+    def _other_line(self, buf: bytes, pos: int, stop: int, base: int) -> None:
+        """Read a line that is not a whole row. Raises Malformed if it is not decoration or the beginning of one."""
+        if buf[pos:stop].strip(_AROUND):  # not only the border of a broken line
+            self._lsn = None
+        if self._begins_row(self.layout.start.match(buf, pos, stop), buf[pos:stop], base + pos):
+            return
+        if not self._decoration.matches(buf[pos:stop]):
+            raise Malformed("this line is not a row like the others", offset=base + pos)
+
+    def _row_line(self, match: re.Match[bytes], buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
+        """The message of a row; None if it may go on in the next line."""
+        start, end = match.span("data")
         text = self.layout.bare(buf[start:end])
+        if self._may_wrap(match, text) and self._begins_row(match, buf[pos:stop], base + pos, whole=True):
+            return None
         try:
             if self.layout.codec.wrapped:
                 text, goes_on = unmarked(text)
@@ -59,10 +96,14 @@ class RowReader:
             if self._decoration.matches(buf[pos:stop]):
                 self.forget()
                 return None
+            if self._begins_row(match, buf[pos:stop], base + pos):
+                return None
             raise
         # Decoration may happen to be valid text of the codec, but does not begin like a message.
         if isinstance(message, Unknown) and self._decoration.matches(buf[pos:stop]):
             return None
+        if isinstance(message, Unknown) and text.startswith(b'"'):
+            raise Malformed("this value is in quotes: --input-format csv reads it", offset=base + start)
         if self._decoration.fresh:
             self._decoration.row()
         return message, self._position(match, base), base + start, None
@@ -74,6 +115,8 @@ class RowReader:
 
     def finish(self) -> Decoded | None:
         """The message of a value that came in pieces, if there is one."""
+        if self._row is not None:
+            return self._end_row()
         cell, self._cell = self._cell, None
         if cell is None:
             return None
@@ -94,7 +137,7 @@ class RowReader:
         """Drop an incomplete row."""
         if self._cell is not None:
             self._cell.close()
-        self._cell = self._lsn = None
+        self._cell = self._lsn = self._row = None
 
     def long_row(self, match: re.Match[bytes], base: int) -> LongValue:
         """Begin a row with a long value. `match` is that of Layout.start."""
@@ -113,11 +156,114 @@ class RowReader:
         self._cell.feed(text, base + start)
         return None if goes_on else self.finish()
 
-    def _message(self, text: bytes, at: int) -> AnyMessage:
+    def _may_wrap(self, match: re.Match[bytes], text: bytes) -> bool:
+        """Whether a row may go on although it looks complete.
+
+        What ends a text in the escape format may belong to it, or be the mark or the margin of psql's wrapped format.
+        """
+        lsn = match["lsn"] if "lsn" in match.re.groupindex else None
+        escape = self.layout.codec.name == Escape.name and not self.layout.quoted
+        return (escape and text.endswith((*WRAP_MARKS, b" "))) or (lsn or b"").rstrip(b" ").endswith(WRAP_MARKS)
+
+    def _begins_row(self, match: re.Match[bytes] | None, line: bytes, offset: int, *, whole: bool = False) -> bool:
+        """Keep a row that may go on in the next lines, although it is `whole`. Returns whether it may."""
+        if match is None or self.layout.codec.wrapped:
+            return False
+        names, start = match.re.groupindex, match.start()
+        data = match.start("data") if "data" in names else match.end()
+        lsn = match.span("lsn") if "lsn" in names else (-1, -1)
+        in_line = (lsn[0] - start, lsn[1] - start) if lsn[0] >= 0 else None
+        row = ContinuedRow(line, offset, data - start, in_line, bordered=self.layout.padded)
+        found = self._is_whole(row)
+        if (found is False and not row.marked()) or (found and not whole):
+            return False
+        if in_line is None:
+            self._row_lsn, self._lsn = self._lsn, None
+        self._row = row
+        return True
+
+    def _is_whole(self, row: ContinuedRow) -> bool | None:
+        """Whether the text so far is a message; None if it is only the beginning of one.
+
+        Blanks at its end may only fill the line.
+        """
+        codec, text = self.layout.codec, self._text(row)
+        for part in (text, text.rstrip(b" ")):
+            try:
+                data = codec.decode(part[: codec.safe(part)])
+                message = Decoder(assume=self._decoder.assume).message(data, 0, len(data))
+            except Truncated:
+                return None if len(data) < _START_SIZE or MESSAGE_START.match(data) else False
+            except (BadText, DecodeError):
+                continue
+            return not isinstance(message, Unknown)
+        return False
+
+    def _text(self, row: ContinuedRow) -> bytes:
+        return bytes(row.text).removesuffix(b'"') if self.layout.quoted else bytes(row.text)
+
+    def _go_on_with_row(self, match: re.Match[bytes] | None, line: bytes, offset: int) -> Decoded | None:
+        """Read a line that may continue a row."""
+        row = self._row
+        assert row is not None
+        if row.wraps_into(line, offset):
+            self.continues = True
+            return None
+        if row.wrapped or self._ends_before(row, match, line):
+            self.again = self.behind = True
+            return self._end_row()
+        self.continues = True
+        if row.breaks_into(line, offset) and not line.endswith(_FILL):
+            return None
+        if len(line) and row.full(line) and self.layout.codec.name == Escape.name and self._is_whole(row) is None:
+            return None
+        return self._end_row()
+
+    def _ends_before(self, row: ContinuedRow, match: re.Match[bytes] | None, line: bytes) -> bool:
+        """Whether a row ends before a line that psql did not wrap it into."""
+        if not row.broken and self._is_whole(row) is not None:
+            return True
+        start = self.layout.start.match(line) if match is None or self.layout.lone else match
+        if start is not None and not self.layout.lone:
+            lsn = start["lsn"] if "lsn" in start.re.groupindex else None
+            return lsn is None or LSN.fullmatch(lsn.rstrip(b" ")) is not None
+        if start is not None and (line.lstrip().startswith(_PREFIXES) or self._may_begin(line[start.end() :])):
+            return self._is_whole(row) is True
+        return self.layout.codec.name == Hex.name and not _HEX.match(line) and self._decoration.matches(line)
+
+    def _may_begin(self, text: bytes) -> bool:
+        """Whether a text looks like the beginning of a message."""
+        codec, text = self.layout.codec, text[:_BEGINNING]
+        try:
+            return MESSAGE_START.match(codec.decode(text[: codec.safe(text)])) is not None
+        except BadText:
+            return False
+
+    def _end_row(self) -> Decoded:
+        """The message of a row whose lines are all known."""
+        row, self._row = self._row, None
+        assert row is not None
+        text = self._text(row)
+        bare = text.rstrip(b" ")
+        bare = bare.removesuffix(b"|").removesuffix("│".encode()) if row.broken or self.layout.padded else text
+        try:
+            try:
+                message = self._message(text, 0, padded=True)
+            except DecodeError:
+                message = self._message(bare, 0, padded=True)
+        except DecodeError as error:
+            raise error.located(None, row.source_offset(error.offset)) from None
+        if self._decoration.fresh:
+            self._decoration.row()
+        lsn = self._row_lsn if row.lsn is None else self._lsn_of(row.lsn, row.lsn_offset)
+        self._row_lsn = None
+        return message, lsn, row.source_offset(0), None
+
+    def _message(self, text: bytes, at: int, *, padded: bool = False) -> AnyMessage:
         """The message of a cell at source offset `at`. Raises DecodeError with the source offset of the damage."""
         codec = self.layout.codec
         blanks = 0
-        if self.layout.padded:
+        if padded or self.layout.padded:
             bare = text.rstrip(b" ")
             blanks, text = len(text) - len(bare), bare
         try:
@@ -130,11 +276,20 @@ class RowReader:
             except Truncated as error:
                 # In the escape format some of the padding may belong to the value.
                 if codec.name != "escape" or error.missing > blanks:
-                    raise error.located(None, at + codec.width(data[: error.offset])) from None
+                    raise error.located(None, at + self._width(text, data, error.offset)) from None
                 data += b" " * error.missing
                 blanks -= error.missing
             except DecodeError as error:
-                raise error.located(None, at + codec.width(data[: error.offset])) from None
+                raise error.located(None, at + self._width(text, data, error.offset)) from None
+
+    def _width(self, text: bytes, data: bytes, size: int) -> int:
+        """Characters of the first bytes of a cell."""
+        width = self.layout.codec.width(data[:size])
+        return (
+            width * len(text) // (2 * len(data))
+            if data and b" " in text and isinstance(self.layout.codec, Hex)
+            else width
+        )
 
     def _bad(self, text: bytes, bad: BadText, at: int) -> Malformed:
         """The error for a wrong character, with the message and the field that contain it."""
@@ -157,10 +312,13 @@ class RowReader:
         if text is None:
             lsn, self._lsn = self._lsn, None
             return lsn
-        text = text.rstrip(b" ")
+        return self._lsn_of(text.rstrip(b" "), base + match.start("lsn"))
+
+    def _lsn_of(self, text: bytes, offset: int) -> int | None:
+        """The LSN of a text. Raises Malformed if it is none."""
         if LSN.fullmatch(text) is None:
             shown = text[:40].decode("ascii", "backslashreplace")
-            raise Malformed(f"{shown!r} is not an LSN", offset=base + match.start("lsn"), field="lsn")
+            raise Malformed(f"{shown!r} is not an LSN", offset=offset, field="lsn")
         high, _, low = text.partition(b"/")
         return (int(high, 16) << 32 | int(low, 16)) or None
 

@@ -6,6 +6,7 @@ without a replica identity are compared as text: this needs no operator of the t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -14,10 +15,9 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Field, Form, NoPlan, Piece, Plan, Side, Skip, Value
 from pgtail.outputs.executor import dollar_quoted
 from pgtail.outputs.rows import Shape, encoding_of_text, joined
-from pgtail.outputs.sql.styles import Style, style_of
+from pgtail.outputs.sql.styles import BUILTIN_NAMES, Style, styles_of
 from pgtail.terminal.escape import escape, hides, quoted
 from pgtail.values import Undecoded
-from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import BUILTIN
 
 HEAD: Final = """\
@@ -53,7 +53,10 @@ BEGIN
     EXECUTE statement;
     GET DIAGNOSTICS rows = ROW_COUNT;
     IF rows <> 1 THEN
-        RAISE EXCEPTION '% rows instead of 1: %', rows, left(statement, 1000);
+        RAISE EXCEPTION '% rows instead of 1: %', rows, left(statement, 1000) USING HINT = CASE WHEN equal THEN
+            'The row was looked up by the text of all its values. If the changes were dumped in a session with other '
+            'settings, dump them with PGOPTIONS=''-c TimeZone=UTC -c bytea_output=hex -c extra_float_digits=3''.'
+        ELSE '' END;
     END IF;
 END $$;
 
@@ -67,8 +70,8 @@ _TRUNCATE: Final = (
 are. All tables of one TRUNCATE go into one statement, because of their foreign keys."""
 
 
-_BUILTIN_NAMES: Final = frozenset(map(builtin_type_name, BUILTIN))
-"""The type names of built-in types, and of domains over them."""
+_DEPENDENT: Final = re.compile(r"(timestamp(?=.* with )|interval|tstzrange|tstzmultirange|bytea)\b[^\[]*(\[\])?")
+"""Types whose text differs with TimeZone, IntervalStyle or bytea_output, and is read under any of them."""
 _FORM: Final = Form("sql")
 _MAX_SHOWN: Final = 100
 """Characters of a value in a comment."""
@@ -193,7 +196,7 @@ def key_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowConditi
 
 def _equal(index: int, column: Column) -> Cell:
     """Compares an identity column; as text if its type is user-defined, because search_path is empty."""
-    known = column.type_oid in BUILTIN or column.type_name in _BUILTIN_NAMES
+    known = column.type_oid in BUILTIN or column.type_name in BUILTIN_NAMES
     before = f"{identifier(column.name)}{'' if known else '::text'} = "
     return Cell(index, before.encode(), _encoding(column), None, required=True)
 
@@ -203,7 +206,7 @@ def row_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowConditi
     columns = _columns(shape, side)
     if not columns:
         return RowCondition((b"true",), equal=True)
-    cells = [Cell(index, b"", _encoding(column), b"NULL", b"NULL") for index, column in enumerate(columns)]
+    cells = [Cell(index, b"", _compared(column), b"NULL", b"NULL") for index, column in enumerate(columns)]
     row = Cells(side, tuple(cells), b", ", fill=fill, whole=not fill)
     return RowCondition((f"ROW({_names(columns)})::text = ROW(".encode(), row, b")::text"), equal=True)
 
@@ -234,6 +237,15 @@ def _literal(text: str) -> bytes:
     return quoted(text).encode()
 
 
+def _compared(column: Column) -> Encoding:
+    """The values of a column to be compared as text: typed where settings of the dump may have changed the text."""
+    name = _DEPENDENT.fullmatch(column.type_name)
+    if name is None:
+        return _encoding(column)
+    kind = f"pg_catalog.{'_' * bool(name[2])}{'timestamptz' if name[1].startswith('timestamp') else name[1]} "
+    return _encoding(column, lambda text: kind.encode() + _literal(text), form=None)
+
+
 def _stored(column: Column) -> Encoding:
     """The values of a column as input of its type.
 
@@ -250,9 +262,9 @@ def _encoding(column: Column, encode: Callable[[str], bytes] = _literal, *, form
 
     One that cannot be decoded raises NoPlan, as does one that HEAD's settings would give another meaning.
     """
-    style = style_of(column)
-    if style is not None:
-        encode, form = _in_style(column, style), style.form
+    styles = styles_of(column)
+    if styles:
+        encode, form = _in_styles(column, styles, encode), styles[0].form if form is _FORM else form
 
     def undecoded(_: Undecoded) -> bytes:
         raise NoPlan(f"the value of {column.name} cannot be read as {column.type_name}")
@@ -260,12 +272,13 @@ def _encoding(column: Column, encode: Callable[[str], bytes] = _literal, *, form
     return encoding_of_text(column, encode, form=form, undecoded=undecoded)
 
 
-def _in_style(column: Column, style: Style) -> Callable[[str], bytes]:
-    def encode(text: str) -> bytes:
-        if not style.fits(text):
-            shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-            cure = f"dump it with PGOPTIONS='-c {style.setting}'"
-            raise NoPlan(f"{shown} in {column.name} was not written under {style.setting}: {cure}")
-        return _literal(text)
+def _in_styles(column: Column, styles: tuple[Style, ...], encode: Callable[[str], bytes]) -> Callable[[str], bytes]:
+    def checked(text: str) -> bytes:
+        for style in styles:
+            if not style.fits(text):
+                shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+                cure = f"dump it with PGOPTIONS='-c {style.setting}'"
+                raise NoPlan(f"{shown} in {column.name} was not written under {style.setting}: {cure}")
+        return encode(text)
 
-    return encode
+    return checked

@@ -1,0 +1,196 @@
+"""Base classes of hexdump: text that another program laid out, restored to the bytes that it shows.
+
+A form of its own reads the restored bytes. Errors name the line of the text.
+"""
+
+from __future__ import annotations
+
+import bisect
+from abc import abstractmethod
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.errors import InputError
+from pgtail.inputs.base import Chunk, Input
+from pgtail.inputs.source.base import ByteStream
+from pgtail.inputs.source.window import Window
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import Decoded, Decoder
+
+_MAX_KNOWN: Final = 1 << 18
+"""Lines whose offsets are kept: more than a window has."""
+
+_MAX_LINE: Final = 16 << 20
+"""Bytes of a longer line that are read as one."""
+
+
+class BadLine(Exception):
+    """A line that cannot be restored. Never leaves pgtail.inputs.text."""
+
+    def __init__(self, reason: str, number: int) -> None:
+        super().__init__(reason)
+        self.number = number
+
+
+class Lines:
+    """The lines of a window, without their ends, counted from 1; one can be taken back."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._kept: bytes | None = None
+        self.number = 0
+        """That of the last line."""
+        self.waits = False
+        """Whether the next line may have to be waited for."""
+
+    def next(self) -> bytes | None:
+        """The next line; None at the end."""
+        self.number += 1
+        line, self._kept = self._kept, None
+        if line is None:
+            line = self._read()
+        self.number -= line is None
+        return line
+
+    def back(self, line: bytes) -> None:
+        """Take back the last line."""
+        self._kept = line
+        self.number -= 1
+
+    def _read(self) -> bytes | None:
+        window, searched = self._window, 0
+        while (newline := window.buf.find(b"\n", window.pos + searched)) < 0:
+            searched = len(window.buf) - window.pos
+            if searched > _MAX_LINE or not window.more():
+                newline = len(window.buf)
+                break
+        line = window.buf[window.pos : newline]
+        ended = newline == len(window.buf)
+        window.pos = newline + (not ended)
+        self.waits = window.source.live and b"\n" not in window.buf[window.pos :]
+        return None if ended and not line else line.removesuffix(b"\r")
+
+
+class Restored(ByteStream):
+    """The restored bytes. At a line that cannot be restored they end, and `damage` says why."""
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window.source.name, live=window.source.live)
+        self._source = window.source
+        self.lines = Lines(window)
+        self._pieces = self._restore()
+        self._left = b""
+        self._next_offset = 0
+        """Offset of the next restored byte."""
+        self._bad: BadLine | None = None
+        self._offsets = array("Q")
+        self._numbers = array("Q")
+
+    @abstractmethod
+    def _restore(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the restored bytes with the numbers of their lines. Raises BadLine."""
+
+    @abstractmethod
+    def _resume(self) -> bool:
+        """Go to the next line from which _restore() can go on; False if there is none."""
+
+    @property
+    def damage(self) -> InputError | None:
+        if self._bad is not None:
+            return InputError(str(self._bad), source=f"{self.name}: line {self._bad.number}")
+        return self._source.damage
+
+    def skip_damage(self) -> bool:
+        if self._bad is None or not self._resume():
+            return False
+        self._bad, self._pieces = None, self._restore()
+        return True
+
+    def line_of(self, offset: int) -> int | None:
+        """The number of the line that a restored byte is from; that of the last one for the end."""
+        at = bisect.bisect_right(self._offsets, offset) - 1
+        return self._numbers[at] if at >= 0 else None
+
+    def start_at(self, offset: int) -> None:
+        """Give the next restored byte this offset."""
+        self.position = self._next_offset = offset
+
+    def _fetch(self, limit: int) -> bytes:
+        found = [self._left]
+        size = len(self._left)
+        while size < limit and self._bad is None and not (size and self.lines.waits):
+            try:
+                number, piece = next(self._pieces)
+            except StopIteration:
+                break
+            except BadLine as bad:
+                self._bad = bad
+                break
+            self._know(number, len(piece))
+            found.append(piece)
+            size += len(piece)
+        data = b"".join(found)
+        self._left = data[limit:]
+        return data[:limit]
+
+    def _know(self, number: int, size: int) -> None:
+        if not self._numbers or self._numbers[-1] != number:
+            if len(self._numbers) >= 2 * _MAX_KNOWN:
+                del self._numbers[:_MAX_KNOWN], self._offsets[:_MAX_KNOWN]
+            self._offsets.append(self._next_offset)
+            self._numbers.append(number)
+        self._next_offset += size
+
+
+class RestoringInput(Input):
+    """Reads restored bytes as the form that they have."""
+
+    def __init__(self, window: Window, decoder: Decoder) -> None:
+        super().__init__(window, decoder)
+        self._restored = self._open(window)
+        self._inner: Input | None = None
+
+    @abstractmethod
+    def _open(self, window: Window) -> Restored:
+        """The restored bytes of the text in a window."""
+
+    @abstractmethod
+    def _form(self, window: Window) -> type[Input]:
+        """The form of the restored bytes. Raises InputError."""
+
+    @property
+    def position(self) -> int:
+        """Offset in the restored bytes."""
+        return self._restored.position if self._inner is None else self._inner.position
+
+    def offset_of(self, buf: Buffer, position: int) -> int | None:
+        return None if self._inner is None else self._inner.offset_of(buf, position)
+
+    def items(self) -> Iterator[Decoded | Chunk]:
+        try:
+            if self._inner is None:
+                window = Window(self._restored)
+                self._inner = self._form(window)(window, self._decoder)
+            yield from self._inner.items()
+        except InputError as error:
+            if error.source == self.source.name and error.offset is not None:
+                number = self._restored.line_of(error.offset)
+                error.source = f"{error.source}: line {number or 1}"
+            raise
+        self._check_end()
+
+    def resync(self) -> int | None:
+        if self._inner is None:
+            return None
+        found = self._inner.resync()
+        self.skipped = self._inner.skipped
+        return found
+
+    def _seek(self) -> bool:
+        raise AssertionError("resync() does it")
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+        self._restored.close()

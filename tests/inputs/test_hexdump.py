@@ -1,0 +1,131 @@
+"""Hex dumps yield the messages of the bytes that they show, and nothing else when they are damaged."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pgtail.pgoutput.decoder import AnyFrame
+from tests.support.corpus import capture
+from tests.support.every import every
+from tests.support.forms import Reading, gzipped, hexdump, read_bytes, read_pipe
+
+DUMPS = Path(__file__).parent / "dumps"
+DUMPED = capture("Z_small", "p1").forms["recv.bin"]
+BYTES = DUMPED.read_bytes()
+COMMANDS = {
+    "xxd.txt": ["xxd"],
+    "xxd-g1.txt": ["xxd", "-u", "-g", "1"],
+    "xxd-g4-c20.txt": ["xxd", "-g", "4", "-c", "20"],
+    "xxd-g0-c7.txt": ["xxd", "-g", "0", "-c", "7"],
+    "xxd-p.txt": ["xxd", "-p"],
+    "xxd-p-c13.txt": ["xxd", "-p", "-c", "13"],
+    "hexdump-C.txt": ["hexdump", "-C"],
+    "od-An-tx1.txt": ["od", "-v", "-An", "-tx1"],
+}
+WITH_TEXT = ["xxd.txt", "xxd-g4-c20.txt", "hexdump-C.txt"]
+MESSAGES = read_bytes(BYTES).messages
+
+
+def dump(name: str) -> bytes:
+    return (DUMPS / name).read_bytes()
+
+
+def is_start(reading: Reading, messages: list[AnyFrame]) -> bool:
+    """Whether only messages of the undamaged source were read."""
+    return reading.messages == messages[: len(reading.messages)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_dumps_of_real_programs(name: str) -> None:
+    whole = read_bytes(dump(name))
+    assert (whole.form, whole.error, whole.messages) == ("hexdump", None, MESSAGES)
+    assert [one[2] for one in whole.decoded] == [one[2] for one in read_bytes(BYTES).decoded]
+    assert read_bytes(gzipped(dump(name), 3)) == whole
+    assert read_bytes(dump(name).replace(b"\n", b"\r\n")) == whole
+    for piece in (1, 100):
+        assert read_pipe(dump(name), piece) == whole
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_dumps_are_what_the_programs_write(name: str) -> None:
+    if shutil.which(COMMANDS[name][0]) is None:
+        pytest.skip(f"{COMMANDS[name][0]} is not installed")
+    ran = subprocess.run([*COMMANDS[name], DUMPED], capture_output=True, check=True)
+    assert ran.stdout == dump(name)
+
+
+def test_the_dumps_of_other_tests_are_those_of_hexdump() -> None:
+    assert hexdump(BYTES) == dump("hexdump-C.txt")
+
+
+@pytest.mark.parametrize("name", ["repeats-hexdump-C.txt", "repeats-xxd-a.txt"])
+def test_repeated_lines(name: str) -> None:
+    reading = read_bytes(dump(name))
+    assert reading.error is None
+    assert reading.messages == read_bytes(dump("repeats.bin")).messages
+
+
+@pytest.mark.parametrize("name", ["xxd.txt", "hexdump-C.txt", "repeats-hexdump-C.txt"])
+def test_a_changed_character_is_an_error(name: str) -> None:
+    """Only bytes that the text shows as dots on both sides may differ without a word."""
+    text = dump(name)
+    messages = read_bytes(text).messages
+    silent = 0
+    for number, at in enumerate(range(0, len(text), every(11))):
+        for other in [(text[at] ^ 1, ord("7"), ord(" "))[number % 3]]:
+            changed = text[:at] + bytes([other]) + text[at + 1 :]
+            if changed == text or other == ord("\n"):
+                continue
+            reading = read_bytes(changed, format="hexdump")
+            if not is_start(reading, messages):
+                line = text[text.rfind(b"\n", 0, at) + 1 : text.find(b"\n", at)]
+                assert re.match(rb"[0-9a-f]{8}:? ", line), line
+                assert chr(other) in "0123456789abcdef", (at, other)
+                silent += 1
+            elif reading.messages != messages:
+                assert reading.error is not None, (at, chr(other))
+    assert silent < len(text) // 2
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_a_missing_line_is_named(name: str) -> None:
+    lines = dump(name).splitlines(keepends=True)
+    size = 20 if "c20" in name else 16
+    reading = read_bytes(b"".join(lines[:5] + lines[6:]))
+    assert str(reading.error).endswith(
+        f": line 6: offset {6 * size:#x} instead of {5 * size:#x}: {size} bytes before it are missing"
+    )
+    assert is_start(reading, MESSAGES)
+    again = read_bytes(b"".join(lines[:5] + lines[6:]), resync=True)
+    assert again.resyncs == 1
+    assert all(message in MESSAGES for message in again.messages)
+    assert again.messages[-1] == MESSAGES[-1]
+
+
+def test_an_error_in_a_message_names_the_line_and_the_byte_of_the_dump() -> None:
+    damaged = BYTES.replace(b"N\0\2t\0\0\0\1" + b"1", b"N\0\2t\0\1\0\1" + b"1", 1)
+    reading = read_bytes(hexdump(damaged))
+    raw = read_bytes(damaged)
+    assert raw.error is not None
+    assert raw.error.offset is not None
+    assert f": line {raw.error.offset // 16 + 1}: byte {raw.error.offset}: " in str(reading.error)
+    assert reading.messages == raw.messages
+
+
+def test_a_dump_that_was_cut_off() -> None:
+    reading = read_bytes(dump("hexdump-C.txt").rpartition(b"\n0")[0] + b"\n")
+    assert "the dump is cut off" in str(reading.error)
+    assert reading.messages == MESSAGES
+    short = read_bytes(dump("xxd-p.txt").replace(b"6", b"", 1))
+    assert short.error is not None
+    assert is_start(short, MESSAGES)
+
+
+def test_a_dump_of_something_else() -> None:
+    reading = read_bytes(hexdump(b"hello world, this is no message at all\n"))
+    assert "the bytes of this hex dump are none of the known forms" in str(reading.error)
