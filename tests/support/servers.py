@@ -1,7 +1,8 @@
 """The real servers that tests run against: finds them, starts one of each version, creates databases on them.
 
-Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), and the directories that
-the environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH.
+Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), the directories that the
+environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH, and of the versions that these do not have what
+`make servers` fetched.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,9 @@ from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.errors import ServerError
 from tests.support.limits import within
 
+FETCHED = Path(sys.prefix, "servers")
+"""Where `make servers` puts a folder for each major version."""
+
 _numbers = itertools.count(1)
 
 
@@ -37,6 +42,8 @@ def installations() -> dict[str, Installation]:
     bindirs = [bindir for bindir in installed if (bindir / "postgres").exists()]
     bindirs += [Path(bindir) for bindir in os.environ.get("PGTAIL_TEST_BINDIRS", "").split(os.pathsep) if bindir]
     found = [*embedded_installations(), *map(Installation.at, bindirs)]
+    majors = {str(one.major) for one in found}
+    found += [Installation.at(folder / "bin") for folder in FETCHED.glob("[0-9]*") if folder.name not in majors]
     named: dict[str, Installation] = {}
     for installation in sorted(found, key=lambda one: one.major):
         name = f"pg{installation.major}"
@@ -48,6 +55,12 @@ def since(major: int, before: int = 100) -> pytest.MarkDecorator:
     """Run a test that takes `server` only on versions from `major` on (and below `before`)."""
     names = [name for name, installation in installations().items() if major <= installation.major < before]
     return pytest.mark.parametrize("server", names, indirect=True)
+
+
+def client_program(installation: Installation, name: str) -> Path:
+    """A program such as psql: the server's own, or that of a newer one, which serves as well."""
+    has = (installation.bindir / name).exists()
+    return (installation if has else embedded_installations()[0]).program(name)
 
 
 _MEMORY = Path("/dev/shm")
@@ -179,5 +192,5 @@ def run_program(
     database: Database, program: str, *arguments: str, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one of the server's programs (psql, pg_recvlogical) on a database, and check that it succeeds."""
-    command = [str(database.server.installation.program(program)), f"--dbname={database.conninfo()}", *arguments]
+    command = [str(client_program(database.server.installation, program)), f"--dbname={database.conninfo()}", *arguments]
     return subprocess.run(command, check=True, capture_output=True, timeout=within(120), **options)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pgtail.demo.server import EmbeddedServer
 from tests.support.limits import within
-from tests.support.servers import Database, embedded_server
+from tests.support.servers import Database, client_program, embedded_server
 from tests.support.tail import wait_for
 
 _SYNCED = "SELECT 1 FROM pg_replication_slots WHERE slot_name = '{}' AND synced AND NOT temporary"
@@ -26,7 +26,7 @@ def standby_of(primary: EmbeddedServer, *, physical_slot: str | None = None) -> 
         standby.stop()
         owner = standby.data.stat()
         shutil.rmtree(standby.data)
-        backup = [str(primary.installation.program("pg_basebackup")), f"--dbname={primary.conninfo()}"]
+        backup = [str(client_program(primary.installation, "pg_basebackup")), f"--dbname={primary.conninfo()}"]
         backup += [f"--pgdata={standby.data}", "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
         if physical_slot is not None:
             backup.append(f"--slot={physical_slot}")
