@@ -180,7 +180,8 @@ class Tail:
                 return self._reopen()
             except Unreachable as error:
                 if why is None or error.reason != why.reason:
-                    self._reporter.tell(f"{error.reason.removesuffix('.')}; trying again")
+                    first, _, _ = error.reason.partition("\n")  # libpq adds hints to it
+                    self._reporter.tell(f"{first.removesuffix('.')}; trying again")
                 why = error
             except KeyboardInterrupt:
                 break
@@ -330,7 +331,8 @@ class Tail:
         if self._plan.temporary:
             return ServerError(
                 f"{reason}. The temporary slot ended with its session: changes committed after {resume} were not read.",
-                cure="A permanent slot (--slot NAME --create-slot) avoids this; --reconnect continues after the gap.",
+                cure="A permanent slot (pgtail slot create NAME, then --slot NAME) avoids this; --reconnect continues"
+                " after the gap.",
             )
         return ServerError(
             f"{reason}. Everything up to {resume} was written.", cure="Run it again to continue from there."

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.support.run_process import pgtail, started
-from tests.support.servers import Database, since
+from tests.support.servers import Database, client_program, since
 from tests.support.tail import ids, stream, tailing, wait_for
 
 
@@ -93,7 +93,7 @@ def test_a_slot_of_any_plugin(database: Database) -> None:
     lines, _ = stream(database, "--fork", "td", "--until", "now")
     assert ids(lines) == [1, 2]
     assert slot(database, "td") == before
-    program = str(database.server.installation.program("pg_recvlogical"))
+    program = str(client_program(database.server.installation, "pg_recvlogical"))
     command = [
         program,
         f"--dbname={database.conninfo()}",

@@ -192,5 +192,6 @@ def run_program(
     database: Database, program: str, *arguments: str, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one of the server's programs (psql, pg_recvlogical) on a database, and check that it succeeds."""
-    command = [str(client_program(database.server.installation, program)), f"--dbname={database.conninfo()}", *arguments]
+    path = client_program(database.server.installation, program)
+    command = [str(path), f"--dbname={database.conninfo()}", *arguments]
     return subprocess.run(command, check=True, capture_output=True, timeout=within(120), **options)
