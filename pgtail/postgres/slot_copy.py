@@ -56,7 +56,7 @@ def check_any_publication(connection: Connection, slot: Slot) -> None:
             f"database {slot.database} has no publication. pgoutput sends nothing without one, and a new publication"
             f" does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
             cure="To read what is committed from now on:\nCREATE PUBLICATION some_name FOR TABLE some_table,"
-            f" another_table;\nand then --fork {slot.name} --from now",
+            f" another_table;\nand then pgtail stream --fork {slot.name} --from now",
         )
 
 
@@ -81,7 +81,7 @@ def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -
     except QueryCanceled:
         return [f"{unknown} (could not be checked within {_DECODE_SECONDS} s)"]
     if missing:
-        cures = ["To read what is committed from now on: --from now"]
+        cures = [f"To read what is committed from now on: pgtail stream --fork {slot.name} --from now"]
         if older:
             cures.append(f"Publications as old as the slot: {', '.join(map(identifier, older))}")
         raise ServerError(

@@ -108,7 +108,7 @@ def test_standbys_that_commits_wait_for(alone: Database) -> None:
     alone.execute("ALTER SYSTEM SET synchronous_standby_names = 'a, pgtail'", "SELECT pg_reload_conf()")
     wait_for("reload", lambda: alone.value("SHOW synchronous_standby_names") == "a, pgtail")
     [finding] = of_severity(alone, "synchronous_standby_names")
-    assert finding.cure[0] == "-- Read with --ack none, or under another name: PGAPPNAME=..."
+    assert finding.cure[0] == "-- Read with pgtail stream --ack none, or as another: PGAPPNAME=..."
     assert wrong(examine(alone.conninfo(application_name="other"))) == {}
 
 
