@@ -2,7 +2,7 @@
 
 Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), the directories that the
 environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH, and of the versions that these do not have what
-`make servers` fetched.
+`make servers` fetched: of these each test uses one, chosen by its name, or with PGTAIL_TEST_ALL=1 all.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from psycopg import sql
 from pgtail.demo.installation import Installation, embedded_installations
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.errors import ServerError
+from tests.support.every import ALL
 from tests.support.limits import within
 
 FETCHED = Path(sys.prefix, "servers")
@@ -49,6 +51,12 @@ def installations() -> dict[str, Installation]:
         name = f"pg{installation.major}"
         named[name if name not in named else f"{name}-{installation.bindir}"] = installation
     return named
+
+
+def is_left_out(test: str, server: object) -> bool:
+    """Whether this test (its name without the server) leaves out this server: it runs on another fetched one."""
+    fetched = [name for name, one in installations().items() if one.bindir.is_relative_to(FETCHED)]
+    return not ALL and server in fetched and server != fetched[zlib.crc32(test.encode()) % len(fetched)]
 
 
 def since(major: int, before: int = 100) -> pytest.MarkDecorator:
