@@ -92,6 +92,7 @@ class StatsWatch(StatsSlot):
         self._palette = palette
         self._interval = interval
         self._screen = Screen(sink, interval) if palette is not None and sink.on_terminal and to_terminal() else None
+        self._shown = contextlib.ExitStack()
         self._connector: Connector | None = None
         self._lag: LagProbe | None = None
         self._messages: deque[str] = deque()
@@ -99,7 +100,7 @@ class StatsWatch(StatsSlot):
     def run(self) -> bool:
         """Count and show until the end, as Stream.run()."""
         try:
-            with contextlib.nullcontext() if self._screen is None else self._screen.shown():
+            with self._shown:
                 return super().run()
         finally:
             if self._messages and sys.stderr is not None:
@@ -118,6 +119,8 @@ class StatsWatch(StatsSlot):
 
     def _render_thread(self, pipeline: Pipeline, *args: Any, **kwargs: Any) -> RenderThread:
         assert self._connector is not None
+        if self._screen is not None:  # not before: the connection may have asked for a password
+            self._shown.enter_context(self._screen.shown())
         self._lag = LagProbe(self._connector, pause=self._interval)
         self._lag.poll()
         top = Top(self._stats, time.monotonic())
@@ -128,7 +131,7 @@ class StatsWatch(StatsSlot):
                 return  # its rates would be those of an instant
             sample = top.sample(time.monotonic(), Position(position, self._lag.position, pipeline.unfinished))
             self._lag.poll()
-            text = self._shown(sample)
+            text = self._text(sample)
             if self._screen is not None:
                 self._screen.show(text, f"\n{self._messages[-1]}\n" if self._messages else "")
             else:
@@ -137,7 +140,7 @@ class StatsWatch(StatsSlot):
 
         return _WatchThread(*args, **kwargs, show=show, interval=self._interval)
 
-    def _shown(self, sample: Sample) -> str:
+    def _text(self, sample: Sample) -> str:
         if self._palette is None:
             return top_json(self._stats, sample, now=clock())
         from pgtail.stats.top_table import top_table  # imports rich
