@@ -320,10 +320,11 @@ def partitioned(context: Context) -> Iterator[Finding]:
     for row in found:
         name, names = identifier(row.text("pubname")), row.texts("names")
         text = f"publication {name} sends changes of partitioned tables under the names of their partitions"
-        cure = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
-        yield warning(
-            "partitioned", text, comment("To send them under the name of the partitioned table:"), cure, subjects=names
-        )
+        cure = [comment("PostgreSQL 13 and later can send them under the name of the partitioned table.")]
+        if context.server.major >= 13:
+            sql = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
+            cure = [comment("To send them under the name of the partitioned table:"), sql]
+        yield warning("partitioned", text, *cure, subjects=names)
     if not found:
         yield ok("partitioned", "no changes are sent under the names of partitions")
 

@@ -27,10 +27,14 @@ _DECODE_SECONDS: Final = 5
 """Maximum seconds for decoding up to the first change."""
 _COPY: Final = "SELECT pg_copy_logical_replication_slot(%s, %s, true, %s)"
 _PEEK: Final = """
-SELECT count(*) FROM pg_logical_slot_peek_binary_changes(
+SELECT count(*) AS messages, count(*) FILTER (WHERE get_byte(data, 0) NOT IN (66, 67)) AS changes
+FROM pg_logical_slot_peek_binary_changes(
     %s, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
-    1, 'proto_version', '1', 'publication_names', %s)
+    %s, 'proto_version', '1', 'publication_names', %s)
 """
+_MESSAGES: Final = (1, 1_000, 1_000_000)
+"""How many messages to decode, one after another, until one is neither Begin (66) nor Commit (67): before PostgreSQL 15
+the server sends them for transactions without changes, too."""
 _SKIPPED: Final = b"55000"
 """SQLSTATE of the warning that a publication is skipped (src/backend/replication/pgoutput/pgoutput.c)."""
 _QUOTED: Final = re.compile(r'"(.+)"')
@@ -95,7 +99,7 @@ def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -
 def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: float) -> list[str]:
     """The publications that are not in the catalog as of the slot's first change.
 
-    Decodes a temporary copy up to the first transaction. Before PostgreSQL 18 this finds only one of them. Raises
+    Decodes a temporary copy up to the first transaction with a change. Before PostgreSQL 18 this finds only one of them. Raises
     ServerError, QueryCanceled after `seconds`. There must be no pooler: the copy would remain in its session.
     """
     skipped: list[str] = []
@@ -114,7 +118,10 @@ def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: 
             rows.run(connection, "statement_timeout", f"SET LOCAL statement_timeout TO {milliseconds}")
             rows.run(connection, "client_min_messages", "SET LOCAL client_min_messages TO warning")
             rows.run(connection, purpose, _COPY, slot.name, copy_name, slots.PLUGIN)
-            rows.run(connection, purpose, _PEEK, copy_name, ",".join(map(identifier, names)))
+            for most in _MESSAGES:
+                seen = rows.only(connection, purpose, _PEEK, copy_name, most, ",".join(map(identifier, names)))
+                if seen.integer("changes") or seen.integer("messages") < most:
+                    break
             rows.run(connection, purpose, "SELECT pg_drop_replication_slot(%s)", copy_name)
     except UndefinedObject as error:
         return [next(iter(_QUOTED.findall(error.reason)), names[0])]

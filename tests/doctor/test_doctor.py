@@ -34,8 +34,12 @@ def one(findings: list[Finding], check: str) -> Finding:
 
 
 def wrong(findings: list[Finding]) -> dict[str, Severity]:
-    """The findings that are not ok."""
-    return {one.check: one.severity for one in findings if one.severity is not Severity.OK}
+    """The findings that are not ok, but for a bug that every server of the release has: one test is about these."""
+    return {
+        one.check: one.severity
+        for one in findings
+        if one.severity is not Severity.OK and (one.check, one.severity) != ("bugs", Severity.PROBLEM)
+    }
 
 
 def publish(database: Database) -> None:
@@ -118,6 +122,8 @@ def test_the_bugs_of_this_release(database: Database) -> None:
     assert [finding.severity for finding in found if finding.severity is Severity.PROBLEM] == [
         Severity.PROBLEM for bug in bugs.BUGS if bug.loses and bug.fixed_in(version)
     ]
+    if database.version < 14:
+        return
     assert [finding.severity for finding in found] == [Severity.OK], "the database has nothing that a bug needs"
     publish(database)
     database.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput', false, true)")
@@ -309,6 +315,8 @@ def refusing(database: Database, names: tuple[str, ...]) -> set[str]:
 def test_tables_that_refuse_updates_are_found_and_cured(database: Database, via_root: bool) -> None:
     database.execute(*TABLES, "CREATE PUBLICATION p FOR ALL TABLES")
     if via_root:
+        if database.version < 13:
+            pytest.skip("PostgreSQL 13 has it first")
         database.execute("ALTER PUBLICATION p SET (publish_via_partition_root = true)")
     truth = refusing(database, NAMES)
     assert len(truth) == 7
@@ -384,5 +392,9 @@ def test_unlogged_and_partitioned_tables(database: Database) -> None:
     assert wrong(findings) == {"unlogged": Severity.WARNING, "partitioned": Severity.WARNING}
     assert one(findings, "unlogged").subjects == ("public.scratch",)
     assert one(findings, "partitioned").subjects == ("public.parts",)
-    database.execute(*one(findings, "unlogged").cure, one(findings, "partitioned").cure[1])
+    database.execute(*one(findings, "unlogged").cure)
+    if database.version < 13:
+        assert one(findings, "partitioned").cure[0].startswith("-- PostgreSQL 13 and later can")
+        return
+    database.execute(one(findings, "partitioned").cure[1])
     assert wrong(examine(database)) == {}

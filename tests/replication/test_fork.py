@@ -35,6 +35,7 @@ def names(database: Database) -> set[str]:
     return {name for (name,) in database.query(query)}
 
 
+@since(12)
 def test_a_consumer_misses_and_repeats_nothing(database: Database) -> None:
     publish(database)
     create_slot(database, "s")
@@ -82,6 +83,7 @@ def test_slot_is_unchanged_and_the_copy_is_dropped(newest_database: Database, en
     assert ids(lines) == list(range(20))
 
 
+@since(12)
 def test_a_slot_of_any_plugin(database: Database) -> None:
     publish(database)
     try:
@@ -123,6 +125,7 @@ def test_a_slot_of_any_plugin(database: Database) -> None:
     assert names(database) == {"td"}
 
 
+@since(12)
 def test_a_publication_must_be_as_old_as_the_changes_of_the_slot(database: Database) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     create_slot(database, "s")

@@ -318,6 +318,7 @@ def test_names_of_all_kinds(database: Database) -> None:
 
 def test_text_from_the_server_is_escaped(newest_database: Database) -> None:
     newest_database.execute('CREATE PUBLICATION "\x1b[31mred\u202e"', 'CREATE PUBLICATION "second"')
-    words = fails(newest_database)
-    assert r'"\x1b[31mred\u202e", "second"' in words
+    create_slot(newest_database, "s")
+    words = fails(newest_database, "-S", "s")
+    assert r'"\x1b[31mred\u202e" (0 tables), second (0 tables)' in words
     assert "\x1b" not in words

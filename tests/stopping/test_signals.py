@@ -113,11 +113,12 @@ def test_a_request_to_stop_at_a_password_prompt(
 @needs_terminal
 def test_no_password_at_the_prompt(newest_database: Database) -> None:
     """Ctrl-D: the server's own error follows, on a new line."""
-    conninfo = newest_database.server.conninfo(newest_database.name, tcp=True, password="wrong")
+    conninfo = newest_database.server.conninfo(newest_database.name, tcp=True, password="")
     command = [*PROGRAM, "doctor", "-W", conninfo]
-    status, shown = on_terminal(command, until="Password", answer="\x04")
+    status, shown = on_terminal(command, until="Password", answer="\x04", env={"PGPASSWORD": ""})
     assert status == 3, shown
     assert shown.startswith("Password for user postgres: \r\npgtail: error: ")
+    assert "no password supplied" in shown
 
 
 @needs_terminal
