@@ -99,8 +99,9 @@ def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -
 def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: float) -> list[str]:
     """The publications that are not in the catalog as of the slot's first change.
 
-    Decodes a temporary copy up to the first transaction with a change. Before PostgreSQL 18 this finds only one of them. Raises
-    ServerError, QueryCanceled after `seconds`. There must be no pooler: the copy would remain in its session.
+    Decodes a temporary copy up to the first transaction with a change. Before PostgreSQL 18 this finds only one of
+    them. Raises ServerError, QueryCanceled after `seconds`. There must be no pooler: the copy would remain in its
+    session.
     """
     skipped: list[str] = []
 

@@ -90,8 +90,10 @@ def test_domains_over_modified_types() -> None:
 
 
 def test_table_equals_the_catalogs(world: World) -> None:
+    if world.version < 14:
+        pytest.skip("its catalog has no multiranges")
     rows = world.connection.execute(QUERY.encode()).fetchall()
-    assert len(rows) > 150
+    assert len(rows) > 140
     for oid, *columns in rows:
         assert isinstance(oid, int)
         assert BUILTIN[oid] == tuple(columns)
