@@ -174,7 +174,7 @@ WITH RECURSIVE above AS (
     JOIN pg_namespace n ON n.nspname = t.schemaname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename AND c.relispartition
     JOIN pg_inherits i ON i.inhrelid = c.oid
-    WHERE NOT (to_jsonb(p) ->> 'pubviaroot')::bool
+    WHERE (to_jsonb(p) ->> 'pubviaroot')::bool IS NOT TRUE
   UNION
     SELECT a.pubname, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
 )

@@ -165,8 +165,8 @@ def publication_options(function: F) -> F:
                 multiple=True,
                 metavar="NAME",
                 shell_complete=complete.publications,
-                help="The publication to read; the default is the only one of the database, with a temporary slot all of"
-                " them. Repeatable.",
+                help="The publication to read; the default is the only one of the database, or with a temporary slot"
+                " all of them. Repeatable.",
             ),
             click.option(
                 "--allow-missing-publication",
