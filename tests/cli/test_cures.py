@@ -26,6 +26,8 @@ _PRINTED_WITH: Final = {
     "pgtail.changes": "--where",
     "pgtail.changes.assembler": "--strict",
     "pgtail.changes.redaction": "--redact",
+    "pgtail.commands.checksums": "--verify",
+    "pgtail.commands.column_check": "--redact",
     "pgtail.commands.demo": "--proto-version",  # the arguments of the commands that it runs
     "pgtail.commands.expect": "--within",
     "pgtail.commands.output": "--format-string",
@@ -65,7 +67,7 @@ class Text(NamedTuple):
 def commands() -> dict[str, click.Command]:
     """Every command by its name, such as `slot list`."""
     found: dict[str, click.Command] = {}
-    context = click.Context(main)
+    context = click.Context(main, **main.context_settings)
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None
@@ -81,7 +83,7 @@ def commands() -> dict[str, click.Command]:
 
 def options(command: click.Command) -> set[str]:
     """All names of a command's options."""
-    context = click.Context(command)
+    context = click.Context(command, **main.context_settings)
     return {
         name
         for one in command.get_params(context)

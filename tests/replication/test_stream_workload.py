@@ -196,7 +196,7 @@ def compare(
     """
     plain = {name: lines for name, lines in everything.items() if not options[name][0]} | {"live": live}
     two_phase = {name: lines for name, lines in everything.items() if options[name][0]}
-    for group in (plain, two_phase):
+    for group in filter(None, (plain, two_phase)):  # before PostgreSQL 15 there is none of two-phase commits
         shapes = {name: split(lines) for name, lines in group.items()}
         first, rolled_back_first = next(iter(shapes.values()))
         for name, (lines, rolled_back) in shapes.items():
