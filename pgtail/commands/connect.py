@@ -9,6 +9,7 @@ import termios
 
 from pgtail.commands.options import ConnectionOptions
 from pgtail.errors import OptionError
+from pgtail.files.stopping import status_after
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.terminal.restore import restored
 
@@ -23,7 +24,10 @@ def connector_of(options: ConnectionOptions) -> Connector:
 
 
 def _ask_for_password(prompt: str) -> str | None:
-    """Ask on the terminal, even if standard input is redirected; None without a terminal."""
+    """Ask on the terminal, even if standard input is redirected; None without a terminal, or after Ctrl-D.
+
+    A request to stop ends the process: nothing was connected to yet.
+    """
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
     except OSError:
@@ -37,5 +41,16 @@ def _ask_for_password(prompt: str) -> str | None:
 
         with restored(restore):
             return getpass.getpass(prompt)
+    except EOFError:
+        _end_line(terminal)
+        return None
+    except KeyboardInterrupt as stopped:
+        _end_line(terminal)
+        raise SystemExit(status_after(stopped)) from None
     finally:
         os.close(terminal)
+
+
+def _end_line(terminal: int) -> None:
+    with contextlib.suppress(OSError):  # it is gone
+        os.write(terminal, b"\n")

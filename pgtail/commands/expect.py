@@ -34,7 +34,7 @@ class Expect(Stream):
             StreamOptions(
                 connection=options.connection,
                 publication=options.publication,
-                end=EndOptions(seconds=options.within),
+                end=EndOptions(seconds=options.within, reconnect=options.reconnect),
                 format=options.format,
                 filter=options.filter,
                 slot=options.slot,

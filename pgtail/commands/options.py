@@ -210,6 +210,7 @@ class StatsOptions:
     dump: DumpOptions = DumpOptions()
     slot: str | None = None
     fork: str | None = None
+    reconnect: bool | None = None
     watch: bool = False
     interval: float = 2.0
     until: End = None
@@ -249,6 +250,7 @@ class ExpectOptions:
     format: FormatOptions = FormatOptions()
     filter: FilterOptions = FilterOptions()
     slot: str | None = None
+    reconnect: bool | None = None
     within: float = 30.0
     count: int = 1
     verbose: int = 0

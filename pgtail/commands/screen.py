@@ -21,19 +21,38 @@ _CLEAR_LINE, _CLEAR_SCREEN = "\x1b[K", "\x1b[J"
 """From the cursor to the end of the line, of the screen."""
 
 
-@contextlib.contextmanager
-def alternate_screen(sink: FileSink) -> Iterator[None]:
-    """The terminal's alternate screen, so that the main one is unchanged afterwards."""
-    with restored(lambda: write_if_taken(sink.fd, _LEAVE)):
-        sink.write(_ENTER)
-        sink.flush()
-        yield
+class Screen:
+    """Shows one text after another on a terminal, every `interval` seconds; the last one stays when it ends."""
 
+    def __init__(self, sink: FileSink, interval: float) -> None:
+        self._sink = sink
+        self._interval = interval
+        self._last = ""
 
-def page(text: str, interval: float) -> str:
-    """The text over the previous page, without flicker; lines that do not fit are counted."""
-    lines = [f"every {interval:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it", "", *text.splitlines()]
-    room = shutil.get_terminal_size((100, 24)).lines - 1
-    if len(lines) > room:
-        lines[room - 1 :] = [f"… {len(lines) - room + 1} more lines"]
-    return _HOME + "".join([f"{line}{_CLEAR_LINE}\n" for line in lines]) + _CLEAR_SCREEN
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """The terminal's alternate screen; afterwards the last text is on the main one, below what was there."""
+        with restored(lambda: write_if_taken(self._sink.fd, _LEAVE + self._last.encode("utf-8", "backslashreplace"))):
+            self._sink.write(_ENTER)
+            self._sink.flush()
+            yield
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was shown yet."""
+        return not self._last
+
+    def show(self, text: str, message: str = "") -> None:
+        """Replace the text without flicker, and the message below it, which does not stay.
+
+        Lines that do not fit are counted, and are there when it ends.
+        """
+        now = time.strftime("%H:%M:%S")
+        lines = [f"every {self._interval:g} s, {now}; Ctrl-C ends it", "", *f"{text}{message}".splitlines()]
+        room = shutil.get_terminal_size((100, 24)).lines - 1
+        if len(lines) > room:
+            lines[room - 1 :] = [f"… {len(lines) - room + 1} more lines"]
+        page = _HOME + "".join([f"{line}{_CLEAR_LINE}\n" for line in lines]) + _CLEAR_SCREEN
+        self._last = f"{now}\n\n{text}"
+        self._sink.write(page.encode("utf-8", "backslashreplace"))
+        self._sink.flush()

@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import select
 import shutil
+import time
 from datetime import UTC, datetime
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import ConnectionOptions, ReportOptions
 from pgtail.commands.output import report_palette, to_terminal
-from pgtail.commands.screen import alternate_screen, page
+from pgtail.commands.screen import Screen
 from pgtail.commands.sinks import FileSink, open_sink
-from pgtail.commands.slot_table import render
+from pgtail.commands.slot_table import away_note, render
+from pgtail.commands.stderr import say
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
 from pgtail.postgres import catalog, slot_report
 from pgtail.postgres.connection import Connector
+from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.slot_report import SlotReport
-from pgtail.terminal.escape import escape_json
+from pgtail.terminal.escape import escape, escape_json
 from pgtail.terminal.style import Palette
 
 
@@ -34,21 +37,39 @@ def run(connection: ConnectionOptions, options: ReportOptions, *, interval: floa
             with Stoppable():
                 _write(sink, _formatted(_reports(connector), palette))
         else:
-            _watch(sink, connector, palette, interval)
+            with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
+                _watch(sink, connector, palette, interval, interrupt)
 
 
-def _watch(sink: FileSink, connector: Connector, palette: Palette | None, interval: float) -> None:
-    paged = palette is not None and to_terminal()
-    with Interrupt() as interrupt, alternate_screen(sink) if paged else contextlib.nullcontext():
-        while not interrupt.count:
-            with contextlib.suppress(KeyboardInterrupt), interrupt.raising():
-                text = _formatted(_reports(connector), palette)
-                if paged:
-                    text = page(text, interval)
-                elif palette is not None:
-                    text += "\n"
-                _write(sink, text)
+def _watch(
+    sink: FileSink, connector: Connector, palette: Palette | None, interval: float, interrupt: Interrupt
+) -> None:
+    """Once the server was reached, wait for it whenever it is away. Raises KeyboardInterrupt when asked to stop."""
+    with interrupt.raising():
+        reports = _reports(connector)  # before the screen changes: it may ask for a password
+    screen = Screen(sink, interval) if palette is not None and to_terminal() else None
+    away: str | None = None
+    with contextlib.nullcontext() if screen is None else screen.shown():
+        while True:
+            if screen is not None and palette is not None:
+                note = "" if away is None else away_note(away, palette, width=_width())
+                screen.show(note + _formatted(reports, palette))
+            elif away is None:
+                _write(sink, _formatted(reports, palette) + ("\n" if palette is not None else ""))
             select.select([interrupt], [], [], interval)
+            with interrupt.raising():
+                before, (reports, away) = away, _next(connector, reports, away)
+            if screen is None and (before is None) != (away is None):
+                say("connected again" if away is None else escape(away))
+
+
+def _next(connector: Connector, shown: list[SlotReport], away: str | None) -> tuple[list[SlotReport], str | None]:
+    """The reports to show, and since when the server is away; then they are those shown before."""
+    try:
+        return _reports(connector), None
+    except Unreachable as error:
+        since, reason = time.strftime("%Y-%m-%d %H:%M:%S"), error.reason.partition("\n")[0]
+        return shown, away or f"the server is away since {since}; trying again: {reason}"
 
 
 def _reports(connector: Connector) -> list[SlotReport]:
@@ -64,6 +85,10 @@ def _write(sink: FileSink, text: str) -> None:
 
 def _formatted(reports: list[SlotReport], palette: Palette | None) -> str:
     if palette is not None:
-        return render(reports, palette, width=shutil.get_terminal_size((100, 24)).columns)
+        return render(reports, palette, width=_width())
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return "".join([escape_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports])
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns

@@ -30,6 +30,12 @@ def render(reports: Sequence[SlotReport], palette: Palette, *, width: int) -> st
     return painter.lines(_lines(reports, width))
 
 
+def away_note(text: str, palette: Palette, *, width: int) -> str:
+    """A line or more that say that the server is away, and an empty one."""
+    words = sentence(escape(" ".join(text.split())), "bad", width)
+    return Painter(palette).lines([*wrap([words], width), []])
+
+
 def _lines(reports: Sequence[SlotReport], width: int) -> Iterator[list[Fragment]]:
     rows = [_columns(report) for report in reports]
     widths = [max(width_of(text) for text in column) for column in zip(_TITLES, *rows, strict=True)]

@@ -109,7 +109,7 @@ def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOp
     return StreamOptions(
         connection=replace(options.connection, dsn=sources[0] if sources else None),
         publication=options.publication,
-        end=EndOptions(until=until, seconds=options.seconds),
+        end=EndOptions(until=until, seconds=options.seconds, reconnect=options.reconnect),
         format=_NO_OUTPUT,
         filter=options.filter,
         slot=options.slot,

@@ -7,12 +7,11 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pgtail.commands.options import StreamOptions
 from pgtail.commands.output import to_terminal
-from pgtail.commands.screen import HEAD, alternate_screen, page
+from pgtail.commands.screen import HEAD, Screen
 from pgtail.commands.sinks import FileSink
 from pgtail.commands.stats_slot import StatsSlot
 from pgtail.commands.stderr import StderrThread
@@ -42,12 +41,18 @@ class _KeptMessages(StderrThread):
         self.kept.append(line)
 
 
+class _Show(Protocol):
+    """Shows what was counted up to a position; the last call is the one at the end."""
+
+    def __call__(self, position: int, *, last: bool) -> None: ...
+
+
 class _WatchThread(RenderThread):
     """Counts, and calls `show` (with the position) every `interval` seconds and at the end."""
 
     idle_timeout = 0.1
 
-    def __init__(self, *args: Any, show: Callable[[int], None], interval: float, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, show: _Show, interval: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._show = show
         self._interval = interval
@@ -67,13 +72,13 @@ class _WatchThread(RenderThread):
 
     def _end(self) -> None:
         super()._end()
-        self._show(self.position)
+        self._show(self.position, last=True)
 
     def _show_if_due(self) -> None:
         now = time.monotonic()
         if now >= self._due:
             self._due = now + self._interval
-            self._show(self.position)
+            self._show(self.position, last=False)
 
 
 class StatsWatch(StatsSlot):
@@ -86,7 +91,8 @@ class StatsWatch(StatsSlot):
         self._sink = sink
         self._palette = palette
         self._interval = interval
-        self._screen = palette is not None and sink.on_terminal and to_terminal()
+        self._screen = Screen(sink, interval) if palette is not None and sink.on_terminal and to_terminal() else None
+        self._shown = contextlib.ExitStack()
         self._connector: Connector | None = None
         self._lag: LagProbe | None = None
         self._messages: deque[str] = deque()
@@ -94,14 +100,14 @@ class StatsWatch(StatsSlot):
     def run(self) -> bool:
         """Count and show until the end, as Stream.run()."""
         try:
-            with alternate_screen(self._sink) if self._screen else contextlib.nullcontext():
+            with self._shown:
                 return super().run()
         finally:
             if self._messages and sys.stderr is not None:
                 sys.stderr.write("".join([f"{line}\n" for line in self._messages]))
 
     def _open_stderr(self) -> StderrThread:
-        if not self._screen:
+        if self._screen is None:
             return super()._open_stderr()
         stderr = _KeptMessages(self._options.verbose)
         self._messages = stderr.kept
@@ -113,20 +119,28 @@ class StatsWatch(StatsSlot):
 
     def _render_thread(self, pipeline: Pipeline, *args: Any, **kwargs: Any) -> RenderThread:
         assert self._connector is not None
+        if self._screen is not None:  # not before: the connection may have asked for a password
+            self._shown.enter_context(self._screen.shown())
         self._lag = LagProbe(self._connector, pause=self._interval)
         self._lag.poll()
         top = Top(self._stats, time.monotonic())
 
-        def show(position: int) -> None:
+        def show(position: int, *, last: bool) -> None:
             assert self._lag is not None
+            if last and self._screen is not None and not self._screen.empty:
+                return  # its rates would be those of an instant
             sample = top.sample(time.monotonic(), Position(position, self._lag.position, pipeline.unfinished))
             self._lag.poll()
-            self._sink.write(self._shown(sample).encode("utf-8", "backslashreplace"))
-            self._sink.flush()
+            text = self._text(sample)
+            if self._screen is not None:
+                self._screen.show(text, f"\n{self._messages[-1]}\n" if self._messages else "")
+            else:
+                self._sink.write(text.encode("utf-8", "backslashreplace"))
+                self._sink.flush()
 
         return _WatchThread(*args, **kwargs, show=show, interval=self._interval)
 
-    def _shown(self, sample: Sample) -> str:
+    def _text(self, sample: Sample) -> str:
         if self._palette is None:
             return top_json(self._stats, sample, now=clock())
         from pgtail.stats.top_table import top_table  # imports rich
@@ -134,6 +148,4 @@ class StatsWatch(StatsSlot):
         size = shutil.get_terminal_size((100, 24))
         room = size.lines - HEAD - 2
         text = top_table(self._stats, sample, self._palette, width=size.columns, height=room, now=clock())
-        if not self._screen:
-            return f"{text}\n"
-        return page(f"{text}\n{self._messages[-1]}\n" if self._messages else text, self._interval)
+        return text if self._screen is not None else f"{text}\n"

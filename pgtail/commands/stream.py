@@ -119,6 +119,8 @@ class Stream:
             )
         for warning in plan.warnings:
             stderr.tell(f"warning: {warning}")
+        for note in plan.notes:
+            stderr.tell(f"note: {note}")
         assembler = Assembler(types, show=show_of(options.format))
         pipeline = Pipeline(
             assembler,

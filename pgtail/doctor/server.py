@@ -154,7 +154,7 @@ def synchronous(context: Context) -> Iterator[Finding]:
             "synchronous_standby_names",
             f"synchronous_standby_names ({names}) matches {own}: if it acknowledges, it counts as a synchronous standby"
             " and commits wait for it. pgtail therefore refuses to acknowledge",
-            comment("Read with --ack none" + (", or under another name: PGAPPNAME=..." if another else ".")),
+            comment("Read with pgtail stream --ack none" + (", or as another: PGAPPNAME=..." if another else ".")),
             comment("Or list the standbys by name in synchronous_standby_names."),
         )
     else:

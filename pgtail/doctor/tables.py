@@ -174,7 +174,7 @@ WITH RECURSIVE above AS (
     JOIN pg_namespace n ON n.nspname = t.schemaname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename AND c.relispartition
     JOIN pg_inherits i ON i.inhrelid = c.oid
-    WHERE NOT (to_jsonb(p) ->> 'pubviaroot')::bool
+    WHERE (to_jsonb(p) ->> 'pubviaroot')::bool IS NOT TRUE
   UNION
     SELECT a.pubname, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
 )
@@ -320,10 +320,11 @@ def partitioned(context: Context) -> Iterator[Finding]:
     for row in found:
         name, names = identifier(row.text("pubname")), row.texts("names")
         text = f"publication {name} sends changes of partitioned tables under the names of their partitions"
-        cure = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
-        yield warning(
-            "partitioned", text, comment("To send them under the name of the partitioned table:"), cure, subjects=names
-        )
+        cure = [comment("PostgreSQL 13 and later can send them under the name of the partitioned table.")]
+        if context.server.major >= 13:
+            sql = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
+            cure = [comment("To send them under the name of the partitioned table:"), sql]
+        yield warning("partitioned", text, *cure, subjects=names)
     if not found:
         yield ok("partitioned", "no changes are sent under the names of partitions")
 

@@ -216,6 +216,7 @@ class Connector:
         """Ask for a password; returns whether one was given."""
         password = self._ask(prompt) if self._ask is not None else None
         if password is None:
+            self._ask = None
             return False
         self._parameters["password"] = password
         return True

@@ -82,6 +82,8 @@ RUNNING: Final = (
          "ALTER SYSTEM SET wal_level = logical; and restart the server."),
     Cure(None, "may not be used as an output plugin",
          "The server loads only the plugins in output_plugin_libraries: pgtail doctor shows the SQL that adds one."),
+    Cure(None, "cannot use different column lists for table",
+         "Two of the publications have different columns of this table: -P names those to read."),
     Cure("42704", 'publication "[^"]*" does not exist',
          "The publication was created after the slot's position, or dropped: the server reads the catalog as it was"
          " at that position. Create a new slot (it starts after the publication), or start pgtail stream after the"
@@ -89,10 +91,10 @@ RUNNING: Final = (
     Cure(None, 'skipped loading publication',
          "The publication was dropped, or created after the slot's position; its changes are not sent. Create a new"
          " slot, or continue without it: --allow-missing-publication."),
-    Cure("22P05", "", "A value has a character that UTF8 does not have. --encoding NAME reads the text as the server"
-         " stores it, in that encoding."),
-    Cure("22021", "", "The database has bytes that are not valid in its encoding. --encoding NAME reads them as they"
-         " are."),
+    Cure("22P05", "", "A value has a character that UTF8 does not have. pgtail stream --encoding NAME reads the text"
+         " as the server stores it, in that encoding; so does pgtail record."),
+    Cure("22021", "", "The database has bytes that are not valid in its encoding. pgtail stream --encoding NAME reads"
+         " them as they are; so does pgtail record."),
     Cure(None, "conflict with recovery",
          "A lower wal_level on the primary invalidates the slots of a standby, and so does vacuum without"
          " hot_standby_feedback. Fix that, then create the slot again."),
@@ -101,7 +103,8 @@ RUNNING: Final = (
          "The server has removed WAL that the slot needed, so its changes are lost. Drop the slot and create it"
          " again; max_slot_wal_keep_size and idle_replication_slot_timeout control this."),
     Cure(None, "unrecognized pgoutput option|requested proto_version|protocol version",
-         "The server does not know an option: choose a lower --proto-version, or report it with the output of -vv."),
+         "The server does not know an option: choose a lower one with pgtail stream --proto-version, or report it with"
+         " the output of -vv."),
     Cure("53100", "", "The server's disk is full."),
     Cure("57P01", "", "An administrator ended the session."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Selects the publications to read: the named ones, or the only one."""
+"""Selects the publications to read: the named ones, the only one, or all of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from pgtail.errors import ServerError
+from pgtail.humanize import counted
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection
@@ -19,15 +20,25 @@ WHERE s.slot_name = %s AND (age(p.xmin) > age(s.catalog_xmin) OR age(p.xmin) < 0
 ORDER BY p.pubname
 """
 """A negative age means that the row was frozen more than two billion transactions ago."""
+_DIFFERENT_COLUMNS: Final = """
+SELECT schemaname, tablename, a.pubname AS one, b.pubname AS other
+FROM pg_publication_tables a JOIN pg_publication_tables b USING (schemaname, tablename)
+WHERE a.pubname = ANY(%s) AND b.pubname = ANY(%s) AND a.pubname < b.pubname AND a.attnames <> b.attnames
+ORDER BY a.pubname, b.pubname, schemaname, tablename LIMIT 1
+"""
+_COLUMN_LISTS_SINCE: Final = 15
 
 
 def choose(
-    connection: Connection, names: Sequence[str], server: ServerFacts, *, allow_missing: bool
+    connection: Connection, names: Sequence[str], server: ServerFacts, *, allow_missing: bool, temporary: bool
 ) -> list[Publication]:
-    """The publications of these names, or the only one. Raises ServerError, with the existing ones and a cure."""
+    """The publications of these names. Without names the only one, or for a temporary slot all of them.
+
+    Raises ServerError, with the existing ones and a cure.
+    """
     found = catalog.publications(connection)
     if not names:
-        return [_only(found, server)]
+        return _all(connection, found, server) if temporary and len(found) > 1 else [_only(found, server)]
     by_name = {publication.name: publication for publication in found}
     missing = [name for name in names if name not in by_name]
     if missing and not (allow_missing and server.major >= 18):
@@ -44,11 +55,18 @@ def older(connection: Connection, slot: Slot) -> list[str]:
     return [row.text("pubname") for row in rows.rows(connection, "the age of the publications", _OLDER, slot.name)]
 
 
-def warnings(connection: Connection, chosen: Sequence[Publication], tables: Sequence[str]) -> list[str]:
-    """Warnings about options that show nothing; `tables` are the patterns of --table."""
+def warnings(
+    connection: Connection, chosen: Sequence[Publication], tables: Sequence[str], *, all_of_them: bool
+) -> list[str]:
+    """Warnings about options that show nothing; `tables` are the patterns of --table.
+
+    Of `all_of_them`, which nobody named, some may be empty.
+    """
     names = [publication.name for publication in chosen]
     empty = [publication.name for publication in chosen if not publication.tables]
     found = [f"publication {name} has no tables: it shows nothing" for name in empty]
+    if all_of_them and len(empty) < len(chosen):
+        found = []
     if tables and len(empty) < len(chosen):
         published = catalog.published_tables(connection, names)
         found += [
@@ -72,9 +90,37 @@ def _only(found: list[Publication], server: ServerFacts) -> Publication:
             cure="Create one there: CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
         )
     raise ServerError(
-        f"database {server.database} has {len(found)} publications: {_names(found)}.",
-        cure=f"Name the ones to read: -P {shlex.quote(found[0].name)} (repeatable)",
+        f"database {server.database} has {len(found)} publications: {in_words(found)}.",
+        cure=f"Name the ones to read: {_flags([one for one in found if one.tables] or found)}",
     )
+
+
+def _all(connection: Connection, found: list[Publication], server: ServerFacts) -> list[Publication]:
+    """All of them, if the server can send them together. Raises ServerError."""
+    if server.major >= _COLUMN_LISTS_SINCE:
+        names = [one.name for one in found]
+        for row in rows.rows(connection, "the columns of the publications", _DIFFERENT_COLUMNS, names, names):
+            pair = row.text("one"), row.text("other")
+            table = f"{row.text('schemaname')}.{row.text('tablename')}"
+            raise ServerError(
+                f"publications {' and '.join(map(identifier, pair))} have different columns of table {table}: the"
+                " server sends one or the other.",
+                cure="\n".join(
+                    f"Without {identifier(name)}: {_flags([one for one in found if one.tables and one.name != name])}"
+                    for name in pair
+                ),
+            )
+    return found
+
+
+def in_words(chosen: Sequence[Publication]) -> str:
+    """Names of publications, each with its number of tables, for a message; quoted where a comma may be in one."""
+    names = [one.name if one.name.isidentifier() else identifier(one.name) for one in chosen]
+    return ", ".join([f"{name} ({counted(one.tables, 'table')})" for name, one in zip(names, chosen, strict=True)])
+
+
+def _flags(chosen: Sequence[Publication]) -> str:
+    return " ".join([f"-P {shlex.quote(one.name)}" for one in chosen])
 
 
 def _missing(missing: list[str], found: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:

@@ -27,10 +27,14 @@ _DECODE_SECONDS: Final = 5
 """Maximum seconds for decoding up to the first change."""
 _COPY: Final = "SELECT pg_copy_logical_replication_slot(%s, %s, true, %s)"
 _PEEK: Final = """
-SELECT count(*) FROM pg_logical_slot_peek_binary_changes(
+SELECT count(*) AS messages, count(*) FILTER (WHERE get_byte(data, 0) NOT IN (66, 67)) AS changes
+FROM pg_logical_slot_peek_binary_changes(
     %s, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
-    1, 'proto_version', '1', 'publication_names', %s)
+    %s, 'proto_version', '1', 'publication_names', %s)
 """
+_MESSAGES: Final = (1, 1_000, 1_000_000)
+"""How many messages to decode, one after another, until one is neither Begin (66) nor Commit (67): before PostgreSQL 15
+the server sends them for transactions without changes, too."""
 _SKIPPED: Final = b"55000"
 """SQLSTATE of the warning that a publication is skipped (src/backend/replication/pgoutput/pgoutput.c)."""
 _QUOTED: Final = re.compile(r'"(.+)"')
@@ -56,7 +60,7 @@ def check_any_publication(connection: Connection, slot: Slot) -> None:
             f"database {slot.database} has no publication. pgoutput sends nothing without one, and a new publication"
             f" does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
             cure="To read what is committed from now on:\nCREATE PUBLICATION some_name FOR TABLE some_table,"
-            f" another_table;\nand then --fork {slot.name} --from now",
+            f" another_table;\nand then pgtail stream --fork {slot.name} --from now",
         )
 
 
@@ -81,7 +85,7 @@ def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -
     except QueryCanceled:
         return [f"{unknown} (could not be checked within {_DECODE_SECONDS} s)"]
     if missing:
-        cures = ["To read what is committed from now on: --from now"]
+        cures = [f"To read what is committed from now on: pgtail stream --fork {slot.name} --from now"]
         if older:
             cures.append(f"Publications as old as the slot: {', '.join(map(identifier, older))}")
         raise ServerError(
@@ -95,8 +99,9 @@ def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -
 def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: float) -> list[str]:
     """The publications that are not in the catalog as of the slot's first change.
 
-    Decodes a temporary copy up to the first transaction. Before PostgreSQL 18 this finds only one of them. Raises
-    ServerError, QueryCanceled after `seconds`. There must be no pooler: the copy would remain in its session.
+    Decodes a temporary copy up to the first transaction with a change. Before PostgreSQL 18 this finds only one of
+    them. Raises ServerError, QueryCanceled after `seconds`. There must be no pooler: the copy would remain in its
+    session.
     """
     skipped: list[str] = []
 
@@ -114,7 +119,10 @@ def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: 
             rows.run(connection, "statement_timeout", f"SET LOCAL statement_timeout TO {milliseconds}")
             rows.run(connection, "client_min_messages", "SET LOCAL client_min_messages TO warning")
             rows.run(connection, purpose, _COPY, slot.name, copy_name, slots.PLUGIN)
-            rows.run(connection, purpose, _PEEK, copy_name, ",".join(map(identifier, names)))
+            for most in _MESSAGES:
+                seen = rows.only(connection, purpose, _PEEK, copy_name, most, ",".join(map(identifier, names)))
+                if seen.integer("changes") or seen.integer("messages") < most:
+                    break
             rows.run(connection, purpose, "SELECT pg_drop_replication_slot(%s)", copy_name)
     except UndefinedObject as error:
         return [next(iter(_QUOTED.findall(error.reason)), names[0])]

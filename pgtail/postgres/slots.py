@@ -169,7 +169,9 @@ def check_copy(server: ServerFacts) -> None:
 
 def _check_new(connection: Connection, name: str) -> None:
     if catalog.slot(connection, name) is not None:
-        raise ServerError(f"slot {name} exists already.", cure="Choose another name, or drop it: pgtail slot drop.")
+        raise ServerError(
+            f"slot {name} exists already.", cure=f"Choose another name, or drop it: pgtail slot drop {name}"
+        )
 
 
 def create(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import OptionError, ServerError
-from pgtail.humanize import counted
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
@@ -64,6 +62,7 @@ class Plan:
     until_passes: float | None
     """Seconds until the server's clock passes `until_time`; `until` is then the server's position at that time."""
     warnings: list[str]
+    notes: list[str]
     two_phase: bool
     """Whether the slot to create decodes two-phase commits."""
     encoding: str | None
@@ -83,9 +82,14 @@ def prepare(request: Request, connection: Connection) -> Plan:
     if fork is not None and request.start is None:
         slot_copy.check_any_publication(connection, fork)
     chosen = publications.choose(
-        connection, request.publications, server, allow_missing=request.allow_missing_publication
+        connection,
+        request.publications,
+        server,
+        allow_missing=request.allow_missing_publication,
+        temporary=temporary,
     )
-    warnings = publications.warnings(connection, chosen, request.tables)
+    all_of_them = not request.publications and len(chosen) > 1
+    warnings = publications.warnings(connection, chosen, request.tables, all_of_them=all_of_them)
     if fork is not None and request.start is None:
         warnings += slot_copy.check_older(connection, fork, chosen)
     start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
@@ -103,6 +107,7 @@ def prepare(request: Request, connection: Connection) -> Plan:
         until=until,
         until_passes=passes,
         warnings=warnings + remarks,
+        notes=[f"reading all publications: {publications.in_words(chosen)}; -P selects"] if all_of_them else [],
         two_phase=request.wanted.two_phase,
         encoding=request.encoding,
         allow_missing_publication=request.allow_missing_publication,
@@ -171,7 +176,7 @@ def check_synchronous(connection: Connection, server: ServerFacts) -> None:
         raise ServerError(
             f"if it acknowledges, pgtail ({name}) counts as a synchronous standby (synchronous_standby_names ="
             f" {server.synchronous_standby_names}): commits on the server would wait for it.",
-            cure="Read without acknowledging (--ack none), or use an application_name that does not match"
+            cure="Read without acknowledging (pgtail stream --ack none), or use an application_name that does not match"
             " (PGAPPNAME=...).",
         )
 
@@ -199,11 +204,6 @@ def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int)
     if confirmed > resume:
         raise ServerError(
             f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: another client has consumed slot {slot.name}.",
-            cure="Changes committed between these positions were not read. To continue after the gap:"
-            f" --from {lsn_text(confirmed)} (pgtail record: --allow-gap)",
+            cure="Changes committed between these positions were not read. To continue after the gap: pgtail stream"
+            f" --from {lsn_text(confirmed)}, or pgtail record --allow-gap",
         )
-
-
-def tables_in_words(chosen: Sequence[Publication]) -> str:
-    """Names of publications, each with its number of tables, for a message."""
-    return ", ".join([f"{one.name} ({counted(one.tables, 'table')})" for one in chosen])

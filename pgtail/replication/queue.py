@@ -144,4 +144,4 @@ class _File(SpoolFile):
 
 
 def _cannot_spill(reason: str) -> OutputError:
-    return OutputError(f"{reason}, or lower --spill-limit")
+    return OutputError(f"{reason}, or with pgtail stream lower --spill-limit")

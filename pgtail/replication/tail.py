@@ -13,7 +13,7 @@ from pgtail.errors import ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import size_text
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.postgres import catalog, slot_copy, slots
+from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.errors import Internal, Unreachable, server_error
@@ -24,7 +24,7 @@ from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.lag import LagProbe
 from pgtail.replication.loop import Ending, Limits, Reporter, SessionLoop
-from pgtail.replication.plan import Plan, check_resume, check_synchronous, tables_in_words
+from pgtail.replication.plan import Plan, check_resume, check_synchronous
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.timelines import TimelineProbe
 
@@ -180,7 +180,8 @@ class Tail:
                 return self._reopen()
             except Unreachable as error:
                 if why is None or error.reason != why.reason:
-                    self._reporter.tell(f"{error.reason.removesuffix('.')}; trying again")
+                    first, _, _ = error.reason.partition("\n")  # libpq adds hints to it
+                    self._reporter.tell(f"{first.removesuffix('.')}; trying again")
                 why = error
             except KeyboardInterrupt:
                 break
@@ -330,7 +331,8 @@ class Tail:
         if self._plan.temporary:
             return ServerError(
                 f"{reason}. The temporary slot ended with its session: changes committed after {resume} were not read.",
-                cure="A permanent slot (--slot NAME --create-slot) avoids this; --reconnect continues after the gap.",
+                cure="A permanent slot (pgtail slot create NAME, then --slot NAME) avoids this; --reconnect continues"
+                " after the gap.",
             )
         return ServerError(
             f"{reason}. Everything up to {resume} was written.", cure="Run it again to continue from there."
@@ -357,7 +359,7 @@ class Tail:
         if read is not None and read.restart_lsn is not None and read.restart_lsn < start:
             size = size_text(start - read.restart_lsn)
             say(f"the server reads {size} of WAL before the first row, from {lsn_text(read.restart_lsn)} on")
-        say(f"publication {tables_in_words(plan.publications)}")
+        say(f"publication {publications.in_words(plan.publications)}")
         say(f"options: {plan.options.words()}")
         if plan.slot is not None:
             say("while pgtail runs, no other client can read the slot")

@@ -269,7 +269,7 @@ def test_two_phase(shop: Database) -> None:
 # -- options that the server does not have ---------------------------------------------------------------------
 
 
-@since(10, before=16)
+@since(14, before=16)
 def test_options_are_refused_before_they_are_sent(database: Database) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     for arguments, words in (

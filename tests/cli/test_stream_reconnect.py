@@ -59,7 +59,7 @@ def test_lost_temporary_slot_is_reported_with_the_missed_changes(shop: Database)
         terminate(shop)
         words = running.end(status=3)
     assert "The temporary slot ended with its session: changes committed after" in words
-    assert "--slot NAME --create-slot" in words
+    assert "A permanent slot (pgtail slot create NAME, then --slot NAME) avoids this" in words
 
 
 def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:

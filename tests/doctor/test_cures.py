@@ -162,9 +162,10 @@ CONDITIONS = {
             PART.format("UNLOGGED"),
             "CREATE PUBLICATION r FOR TABLE parts WITH (publish_via_partition_root = true)",
         ),
+        since=13,
     ),
     "partitions by their names": Condition(
-        "partitioned", WARNING, (PARTED, PART.format(""), "CREATE PUBLICATION r FOR TABLE parts")
+        "partitioned", WARNING, (PARTED, PART.format(""), "CREATE PUBLICATION r FOR TABLE parts"), since=13
     ),
     "a young publication": Condition(
         "publication_age",
@@ -222,6 +223,8 @@ def test_a_condition_is_found_and_cured(healthy: Database, name: str) -> None:
 
 def test_healthy_server_has_status_0(healthy: Database) -> None:
     """Also with an older slot that holds back catalog_xmin, and with a slot that was read to its end."""
+    if healthy.version < 14:
+        pytest.skip("its last release has a bug that every server has")
     with fresh_database(healthy.server) as other:
         other.query("SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
         healthy.execute("CREATE PUBLICATION young FOR TABLE t", "INSERT INTO t VALUES (1)")

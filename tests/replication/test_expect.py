@@ -121,6 +121,29 @@ def test_a_slot_is_read_from_its_position_and_not_consumed(shop: Database) -> No
     assert shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots") == before
 
 
+def terminate(database: Database) -> None:
+    database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
+
+
+def test_it_connects_again_as_stream_does(shop: Database) -> None:
+    """With a slot without being told; with a temporary one only by --reconnect, and says what it did not see."""
+    shop.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    for arguments, words in ((["-S", "s"], "connected again"), (["--reconnect"], "GAP: changes committed between")):
+        shop.execute("UPDATE orders SET status = 'new'")
+        with expect(shop, *arguments, "--where", "status=paid", "--within", span(20)) as running:
+            running.wait_for_words("ready")
+            terminate(shop)
+            running.wait_for_words(words)
+            shop.execute("UPDATE orders SET status = 'paid' WHERE id = 1")
+            assert "as expected" in running.end()
+            assert [change["new"]["id"] for change in running.changes] == ["1"]
+    for arguments, words in ((["-S", "s", "--no-reconnect"], "Run it again"), ([], "pgtail slot create NAME, then")):
+        with expect(shop, *arguments, "--where", "id=9", "--within", span(20)) as running:
+            running.wait_for_words("ready")
+            terminate(shop)
+            assert words in running.end(status=3)
+
+
 def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
     shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
     with expect(shop, "-t", "audit", "--where", "id = 5000", "--within", span(25)) as running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 import psycopg
@@ -11,7 +12,7 @@ from pgtail.demo.server import EmbeddedServer
 from tests.conftest import StartServer
 from tests.support.refused import create_slot, fails, publish
 from tests.support.servers import Database, fresh_database, since
-from tests.support.tail import stream, tailing, wait_for
+from tests.support.tail import ids, stream, tailing, wait_for
 
 # -- slots -----------------------------------------------------------------------------------------------------
 
@@ -90,13 +91,70 @@ def test_publications_that_are_read(database: Database) -> None:
     assert "CREATE PUBLICATION some_name FOR TABLE" in words
     publish(database)
     database.execute('CREATE PUBLICATION "Quer, ""Straße"" 🦊" FOR TABLE t')
-    words = fails(database)
-    assert 'has 2 publications: "Quer, ""Straße"" 🦊", "p".' in words
-    assert "-P " in words
+    database.execute("CREATE PUBLICATION empty")
+    create_slot(database, "s")
+    words = fails(database, "-S", "s")
+    assert 'has 3 publications: "Quer, ""Straße"" 🦊" (1 table), empty (0 tables), p (1 table).' in words
+    assert "Name the ones to read: -P 'Quer, \"Straße\" 🦊' -P p\n" in words
+    database.execute("INSERT INTO t VALUES (1)")
+    flags = shlex.split(words.partition("to read: ")[2].splitlines()[0])
+    assert ids(stream(database, "-S", "s", *flags, "--until", "now")[0]) == [1], "the cure works"
     words = fails(database, "-P", "p", "-P", "quer")
     assert 'has no publication "quer"' in words
     assert 'CREATE PUBLICATION "quer" FOR TABLE' in words
     assert ("--allow-missing-publication" in words) == (database.version >= 18)
+
+
+def test_a_temporary_slot_reads_all_publications(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "CREATE PUBLICATION empty",
+        "CREATE PUBLICATION one FOR TABLE t",
+        "CREATE PUBLICATION other FOR TABLE u",
+    )
+    words = "note: reading all publications: empty (0 tables), one (1 table), other (1 table); -P selects"
+    with tailing(database) as running:
+        running.wait_for_words(words)
+        wait_for("slot", lambda: database.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        database.execute("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (2)")
+        running.wait_for_lines(2)
+        assert "has no tables" not in running.stop()
+        assert ids(running.changes) == [1, 2]
+    with tailing(database, "-t", "u", command="expect") as running:
+        running.wait_for_words("ready")
+        database.execute("INSERT INTO u VALUES (3)")
+        assert words in running.end()
+    create_slot(database, "s")
+    database.execute("INSERT INTO t VALUES (4)", "INSERT INTO u VALUES (5)")
+    if database.version >= 12:
+        lines, errors = stream(database, "--fork", "s", "--until", "now")
+        assert ids(lines) == [4, 5]
+        assert words in errors
+
+
+@since(15)
+def test_publications_with_different_columns_are_not_read_together(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "CREATE PUBLICATION few FOR TABLE t (id)",
+        "CREATE PUBLICATION most FOR TABLE t, u",
+        "CREATE PUBLICATION others FOR TABLE u",
+    )
+    words = fails(database)
+    assert 'publications "few" and "most" have different columns of table public.t' in words
+    for line in ('Without "few": -P most -P others', 'Without "most": -P few -P others'):
+        assert line in words
+        stream(database, *line.partition(": ")[2].split(), "--for", "0.1")
+    with tailing(database, "-P", "few", "-P", "most") as running:
+        wait_for("slot", lambda: database.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        database.execute("INSERT INTO t VALUES (1, 2)")
+        words = running.end(status=3)
+    assert 'cannot use different column lists for table "public.t" in different publications' in words
+    assert "-P names those to read" in words
+    database.execute("ALTER PUBLICATION few SET TABLE t (id, v)")
+    stream(database, "--for", "0.1")
 
 
 def test_a_publication_newer_than_the_slot(database: Database) -> None:
@@ -157,7 +215,7 @@ def test_a_session_that_acknowledges_is_no_synchronous_standby(start_server: Sta
         for arguments in ([], ["-S", "s", "--ack", "commit"], ["-S", "s", "--ack", "exit"]):
             words = fails(database, *arguments)
             assert "counts as a synchronous standby" in words
-            assert "--ack none" in words
+            assert "pgtail stream --ack none" in words
         stream(database, "--for", "0.1", "--ack", "none")
         stream(database, "--for", "0.1", env={"PGAPPNAME": "somebody else"})
         server.configure(synchronous_standby_names="*")
@@ -212,7 +270,8 @@ def test_a_character_that_utf8_does_not_have(server: EmbeddedServer) -> None:
         lines, words = stream(database, "-S", "s", "--until", "now", status=3)
         assert [line["new"] for line in lines] == [{"id": "1", "v": "né"}]
         assert "has no equivalent in encoding" in words
-        assert "--encoding NAME" in words
+        assert "pgtail stream --encoding NAME" in words
+        assert "pgtail stream --encoding NAME" in stream(database, "-S", "s", command="expect", status=3)[1]
         lines, _ = stream(database, "-S", "s", "--until", "now", "--encoding", "latin1")
         assert [line["new"]["v"] for line in lines] == ["né", "\x81"]
 
@@ -259,6 +318,7 @@ def test_names_of_all_kinds(database: Database) -> None:
 
 def test_text_from_the_server_is_escaped(newest_database: Database) -> None:
     newest_database.execute('CREATE PUBLICATION "\x1b[31mred\u202e"', 'CREATE PUBLICATION "second"')
-    words = fails(newest_database)
-    assert r'"\x1b[31mred\u202e", "second"' in words
+    create_slot(newest_database, "s")
+    words = fails(newest_database, "-S", "s")
+    assert r'"\x1b[31mred\u202e" (0 tables), second (0 tables)' in words
     assert "\x1b" not in words

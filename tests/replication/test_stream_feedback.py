@@ -232,7 +232,8 @@ def test_a_crash_of_the_server_loses_nothing(version: str, streaming: str, start
     server = start_server(installations()[version])
     with fresh_database(server) as database:
         make_table(database, "s")
-        database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
+        if database.version >= 13:
+            database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
         arguments = ["-S", "s", "--ack", "commit", "--streaming", streaming, "--transactions"]
         with tailing(database, *arguments) as running:
             running.wait_for_slot(database, "s")

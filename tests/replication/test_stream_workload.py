@@ -156,10 +156,9 @@ def ways(version: int) -> dict[str, tuple[bool, list[str]]]:
 
 
 def test_every_way_to_read_gives_the_tables(database: Database) -> None:
-    database.execute(
-        *[statement for statement in SCHEMA.split(";") if statement.strip()],
-        f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'",
-    )
+    database.execute(*[statement for statement in SCHEMA.split(";") if statement.strip()])
+    if database.version >= 13:
+        database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
     options = ways(database.version)
     for name, (two_phase, _) in options.items():
         extra = ", false, true" if two_phase else ""
@@ -196,7 +195,7 @@ def compare(
     """
     plain = {name: lines for name, lines in everything.items() if not options[name][0]} | {"live": live}
     two_phase = {name: lines for name, lines in everything.items() if options[name][0]}
-    for group in (plain, two_phase):
+    for group in filter(None, (plain, two_phase)):  # before PostgreSQL 15 there is none of two-phase commits
         shapes = {name: certain(lines) for name, lines in group.items()}
         first = next(iter(shapes.values()))
         for name, lines in shapes.items():

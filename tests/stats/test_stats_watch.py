@@ -95,6 +95,31 @@ def test_the_screen(shop: Database) -> None:
     assert "public.orders" in screen
     assert "rows updated or deleted most often since the start" in screen
     assert "\x1b[" not in after.removeprefix("\x1b[?25h")
+    assert "transactions/s" in after, "the last picture stays"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [(["-S", "s"], "connected again"), (["--reconnect"], "GAP: changes committed between")]
+)
+def test_it_connects_again_as_stream_does(shop: Database, arguments: list[str], words: str) -> None:
+    with tailing(shop, *WATCH, *arguments, command="stats") as running:
+        for count in (1, 2):
+            running.err.clear()
+            wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+            shop.execute(f"INSERT INTO stock VALUES ({count})")
+            wait_for("the row", lambda count=count: summed(running, "stock", "inserts") == count)  # type: ignore[misc]
+            shop.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
+            running.wait_for_words(words)
+        running.stop()
+
+
+def test_a_temporary_slot_is_not_read_on_after_a_gap_unless_told(shop: Database) -> None:
+    with tailing(shop, *WATCH, command="stats") as running:
+        wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        running.wait_for_lines(1)
+        shop.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
+        words = running.end(status=3)
+    assert "A permanent slot (pgtail slot create NAME, then --slot NAME) avoids this; --reconnect continues" in words
 
 
 def test_two_databases_cannot_be_watched() -> None:

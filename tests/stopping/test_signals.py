@@ -18,6 +18,7 @@ from tests.stopping.torture import torture
 from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
 from tests.support.servers import Database
 from tests.support.tail import PATIENCE, Tailing, tailing
+from tests.support.terminals import on_terminal
 
 needs_terminal = pytest.mark.skipif(no_terminal() is not None, reason=no_terminal() or "")
 _SEED = 8
@@ -77,15 +78,47 @@ def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Sig
 
 @needs_terminal
 @pytest.mark.parametrize(
-    ("name", "sent"), [("doctor", signal.SIGTERM), ("doctor", signal.SIGQUIT), ("stream", signal.SIGHUP)]
+    ("command", "sent"),
+    [
+        ("stream", signal.SIGINT),
+        ("stream", signal.SIGHUP),
+        ("record -S s -D capture", signal.SIGINT),
+        ("expect", signal.SIGINT),
+        ("stats --watch", signal.SIGINT),
+        ("stats --slot s", signal.SIGINT),
+        ("slot list", signal.SIGINT),
+        ("slot list --watch", signal.SIGINT),
+        ("slot create s", signal.SIGINT),
+        ("slot copy s t", signal.SIGINT),
+        ("slot drop s", signal.SIGINT),
+        ("slot advance s now", signal.SIGINT),
+        ("doctor", signal.SIGINT),
+        ("doctor", signal.SIGTERM),
+        ("doctor", signal.SIGQUIT),
+    ],
 )
-def test_terminal_echoes_again_after_a_password_prompt(
-    newest_database: Database, name: str, sent: signal.Signals
+def test_a_request_to_stop_at_a_password_prompt(
+    newest_database: Database, command: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = [name, "-W", newest_database.conninfo(tcp=True)]
+    """The terminal echoes again (a complaint else), on a new line; nothing is reported, for nothing was begun."""
+    monkeypatch.chdir(tmp_path)
+    arguments = [*command.split(), "-W", newest_database.conninfo(tcp=True)]
     trial = run_trial(arguments, sent, 0.1, terminal=True, begun=b"Password", limit=time_limit())
     assert trial.complaints == []
-    assert trial.status == (0 if name == "stream" else 128 + sent)
+    assert trial.status == 128 + sent
+    if sent not in (signal.SIGHUP, signal.SIGQUIT):
+        assert trial.out in (b"Password for user postgres: \r\n", b"Password for user postgres: ^C\r\n")
+
+
+@needs_terminal
+def test_no_password_at_the_prompt(newest_database: Database) -> None:
+    """Ctrl-D: the server's own error follows, on a new line."""
+    conninfo = newest_database.server.conninfo(newest_database.name, tcp=True, password="")
+    command = [*PROGRAM, "doctor", "-W", conninfo]
+    status, shown = on_terminal(command, until="Password", answer="\x04", env={"PGPASSWORD": ""})
+    assert status == 3, shown
+    assert shown.startswith("Password for user postgres: \r\npgtail: error: ")
+    assert "no password supplied" in shown
 
 
 @needs_terminal

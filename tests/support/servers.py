@@ -1,7 +1,8 @@
 """The real servers that tests run against: finds them, starts one of each version, creates databases on them.
 
-Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), and the directories that
-the environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH.
+Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), the directories that the
+environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH, and of the versions that these do not have what
+`make servers` fetched: of these each test uses one, chosen by its name, or with PGTAIL_TEST_ALL=1 all.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +28,11 @@ from psycopg import sql
 from pgtail.demo.installation import Installation, embedded_installations
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.errors import ServerError
+from tests.support.every import ALL
 from tests.support.limits import within
+
+FETCHED = Path(sys.prefix, "servers")
+"""Where `make servers` puts a folder for each major version."""
 
 _numbers = itertools.count(1)
 
@@ -37,6 +44,8 @@ def installations() -> dict[str, Installation]:
     bindirs = [bindir for bindir in installed if (bindir / "postgres").exists()]
     bindirs += [Path(bindir) for bindir in os.environ.get("PGTAIL_TEST_BINDIRS", "").split(os.pathsep) if bindir]
     found = [*embedded_installations(), *map(Installation.at, bindirs)]
+    majors = {str(one.major) for one in found}
+    found += [Installation.at(folder / "bin") for folder in FETCHED.glob("[0-9]*") if folder.name not in majors]
     named: dict[str, Installation] = {}
     for installation in sorted(found, key=lambda one: one.major):
         name = f"pg{installation.major}"
@@ -44,10 +53,22 @@ def installations() -> dict[str, Installation]:
     return named
 
 
+def is_left_out(test: str, server: object) -> bool:
+    """Whether this test (its name without the server) leaves out this server: it runs on another fetched one."""
+    fetched = [name for name, one in installations().items() if one.bindir.is_relative_to(FETCHED)]
+    return not ALL and server in fetched and server != fetched[zlib.crc32(test.encode()) % len(fetched)]
+
+
 def since(major: int, before: int = 100) -> pytest.MarkDecorator:
     """Run a test that takes `server` only on versions from `major` on (and below `before`)."""
     names = [name for name, installation in installations().items() if major <= installation.major < before]
     return pytest.mark.parametrize("server", names, indirect=True)
+
+
+def client_program(installation: Installation, name: str) -> Path:
+    """A program such as psql: the server's own, or that of a newer one, which serves as well."""
+    has = (installation.bindir / name).exists()
+    return (installation if has else embedded_installations()[0]).program(name)
 
 
 _MEMORY = Path("/dev/shm")
@@ -179,5 +200,6 @@ def run_program(
     database: Database, program: str, *arguments: str, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one of the server's programs (psql, pg_recvlogical) on a database, and check that it succeeds."""
-    command = [str(database.server.installation.program(program)), f"--dbname={database.conninfo()}", *arguments]
+    path = client_program(database.server.installation, program)
+    command = [str(path), f"--dbname={database.conninfo()}", *arguments]
     return subprocess.run(command, check=True, capture_output=True, timeout=within(120), **options)

@@ -7,9 +7,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from pgtail.demo.server import EmbeddedServer
 from tests.support.limits import within
-from tests.support.servers import Database, embedded_server
+from tests.support.servers import Database, client_program, embedded_server
 from tests.support.tail import wait_for
 
 _SYNCED = "SELECT 1 FROM pg_replication_slots WHERE slot_name = '{}' AND synced AND NOT temporary"
@@ -21,16 +23,21 @@ def standby_of(primary: EmbeddedServer, *, physical_slot: str | None = None) -> 
 
     With a `physical_slot`, which must exist on the primary, it can synchronize failover slots.
     """
+    if primary.installation.major < 12:
+        pytest.skip("its standbys are set up in another file, recovery.conf")
     with embedded_server(primary.installation) as standby:
         port = standby.port
         standby.stop()
         owner = standby.data.stat()
         shutil.rmtree(standby.data)
-        backup = [str(primary.installation.program("pg_basebackup")), f"--dbname={primary.conninfo()}"]
-        backup += [f"--pgdata={standby.data}", "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        backup = [str(client_program(primary.installation, "pg_basebackup")), f"--dbname={primary.conninfo()}"]
+        backup += [f"--pgdata={standby.data}", "--checkpoint=fast", "--no-sync"]
         if physical_slot is not None:
             backup.append(f"--slot={physical_slot}")
         subprocess.run(backup, check=True, capture_output=True, timeout=within(60))
+        # Not --write-recovery-conf: the program may be newer, and write options that the server's libpq does not know.
+        (standby.data / "standby.signal").touch()
+        standby.configure(primary_conninfo=primary.conninfo(), primary_slot_name=physical_slot or "")
         for path in (standby.data, *standby.data.rglob("*")):
             shutil.chown(path, owner.st_uid, owner.st_gid)
         standby.configure(port=port, unix_socket_directories=str(standby.directory), hot_standby_feedback=True)

@@ -7,6 +7,7 @@ import pty
 import select
 import signal
 import time
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -22,11 +23,17 @@ def open_terminal() -> tuple[int, int]:
 
 
 def on_terminal(
-    command: list[str], *, until: str = "", answer: str = "", env: dict[str, str] | None = None
+    command: list[str],
+    *,
+    until: str = "",
+    answer: str = "",
+    before: Sequence[tuple[str, Callable[[], object]]] = (),
+    env: dict[str, str] | None = None,
 ) -> tuple[int, str]:
     """Run a command on a terminal of its own, type `answer` once it shows `until`; returns the status and its output.
 
-    The command is killed if it runs too long.
+    `before` that, call these functions, each once the command shows a text after the one before. The command is killed
+    if it runs too long.
     """
     for end in open_terminal():
         os.close(end)
@@ -34,7 +41,8 @@ def on_terminal(
     if pid == 0:
         os.environ.update({"TERM": "xterm", **(env or {})})
         os.execv(command[0], command)
-    shown, answered, deadline = b"", not until, time.monotonic() + within(30)
+    steps = [*before, *([(until, lambda: os.write(terminal, answer.encode()))] if until else [])]
+    shown, after, deadline = b"", 0, time.monotonic() + within(30)
     try:
         while time.monotonic() < deadline:
             if not select.select([terminal], [], [], 1)[0]:
@@ -43,9 +51,9 @@ def on_terminal(
             if not part:
                 break
             shown += part
-            if not answered and until.encode() in shown:
-                os.write(terminal, answer.encode())
-                answered = True
+            if steps and (place := shown.find(steps[0][0].encode(), after)) >= 0:
+                after = place + 1
+                steps.pop(0)[1]()
         os.close(terminal)
         while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
             assert time.monotonic() < deadline, f"it does not end: {shown.decode()}"

@@ -20,8 +20,9 @@ CREATE TYPE pair AS (a int4, b text);
 CREATE DOMAIN pair_d AS pair;
 CREATE TYPE nested AS (p pair, arr int4[], m mood, pairs pair[], d posint);
 CREATE TYPE _underscore AS (x int4);
-CREATE TYPE float8_r AS RANGE (subtype = float8, multirange_type_name = float8_mr);
 """
+RANGE = "CREATE TYPE float8_r AS RANGE (subtype = float8{})"
+"""Since PostgreSQL 14 with the name of its multirange."""
 
 EXTENSIONS = ("hstore", "citext", "ltree", "cube")
 
@@ -82,6 +83,8 @@ def world(server: EmbeddedServer) -> Iterator[World]:
     with fresh_database(server) as database, database.connect() as connection:
         world = World(database, connection)
         connection.execute(USER_TYPES.encode())
+        multirange = ", multirange_type_name = float8_mr" if database.version >= 14 else ""
+        connection.execute(RANGE.format(multirange).encode())
         available = {row[0] for row in connection.execute("SELECT name FROM pg_available_extensions").fetchall()}
         for extension in EXTENSIONS:
             if extension in available:

@@ -42,7 +42,7 @@ def test_builtin_types(world: World) -> None:
     rows = world.connection.execute(
         b"SELECT oid::int8, format_type(oid, -1) FROM pg_catalog.pg_type WHERE oid = ANY(%s)", [list(BUILTIN)]
     ).fetchall()
-    assert len(rows) > 150
+    assert len(rows) > 140
     assert [(oid, types.type_name(oid)) for oid, _ in rows if isinstance(oid, int)] == rows
 
 
@@ -90,6 +90,8 @@ def test_domains_over_modified_types() -> None:
 
 
 def test_table_equals_the_catalogs(world: World) -> None:
+    if world.version < 14:
+        pytest.skip("its catalog has no multiranges")
     rows = world.connection.execute(QUERY.encode()).fetchall()
     assert len(rows) > 150
     for oid, *columns in rows:

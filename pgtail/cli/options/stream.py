@@ -165,7 +165,8 @@ def publication_options(function: F) -> F:
                 multiple=True,
                 metavar="NAME",
                 shell_complete=complete.publications,
-                help="The publication to read; the default is the only one of the database. Repeatable.",
+                help="The publication to read; the default is the only one of the database, or with a temporary slot"
+                " all of them. Repeatable.",
             ),
             click.option(
                 "--allow-missing-publication",
@@ -284,13 +285,7 @@ def end_options(function: F) -> F:
                 metavar="TIME",
                 help="Stop when nothing was received for this time.",
             ),
-            heading("connection"),
-            click.option(
-                "--reconnect/--no-reconnect",
-                default=None,
-                help="Connect again when the connection is lost. The default, except for a temporary slot, which would"
-                " miss the changes in between.",
-            ),
+            reconnect_option,
             heading("other"),
             click.option(
                 "--spill-limit",
@@ -299,6 +294,21 @@ def end_options(function: F) -> F:
                 default="1GB",
                 show_default=True,
                 help="How much to buffer on disk if the output is slower than the server.",
+            ),
+        ]
+    )(function)
+
+
+def reconnect_option(function: F) -> F:
+    """`reconnect`."""
+    return in_order(
+        [
+            heading("connection"),
+            click.option(
+                "--reconnect/--no-reconnect",
+                default=None,
+                help="Connect again when the connection is lost. The default, except for a temporary slot, which would"
+                " miss the changes in between.",
             ),
         ]
     )(function)

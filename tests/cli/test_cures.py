@@ -1,0 +1,179 @@
+"""Every option that a message advises exists in the commands that can print it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+import pytest
+
+import pgtail
+from pgtail.cli import main
+
+_ROOT: Final = Path(pgtail.__file__).parent
+_OPTION: Final = re.compile(r"(?<![\w-])(?:--[a-z][a-z0-9-]+|-[A-Zdhp](?= [A-Z{]))")
+"""An option, or the short form of one before its value."""
+_COMMAND: Final = re.compile(r"pgtail ((?:[a-z]+ ?)+)")
+_OTHER_PROGRAMS: Final = re.compile(r"(?:pip|hadoop classpath) [^;]*")
+_NO_MESSAGES: Final = {"pgtail.demo.server", "pgtail.demo.installation", "pgtail.spark.java"}
+"""Arguments of other programs."""
+_PRINTED_WITH: Final = {
+    "pgtail.capture": "--directory",
+    "pgtail.changes": "--where",
+    "pgtail.changes.assembler": "--strict",
+    "pgtail.changes.redaction": "--redact",
+    "pgtail.commands.checksums": "--verify",
+    "pgtail.commands.column_check": "--redact",
+    "pgtail.commands.demo": "--proto-version",  # the arguments of the commands that it runs
+    "pgtail.commands.expect": "--within",
+    "pgtail.commands.output": "--format-string",
+    "pgtail.commands.selection": "--where",
+    "pgtail.commands.spark --delete": "--delete",
+    "pgtail.inputs": "--input-format",
+    "pgtail.outputs": "--format-string",
+    "pgtail.postgres": "--publication",
+    "pgtail.postgres.errors": "--host",
+    "pgtail.postgres.errors --allow-missing-publication": "--publication",
+    "pgtail.postgres.pgoutput_options": "--origin",
+    "pgtail.postgres.pgoutput_options --streaming": "--streaming",
+    "pgtail.postgres.pgoutput_options --two-phase": "--two-phase",
+    "pgtail.postgres.publications --table": "--table",
+    "pgtail.replication": "--publication",
+    "pgtail.replication.decoding_errors --from": "--ack",
+    "pgtail.replication.record_plan": "--segment-size",
+    "pgtail.replication.plan --create-slot": "--create-slot",
+    "pgtail.replication.plan --from": "--ack",
+    "pgtail.replication.tail --from": "--ack",
+    "pgtail.spark.state.increment": "--allow-gap",
+    "pgtail.storage": "--storage",
+}
+"""Which commands print the texts of a module or package, or those of its texts that name an option, which they complain
+about and do not advise: the commands that have this option. The longest entry counts."""
+
+
+class Text(NamedTuple):
+    """A text in the source; what is not constant is {}. `refuses`: an OptionError about an option that was given."""
+
+    module: str
+    line: int
+    text: str
+    refuses: bool
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command by its name, such as `slot list`."""
+    found: dict[str, click.Command] = {}
+    context = click.Context(main, **main.context_settings)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        found[name] = command
+        if isinstance(command, click.Group):
+            found |= {
+                f"{name} {sub}": one
+                for sub in command.list_commands(context)
+                if (one := command.get_command(context, sub))
+            }
+    return found
+
+
+def options(command: click.Command) -> set[str]:
+    """All names of a command's options."""
+    context = click.Context(command, **main.context_settings)
+    return {
+        name
+        for one in command.get_params(context)
+        if isinstance(one, click.Option)
+        for name in (*one.opts, *one.secondary_opts)
+    }
+
+
+def texts() -> Iterator[Text]:
+    """Every text in the source but docstrings and what cli declares."""
+    for path in sorted(_ROOT.rglob("*.py")):
+        module = ".".join(("pgtail", *path.relative_to(_ROOT).with_suffix("").parts))
+        if module.startswith("pgtail.cli.") or module == "pgtail.__init__":
+            continue
+        tree = ast.parse(path.read_text())
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(tree):
+            if isinstance(parents.get(node), (ast.Expr, ast.JoinedStr)):
+                continue
+            if isinstance(node, ast.JoinedStr):
+                text = "".join([str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values])
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if module == "pgtail.commands.demo":
+                text = text.replace("{} stream", "pgtail stream")
+            yield Text(module.removesuffix(".__init__"), node.lineno, text, _refuses(node, parents))
+
+
+def _refuses(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    above = parents.get(node)
+    if isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id == "OptionError":
+        return True
+    return above is not None and not isinstance(above, ast.stmt) and _refuses(above, parents)
+
+
+def advised(text: str) -> Iterator[tuple[str | None, str]]:
+    """The options in a text, with the command named before each in its sentence, None without one."""
+    for sentence in re.split(r"[.;:)] |\n|\(|, then ", _OTHER_PROGRAMS.sub("", text)):
+        for match in _OPTION.finditer(sentence):
+            named = [one[1].split() for one in _COMMAND.finditer(sentence[: match.start()])]
+            yield (_command_of(named[-1]) if named else None), match[0]
+
+
+def _command_of(words: list[str]) -> str:
+    """`slot create` of `slot create and`, `stream` of `stream without`."""
+    return " ".join(words[: 2 if " ".join(words[:2]) in COMMANDS else 1])
+
+
+def printers(text: Text, option: str) -> list[str]:
+    """The commands that print an option in a text without naming a command."""
+    if text.refuses:  # it combines options that were given
+        others = {one for named, one in advised(text.text) if named is None}
+        return [name for name, has in COMMANDS.items() if others <= has]
+    keys = [key for key in _PRINTED_WITH if f"{text.module}.".startswith(f"{key}.") or key == f"{text.module} {option}"]
+    assert keys, f"{text.module}:{text.line} names {option}: who prints it? (_PRINTED_WITH)"
+    return [name for name, has in COMMANDS.items() if _PRINTED_WITH[max(keys, key=len)] in has]
+
+
+COMMANDS: Final = {name: options(command) for name, command in commands().items()}
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Text]:
+    """The texts that name an option."""
+    return [text for text in texts() if text.module not in _NO_MESSAGES and any(advised(text.text))]
+
+
+def test_a_message_names_only_options_that_its_command_has(found: list[Text]) -> None:
+    missing = []
+    for text in found:
+        for named, option in advised(text.text):
+            who = printers(text, option) if named is None else [named]
+            assert who, f"no command has all the options of {text}"
+            missing += [
+                f"{command} has no {option}: {text}" for command in who if option not in COMMANDS.get(command, ())
+            ]
+    assert not missing, "\n".join(missing)
+
+
+def test_the_texts_are_found(found: list[Text]) -> None:
+    """Those that once advised what there was not, and others."""
+    together = " ".join([text.text for text in found])
+    for words in ("--reconnect continues", "pgtail stream --encoding NAME", "or pgtail record --allow-gap"):
+        assert words in together
+
+
+def test_every_entry_is_needed(found: list[Text]) -> None:
+    used = {(text.module, option) for text in found for named, option in advised(text.text) if named is None}
+    for key in _PRINTED_WITH:
+        module, _, option = key.partition(" ")
+        assert any(f"{one}.".startswith(f"{module}.") and option in ("", its) for one, its in used), key
