@@ -17,7 +17,6 @@ from pgtail.commands.options import EndOptions, StreamOptions
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
 from pgtail.commands.selection import (
     build_redaction,
-    build_types,
     filter_arguments,
     no_quotes,
     tell_filter,
@@ -78,7 +77,7 @@ class Stream:
         Raises PgtailError, and ClosedPipe if the reader of the output is gone.
         """
         options, file = self._options, self._options.format.file
-        types = build_types(encoding=options.encoding or "utf-8", numbers=options.format.numbers)
+        types = Types(encoding=options.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
         filter_ = self._filter()
         request, connector = self._request(), connector_of(options.connection)
         stderr = self._open_stderr()

@@ -120,7 +120,8 @@ class Types:
     """The types of one stream.
 
     `encoding` is Python's name for the encoding of text cells; `numbers="string"` makes int8 and numeric JSON strings;
-    `enums` are the names of enum types (mood or schema.mood). Raises OptionError for an unknown encoding.
+    `enums` are the names of enum types (mood or schema.mood); `own_session`: the stream comes from a session of pgtail,
+    whose settings are pinned. Raises OptionError for an unknown encoding.
     """
 
     def __init__(
@@ -129,7 +130,9 @@ class Types:
         encoding: str = "utf-8",
         numbers: Literal["exact", "string"] = "exact",
         enums: Collection[str] = (),
+        own_session: bool = False,
     ) -> None:
+        self._own_session = own_session
         self._enum_names = frozenset(enums)
         self._enum_oids: set[int] = set()
         self._declared: dict[int, tuple[str, str]] = {}
@@ -241,7 +244,8 @@ class Types:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
         native = native_of(loader, self._context, _NAMES)
-        return Codec(loader.kind, json.of_cell, json_binary, text_text, text_binary, long, long_binary, is_text, native)
+        functions = json.of_cell, json_binary, text_text, text_binary, long, long_binary
+        return Codec(loader.kind, *functions, is_text, native, self._own_session)
 
 
 def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:

@@ -94,6 +94,8 @@ class Codec:
     binary_is_text: bool = False
     """Whether the binary form is the text in the stream's encoding, without a NUL."""
     native: Native | None = None
+    own_session: bool = False
+    """Whether text cells were written under the settings of pgtail's own sessions."""
 
     def text(self, cell: bytes) -> str:
         """PostgreSQL's text of a text or binary cell."""

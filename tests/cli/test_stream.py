@@ -98,6 +98,16 @@ def test_lines_with_keys_and_what_changed(shop: Database) -> None:
     assert [change.get("new") for change in found] == [{"id": "3", "note": "row 3"}, {"note": "new"}, None]
 
 
+def test_values_that_look_like_those_of_other_settings_are_repeated_as_sql(shop: Database) -> None:
+    """The settings of the session are known: such a text is no date and no amount."""
+    shop.execute("CREATE TYPE pair AS (day text, price text)", "CREATE TABLE pairs (id int PRIMARY KEY, v pair)")
+    shop.execute("ALTER PUBLICATION p ADD TABLE pairs")
+    shop.execute("INSERT INTO pairs VALUES (1, '(01/02/2026,\"-1 2:03:04\")'), (2, '(,\"5 €\")')")
+    sql = text_of("stream", shop, "-S", "s", "-o", "sql", "-t", "pairs", "--until", "now")
+    assert sql.count("INSERT INTO") == 2
+    assert "was not written under" not in sql
+
+
 def test_a_table_that_does_not_come_is_told(shop: Database) -> None:
     found, words = stream(shop, "-S", "s", "--until", "now", "-t", "nosuch")
     assert found == []

@@ -67,7 +67,9 @@ class Style(NamedTuple):
 
 
 def styles_of(column: Column) -> tuple[Style, ...]:
-    """The checks for a column; none if its text does not depend on settings."""
+    """The checks for a column; none if its text does not depend on settings, or these are known."""
+    if column.codec.own_session:
+        return ()
     if column.type_oid >= _FIRST_USER_OID and column.type_name not in BUILTIN_NAMES:
         return _IN_USER_TYPES
     name = _NAME.fullmatch(column.type_name)
