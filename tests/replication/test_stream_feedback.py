@@ -251,7 +251,9 @@ def test_a_crash_of_the_server_loses_nothing(version: str, streaming: str, start
         wanted = [*range(1, 20_001), 1_000_001, 1_000_002, 1_000_003, *range(20_001, 40_001)]
         wanted += [1_020_001, 1_020_002, 1_020_003]
         assert ids([line for line in lines if line["op"] == "insert"]) == wanted
-        assert [line["op"] for line in lines if line["op"] != "insert"] == ["begin", "commit"] * 4
+        # 13 has the setting first, 15 leaves out transactions without changes first, such as that of ALTER DATABASE.
+        transactions = 5 if database.version in (13, 14) else 4
+        assert [line["op"] for line in lines if line["op"] != "insert"] == ["begin", "commit"] * transactions
 
 
 def test_ctrl_c_during_a_backlog(database: Database) -> None:
