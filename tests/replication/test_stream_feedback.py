@@ -234,7 +234,8 @@ def test_a_crash_of_the_server_loses_nothing(version: str, streaming: str, start
         make_table(database, "s")
         if database.version >= 13:
             database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
-        arguments = ["-S", "s", "--ack", "commit", "--streaming", streaming, "--transactions"]
+        arguments = ["-S", "s", "--ack", "commit", "--transactions"]
+        arguments += ["--streaming", streaming] if database.version >= 14 else []
         with tailing(database, *arguments) as running:
             running.wait_for_slot(database, "s")
             for first in (1, 20_001):
