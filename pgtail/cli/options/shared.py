@@ -111,7 +111,7 @@ def output_options(function: F) -> F:
                 "--file",
                 type=click.Path(),
                 metavar="FILE",
-                help="Write to FILE (*.gz: compressed) instead of standard output; decode overwrites it, stream and"
+                help="Write to FILE (*.gz: compressed); decode overwrites it, stream and"
                 " expect append. csv: DIR/ for a file per table.",
             ),
             click.option(
