@@ -143,7 +143,7 @@ def _subcommands(context: click.Context) -> Iterator[str]:
 
 
 def _choices(type_: object) -> str:
-    return "|".join(bold(str(choice)) for choice in type_.choices) if isinstance(type_, click.Choice) else ""
+    return "|\\:".join(bold(str(choice)) for choice in type_.choices) if isinstance(type_, click.Choice) else ""
 
 
 def _invocation(option: click.Option, *, choices: bool = True) -> str:

@@ -55,12 +55,21 @@ class Csv(TextInput):
         return not layout.lone and (not any(map(_BARS.match, lines)) or any(map(_QUOTED.match, lines)))
 
 
+_LONGEST_GROUP: Final = 16
+"""Digits that hex with blanks has without one."""
+
+
 class HexLines(TextInput):
     """Lines of hex only, with or without blanks between the bytes."""
 
     name = "hex"
     comments = True
     form = Form({"hex": SpacedHex()}, separators=b"")
+
+    @classmethod
+    def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+        # Where blanks separate columns, such as psql's xid and data, one of them is longer.
+        return all(len(group) <= _LONGEST_GROUP for line in lines if b" " in line.strip() for group in line.split())
 
 
 _NO_ROWS: Final = re.compile(rb"\s*\(0 [^()]{1,40}\)\s*")
