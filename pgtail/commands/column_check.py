@@ -19,32 +19,50 @@ from pgtail.replication.plan import Plan
 def check_columns(connection: Connection, plan: Plan, options: FilterOptions, filter_: Filter) -> list[str]:
     """Check the columns of a filter that was made from these options. Raises OptionError and ServerError.
 
-    If a table was altered since the slot's position, the slot may still have changes with other columns: then what is
-    wrong now is returned as warnings.
+    A slot may still have changes from before its tables were altered: what is wrong only now is returned as warnings.
+    So is a column in a condition that no table has, unless one has a similar name: the slot may have changes of tables
+    that are not published any more. With --encoding, names are compared in the stream only.
     """
     redaction = filter_.redaction
-    if not options.where and redaction is None:
+    if (not options.where and redaction is None) or plan.encoding is not None:
         return []
     slot = plan.fork or plan.slot
     tables = published_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
     relations = [table.relation for table in tables]
-    wrong = [] if redaction is None else _not_masked(redaction, relations)
     tried = Filter(**filter_arguments(options, redaction))
+    altered = [table.relation for table in tables if table.altered and tried.table_passes(table.relation)]
+    refused, warned = ([], []) if redaction is None else _not_masked(redaction, relations, altered, slot is not None)
     where = "no selected table has a column {}" if options.tables or options.exclude else "no column {} is published"
-    wrong += _not_testable(tried, relations) or dict.fromkeys(
-        [f"--where: {where.format(column)}{meant}" for column, _, meant in unknown_columns(tried)]
-    )
+    misfits = _not_testable(tried, relations)
+    (warned if altered else refused).extend(misfits)
+    for column, _, meant in () if misfits else unknown_columns(tried):
+        found = warned if altered or (slot is not None and not meant) else refused
+        if (text := f"--where: {where.format(column)}{meant}") not in found:
+            found.append(text)
     filter_.seen |= tried.seen
-    altered = [table.relation.qualified for table in tables if table.altered]
-    if wrong and not altered:
-        raise OptionError("\n".join(wrong))
-    return [*wrong, f"going on, as {altered[0]} was altered since the slot's position"] if wrong else []
+    if refused:
+        raise OptionError("\n".join(refused + warned))
+    reason = f"{altered[0].qualified} was altered" if altered else "other tables may have been published"
+    return [*warned, f"going on, as {reason} since the slot's position"] if warned else []
 
 
-def _not_masked(redaction: Redaction, relations: list[Relation]) -> list[str]:
-    """Names to mask that no table has."""
-    rules = [rule for rule in redaction.publish(relations) if rule.text in redaction.names]
-    return [f"--redact: no column {rule.text} is published{rule.meant(relations)}" for rule in rules]
+def _not_masked(
+    redaction: Redaction, relations: list[Relation], altered: list[Relation], has_slot: bool
+) -> tuple[list[str], list[str]]:
+    """Names to mask that no table has: errors, and warnings of those that an altered table may have had."""
+    refused, warned = list[str](), list[str]()
+    for rule in redaction.publish(relations):
+        if rule.text in redaction.names:
+            meant = rule.meant(relations)
+            text = f"--redact: no column {rule.text} is published{meant}"
+            if any(map(rule.matches_table, altered)):
+                warned.append(text)
+            elif has_slot and not meant and rule.text.isidentifier():
+                pattern = f"{rule.text[:-1]}[{rule.text[-1]}]"
+                refused.append(f"{text}\nIf a table had it that is no longer published, use a pattern: '{pattern}'")
+            else:
+                refused.append(text)
+    return refused, warned
 
 
 def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:

@@ -23,8 +23,7 @@ WITH RECURSIVE base AS (
 SELECT c.oid AS table_oid, n.nspname, c.relname, c.relreplident, a.attname, a.atttypid, a.atttypmod, y.typname,
     CASE WHEN m.nspname = 'pg_catalog' THEN '' ELSE m.nspname END AS type_schema,
     NOT a.attisdropped AND coalesce(p.attnames @> to_jsonb(a.attname), true)
-        AND (current_setting('server_version_num')::int >= 180000
-            OR coalesce(to_jsonb(a) ->> 'attgenerated', '') = '') AS is_sent,
+        AND {stored} AS is_sent, a.xmin::text AS written_by,
     coalesce(age(a.xmin) <= (SELECT age(catalog_xmin) FROM pg_replication_slots WHERE slot_name = %s), false) AS is_new
 FROM published p JOIN pg_namespace n ON n.nspname = p.schemaname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
@@ -33,8 +32,12 @@ FROM published p JOIN pg_namespace n ON n.nspname = p.schemaname
     LEFT JOIN pg_namespace m ON m.oid = y.typnamespace
 ORDER BY c.oid, a.attnum
 """
-"""attnames, since PostgreSQL 15, names the columns of a publication's list. Generated columns are not sent before 18.
-Dropped columns are read for the age of their rows."""
+"""attnames, since PostgreSQL 15, names the columns of a publication's list. Dropped columns are read for the age of
+their rows. A row of pg_attribute as a whole must not become JSON: it has a value of a user's type (attmissingval), and
+the cast of that type to JSON is code of the user."""
+
+_STORED: Final = "a.attgenerated = ''"
+"""Generated columns, which PostgreSQL has since 12, are not sent before 18."""
 
 
 class PublishedTable(NamedTuple):
@@ -48,7 +51,8 @@ def published_tables(connection: Connection, publications: list[str], slot: str 
     """The tables of these publications; with a slot those that were altered later are marked. Raises ServerError."""
     relations = Relations(Types())
     found = []
-    every = rows.rows(connection, "the published columns", _COLUMNS, publications, slot)
+    stored = _STORED if 120_000 <= connection.pgconn.server_version < 180_000 else "true"
+    every = rows.rows(connection, "the published columns", _COLUMNS.format(stored=stored), publications, slot)
     for oid, group in groupby(every, lambda row: row.integer("table_oid")):
         table = [*group]
         sent = [row for row in table if row.boolean("is_sent")]
@@ -64,5 +68,6 @@ def published_tables(connection: Connection, publications: list[str], slot: str 
                 None, oid, first.text("nspname"), first.text("relname"), first.text("relreplident"), tuple(columns)
             )
         )
-        found.append(PublishedTable(relation, any(row.boolean("is_new") for row in table)))
+        created_whole = len({row.text("written_by") for row in table}) == 1  # and not altered since
+        found.append(PublishedTable(relation, not created_whole and any(row.boolean("is_new") for row in table)))
     return found

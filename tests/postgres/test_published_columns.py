@@ -101,6 +101,26 @@ def test_tables_that_were_altered_since_the_position_of_a_slot(database: Databas
         "VACUUM FREEZE pg_attribute",
     )
     found, altered = in_catalog(database, "s")
-    assert sorted(altered) == ["added", "dropped", "new", "renamed", "retyped"]
+    assert sorted(altered) == ["added", "dropped", "renamed", "retyped"]
     assert [column.name for column in found["renamed"].columns] == ["id", "w"]
     assert in_catalog(database)[1] == []
+
+
+def test_no_code_of_other_users_runs(database: Database) -> None:
+    """The owner of a type may define its cast to JSON, and a column with a default has a value of it in the catalog."""
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE t (id int)",
+        "INSERT INTO t VALUES (1)",
+        "ALTER TABLE t ADD v mood DEFAULT 'ok'",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    for kind in ("json", "jsonb"):
+        database.execute(
+            f"CREATE FUNCTION run(mood) RETURNS {kind} LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'the cast ran'; END $$",
+            f"CREATE CAST (mood AS {kind}) WITH FUNCTION run(mood)",
+            "ALTER FUNCTION run(mood) RENAME TO ran" if kind == "json" else "SELECT 1",
+        )
+    found, _ = in_catalog(database)
+    assert [column.name for column in found["t"].columns] == ["id", "v"]
