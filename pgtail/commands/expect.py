@@ -73,7 +73,8 @@ class Expect(Stream):
         tell_filter(filter_, stderr.tell)
         came = f"{expectation.came} came" if expectation.came else "none came"
         expected = counted(expectation.count, "change")
-        stderr.tell(f"not as expected, {after}: {came} of {expected} ({self._conditions()})")
+        unread = "; changes may be among those that were not read" if pipeline.gap else ""
+        stderr.tell(f"not as expected, {after}: {came} of {expected} ({self._conditions()}){unread}")
         stderr.tell(_what_came_instead(expectation))
 
     def _conditions(self) -> str:

@@ -7,6 +7,7 @@ import select
 import shutil
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
@@ -24,6 +25,9 @@ from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape, escape_json
 from pgtail.terminal.style import Palette
+
+_CONNECT_TIMEOUT: Final = 5
+"""Seconds after which a server that does not answer is away."""
 
 
 def run(connection: ConnectionOptions, options: ReportOptions, *, interval: float | None) -> None:
@@ -66,15 +70,15 @@ def _watch(
 def _next(connector: Connector, shown: list[SlotReport], away: str | None) -> tuple[list[SlotReport], str | None]:
     """The reports to show, and since when the server is away; then they are those shown before."""
     try:
-        return _reports(connector), None
+        return _reports(connector, connect_timeout=_CONNECT_TIMEOUT), None
     except Unreachable as error:
         since, reason = time.strftime("%Y-%m-%d %H:%M:%S"), error.reason.partition("\n")[0]
         return shown, away or f"the server is away since {since}; trying again: {reason}"
 
 
-def _reports(connector: Connector) -> list[SlotReport]:
+def _reports(connector: Connector, *, connect_timeout: int | None = None) -> list[SlotReport]:
     """All slots, on a connection of its own: an idle one would delay a smart shutdown."""
-    with connector.ordinary() as connection:
+    with connector.ordinary(connect_timeout=connect_timeout) as connection:
         return slot_report.reports(connection, catalog.server_facts(connection).major)
 
 

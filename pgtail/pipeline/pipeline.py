@@ -67,6 +67,8 @@ class Pipeline:
         self.messages = self.kept = 0
         """How many messages scan() processed, and how many runs of streamed rows it buffered."""
         self.damaged = False
+        self.gap = False
+        """Whether changes between two sessions were not read."""
         self.end_lsn: int | None = None
         """Where to resume: the end LSN of the last transaction or outcome that was rendered or filtered."""
 
@@ -135,6 +137,7 @@ class Pipeline:
         every message must be decoded. After a `gap` nothing is repeated.
         """
         if gap:
+            self.gap = True
             self.lost()
         self._take(self._assembler.streams.stop(complete=False))
         interrupted = self._assembler.restart()

@@ -38,7 +38,7 @@ def choose(
     """
     found = catalog.publications(connection)
     if not names:
-        return _all(connection, found, server) if temporary and len(found) > 1 else [_only(found, server)]
+        return found if temporary and len(found) > 1 else [_only(found, server)]
     by_name = {publication.name: publication for publication in found}
     missing = [name for name in names if name not in by_name]
     if missing and not (allow_missing and server.major >= 18):
@@ -89,28 +89,28 @@ def _only(found: list[Publication], server: ServerFacts) -> Publication:
             f"database {server.database} has no publication: pgoutput sends nothing without one.",
             cure="Create one there: CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
         )
+    names = [one.name for one in found if one.tables] or [one.name for one in found]
     raise ServerError(
         f"database {server.database} has {len(found)} publications: {in_words(found)}.",
-        cure=f"Name the ones to read: {_flags([one for one in found if one.tables] or found)}",
+        cure=f"Name the ones to read: {flags(names)}",
     )
 
 
-def _all(connection: Connection, found: list[Publication], server: ServerFacts) -> list[Publication]:
-    """All of them, if the server can send them together. Raises ServerError."""
+def check_columns(connection: Connection, found: list[Publication], server: ServerFacts) -> None:
+    """Check that the server can send these publications together. Raises ServerError."""
     if server.major >= _COLUMN_LISTS_SINCE:
         names = [one.name for one in found]
         for row in rows.rows(connection, "the columns of the publications", _DIFFERENT_COLUMNS, names, names):
             pair = row.text("one"), row.text("other")
+            full = [one.name for one in found if one.tables]
             table = f"{row.text('schemaname')}.{row.text('tablename')}"
             raise ServerError(
                 f"publications {' and '.join(map(identifier, pair))} have different columns of table {table}: the"
                 " server sends one or the other.",
                 cure="\n".join(
-                    f"Without {identifier(name)}: {_flags([one for one in found if one.tables and one.name != name])}"
-                    for name in pair
+                    f"Without {identifier(name)}: {flags([one for one in full if one != name])}" for name in pair
                 ),
             )
-    return found
 
 
 def in_words(chosen: Sequence[Publication]) -> str:
@@ -119,8 +119,9 @@ def in_words(chosen: Sequence[Publication]) -> str:
     return ", ".join([f"{name} ({counted(one.tables, 'table')})" for name, one in zip(names, chosen, strict=True)])
 
 
-def _flags(chosen: Sequence[Publication]) -> str:
-    return " ".join([f"-P {shlex.quote(one.name)}" for one in chosen])
+def flags(names: Sequence[str]) -> str:
+    """The options that select these publications."""
+    return " ".join([f"-P {shlex.quote(name)}" for name in names])
 
 
 def _missing(missing: list[str], found: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:

@@ -7,6 +7,7 @@ copy_replication_slot). The server drops a temporary slot when its session ends.
 from __future__ import annotations
 
 import re
+import time
 from typing import Final
 
 import psycopg
@@ -64,36 +65,55 @@ def check_any_publication(connection: Connection, slot: Slot) -> None:
         )
 
 
-def check_older(connection: Connection, slot: Slot, chosen: list[Publication]) -> list[str]:
-    """Check that the publications are older than the slot's changes. Returns warnings if that is unknown.
+def check_older(
+    connection: Connection, slot: Slot, chosen: list[Publication], *, named: bool
+) -> tuple[list[Publication], list[str]]:
+    """The publications through which the slot's changes can be read, and warnings if that is unknown.
 
     The server reads the catalog as it was at the time of each change. If a publication is not in it, decoding fails;
-    since PostgreSQL 18 the server warns and skips the publication instead. Raises ServerError in both cases.
+    since PostgreSQL 18 the server warns and skips the publication instead. Raises ServerError in both cases, unless
+    the publications were not `named` and others are old enough: then it returns these.
     """
     older = publications.older(connection, slot)
     unsure = [one.name for one in chosen if one.name not in older]
     if not unsure:
-        return []
+        return chosen, []
+    certain = [] if named else [one for one in chosen if one.name in older]
     names = " and ".join(map(identifier, unsure))
     unknown = (
         f"publication {names} may be newer than the changes of slot {slot.name}: the stream then ends at the first one"
     )
     if not is_direct(connection):
-        return [unknown]  # a temporary slot would remain in the pooler's session
+        return (certain, []) if certain else (chosen, [unknown])  # a temporary slot would stay in the pooler's session
+    missing: list[str] = []
+    deadline = time.monotonic() + _DECODE_SECONDS
     try:
-        missing = next(iter(missing_from(connection, slot, unsure, _DECODE_SECONDS)), None)
+        while unsure and (found := missing_from(connection, slot, unsure, deadline - time.monotonic())):
+            missing += found
+            unsure = [] if named else [name for name in unsure if name not in found]
     except QueryCanceled:
-        return [f"{unknown} (could not be checked within {_DECODE_SECONDS} s)"]
-    if missing:
+        unchecked = f"{unknown} (could not be checked within {_DECODE_SECONDS} s)"
+        return (certain, []) if certain else (chosen, [unchecked])
+    readable = [one for one in chosen if one.name not in missing]
+    if missing and (named or not readable):
         cures = [f"To read what is committed from now on: pgtail stream --fork {slot.name} --from now"]
         if older:
-            cures.append(f"Publications as old as the slot: {', '.join(map(identifier, older))}")
+            cures.append(f"Publications as old as the slot: {publications.flags(older)}")
         raise ServerError(
-            f"publication {identifier(missing)} is newer than the changes of slot {slot.name}, from {_position(slot)}"
-            " on: it is not in the catalog as of the first change, so these changes cannot be read through it.",
+            f"publication {identifier(missing[0])} is newer than the changes of slot {slot.name}, from"
+            f" {_position(slot)} on: it is not in the catalog as of the first change, so these changes cannot be read"
+            " through it.",
             cure="\n".join(cures),
         )
-    return []
+    return readable, []
+
+
+def left_out(slot: Slot, names: list[Publication]) -> str:
+    """A note about publications that check_older() left out."""
+    return (
+        f"not reading {publications.in_words(names)}: newer than the changes of slot {slot.name}, or not certainly"
+        " older"
+    )
 
 
 def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: float) -> list[str]:

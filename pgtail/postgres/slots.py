@@ -61,7 +61,7 @@ def exists(connector: Connector, name: str) -> bool:
 def find_readable(connection: Connection, name: str, server: ServerFacts) -> Slot:
     """The slot of this name. Raises ServerError if it does not exist or cannot be read."""
     create = f"pgtail slot create {name} creates it" if _NAME.fullmatch(name) else _NAMES.capitalize()
-    cure = f"{create}; without --slot pgtail uses a temporary slot."
+    cure = f"{create}. Without --slot, pgtail stream and pgtail stats --for TIME use a temporary slot."
     slot = existing(connection, name, cure=cure)
     check_readable(slot, server)
     check_free(

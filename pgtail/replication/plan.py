@@ -88,10 +88,19 @@ def prepare(request: Request, connection: Connection) -> Plan:
         allow_missing=request.allow_missing_publication,
         temporary=temporary,
     )
-    all_of_them = not request.publications and len(chosen) > 1
-    warnings = publications.warnings(connection, chosen, request.tables, all_of_them=all_of_them)
+    notes: list[str] = []
+    unsure: list[str] = []
     if fork is not None and request.start is None:
-        warnings += slot_copy.check_older(connection, fork, chosen)
+        readable, unsure = slot_copy.check_older(connection, fork, chosen, named=bool(request.publications))
+        if len(readable) < len(chosen):
+            notes = [slot_copy.left_out(fork, [one for one in chosen if one not in readable])]
+            chosen = readable
+    all_of_them = not request.publications and len(chosen) > 1
+    if all_of_them:
+        publications.check_columns(connection, chosen, server)
+        words = "all publications" if not notes else "publications"
+        notes.insert(0, f"reading {words}: {publications.in_words(chosen)}; -P selects")
+    warnings = publications.warnings(connection, chosen, request.tables, all_of_them=all_of_them) + unsure
     start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
     until, passes = _until(request, connection, server)
     return Plan(
@@ -107,7 +116,7 @@ def prepare(request: Request, connection: Connection) -> Plan:
         until=until,
         until_passes=passes,
         warnings=warnings + remarks,
-        notes=[f"reading all publications: {publications.in_words(chosen)}; -P selects"] if all_of_them else [],
+        notes=notes,
         two_phase=request.wanted.two_phase,
         encoding=request.encoding,
         allow_missing_publication=request.allow_missing_publication,

@@ -183,7 +183,7 @@ class Tail:
                     first, _, _ = error.reason.partition("\n")  # libpq adds hints to it
                     self._reporter.tell(f"{first.removesuffix('.')}; trying again")
                 why = error
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemExit):  # the latter at a password prompt
                 break
             attempt += 1
         return None

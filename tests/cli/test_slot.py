@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -221,6 +222,24 @@ def test_watch_waits_for_a_server_that_is_away(start_server: StartServer) -> Non
     assert "the server is away" not in pages.split(away)[1]
     assert max(len(line) for line in left.splitlines()) <= 80
     assert re.search(r"the server is away since [-0-9: ]+; trying again: [^●]+SLOT[^●]+● s ", left), left
+
+
+def test_watch_reports_a_server_that_does_not_answer(start_server: StartServer) -> None:
+    """Its postmaster is stopped: it accepts connections, and never says anything on them."""
+    server = start_server()
+    database = Database(server, "postgres")
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    postmaster = server.pid
+    assert postmaster is not None
+    with tailing("list", database.conninfo(), "--watch", "--interval", "0.1", command="slot") as running:
+        running.wait_for_lines(1)
+        os.kill(postmaster, signal.SIGSTOP)
+        try:
+            running.wait_for_words("pgtail: the server is away since ")
+        finally:
+            os.kill(postmaster, signal.SIGCONT)
+        running.wait_for_words("pgtail: connected again")
+        running.stop()
 
 
 def test_watch_of_a_server_that_was_never_there_is_an_error(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.conftest import StartServer
 from tests.support.limits import within
+from tests.support.refused import SECRET, role, without_password
 from tests.support.servers import Database, fresh_database
-from tests.support.tail import Tailing, ids, tailing, wait_for
+from tests.support.tail import COMMAND, Tailing, ids, tailing, wait_for
+from tests.support.terminals import on_terminal
 
 
 def terminate(database: Database) -> None:
@@ -39,6 +42,31 @@ def test_broken_connection_is_reopened(shop: Database) -> None:
             running.wait_for_lines(number + 1)
         running.stop()
     assert ids(running.changes) == list(range(12))
+
+
+def test_ctrl_c_at_a_password_prompt_while_connecting_again(shop: Database, tmp_path: Path) -> None:
+    """The password file is gone after the first connection. The run ends as by every other Ctrl-C."""
+    passfile = tmp_path / "pgpass"
+    with role(shop, "asked", "REPLICATION"):
+
+        def lose() -> None:
+            passfile.unlink()
+            terminate(shop)
+
+        passfile.write_text(f"127.0.0.1:*:*:asked:{SECRET}\n")
+        passfile.chmod(0o600)
+        conninfo = without_password(shop.conninfo(tcp=True, user="asked"))
+        command = [*COMMAND, conninfo, "-S", "s", "-f", str(tmp_path / "out")]
+        environment = {"PGPASSFILE": str(passfile)}
+        status, shown = on_terminal(
+            [*command, "-v"],
+            before=[("starting at", lambda: wait_for("rows", lambda: (tmp_path / "out").stat().st_size)), ("", lose)],
+            until="Password for user asked:",
+            answer="\x03",
+            env=environment,
+        )
+    assert "resume at" in shown.partition("Password for user asked:")[2]
+    assert status == 0, shown
 
 
 def test_no_reconnect(shop: Database) -> None:

@@ -137,6 +137,14 @@ def test_it_connects_again_as_stream_does(shop: Database) -> None:
             shop.execute("UPDATE orders SET status = 'paid' WHERE id = 1")
             assert "as expected" in running.end()
             assert [change["new"]["id"] for change in running.changes] == ["1"]
+    for arguments, gap in ((["-S", "s"], False), (["--reconnect"], True)):
+        with expect(shop, *arguments, "--where", "id=9") as running:
+            running.wait_for_words("ready")
+            terminate(shop)
+            running.wait_for_words("GAP: changes" if gap else "connected again")
+            words = running.stop(status=1)
+            assert ("(--where 'id=9'); changes may be among those that were not read\n" in words) == gap
+            assert "not as expected" in words
     for arguments, words in ((["-S", "s", "--no-reconnect"], "Run it again"), ([], "pgtail slot create NAME, then")):
         with expect(shop, *arguments, "--where", "id=9", "--within", span(20)) as running:
             running.wait_for_words("ready")

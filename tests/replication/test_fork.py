@@ -163,7 +163,44 @@ def test_advice_without_an_old_publication(newest_database: Database) -> None:
     database.execute("INSERT INTO t VALUES (3)", "CREATE PUBLICATION younger FOR TABLE t")
     _, words = stream(database, "--fork", "later", "-P", "young", "-P", "younger", status=3)
     assert 'publication "younger" is newer than the changes of slot later' in words
-    assert 'Publications as old as the slot: "young"' in words
+    assert "Publications as old as the slot: -P young\n" in words
+
+
+@since(12)
+def test_without_p_it_reads_the_publications_as_old_as_the_slot(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    database.execute('CREATE PUBLICATION "o ld" FOR TABLE t')
+    create_slot(database, "s")
+    database.execute("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)", "CREATE PUBLICATION young FOR TABLE t, u")
+    lines, words = stream(database, "--fork", "s", "--until", "now")
+    assert [(line["table"], line["new"]) for line in lines] == [("t", {"id": "1"})]
+    assert "note: not reading young (2 tables): newer than the changes of slot s, or not certainly older\n" in words
+    assert "reading all" not in words
+    stream(database, "--fork", "s", "--until", "now", command="stats")
+    _, words = stream(database, "--fork", "s", "-P", "young", "--until", "now", status=3)
+    assert "Publications as old as the slot: -P 'o ld'\n" in words
+    create_slot(database, "later")
+    database.execute("INSERT INTO u VALUES (2)")
+    lines, words = stream(database, "--fork", "later", "--until", "now")
+    assert ids(lines) == [2]
+    assert 'note: reading all publications: "o ld" (1 table), young (2 tables); -P selects\n' in words
+    database.execute("CREATE PUBLICATION younger FOR TABLE u")
+    lines, words = stream(database, "--fork", "later", "--until", "now")
+    assert ids(lines) == [2]
+    assert 'note: reading publications: "o ld" (1 table), young (2 tables); -P selects\n' in words
+    assert "note: not reading younger (1 table)" in words
+
+
+@since(15)
+def test_columns_are_compared_among_the_publications_that_are_read(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)", "CREATE PUBLICATION old FOR TABLE t")
+    create_slot(database, "s")
+    database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION young FOR TABLE t (id)")
+    lines, words = stream(database, "--fork", "s", "--until", "now")
+    assert ids(lines) == [1]
+    assert "note: not reading young (1 table)" in words
+    _, words = stream(database, "--until", "now", status=3)
+    assert "have different columns of table public.t" in words
 
 
 def test_slots_that_cannot_be_forked(newest_database: Database) -> None:

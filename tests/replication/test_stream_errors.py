@@ -29,7 +29,13 @@ def test_a_missing_slot_lists_the_existing_ones(database: Database) -> None:
         database.query("SELECT pg_drop_replication_slot('phys')")
     assert f"one, pgoutput, database {database.name}, free, confirmed" in words
     assert "phys, physical" in words
-    assert "pgtail slot create nosuch creates it" in words
+    cure = (
+        "pgtail slot create nosuch creates it. Without --slot, pgtail stream and pgtail stats --for TIME use a"
+        " temporary slot."
+    )
+    assert cure in words
+    assert cure in fails(database, "-S", "nosuch", command="stats")
+    stream(database, "--for", "0.1", command="stats")
     words = fails(database, "-S", "NOSUCH")
     assert "The name of a slot has at most 63 characters: lower case letters" in words
     assert "slot create" not in words  # it would be refused
