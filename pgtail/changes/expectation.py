@@ -59,12 +59,12 @@ class Expectation(Filter):
         return passed
 
     def outcome_passes(self, outcome: Outcome, shown: bool | None = None) -> bool:
-        passed = super().outcome_passes(outcome)
-        if passed:
-            self.came += 1
-        else:
+        passed = super().outcome_passes(outcome, shown)
+        if not passed:
             self.instead[outcome.op, ""] += 1
-        return passed or super().outcome_passes(outcome, shown)
+        elif self._passes_by_itself(outcome, None):  # else it is shown beside a change that counted
+            self.came += 1
+        return passed
 
 
 def _settled(change: Change) -> bool:

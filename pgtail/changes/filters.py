@@ -127,8 +127,8 @@ class Filter:
     def outcome_passes(self, outcome: Outcome, shown: bool | None = None) -> bool:
         """Whether the outcome of a prepared transaction is shown; `shown`: whether a change of it was, None if unknown.
 
-        If one was, it is; else only what --op names or, if that is unknown, a filter without tables, operations and
-        conditions.
+        If a change was shown, so is the outcome. Otherwise a filter without tables and conditions shows it if --op
+        names it, or if there is no --op and `shown` is None. In every case it must pass selects_outcome().
         """
         if not (shown or self._passes_by_itself(outcome, shown)):
             return False

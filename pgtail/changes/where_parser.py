@@ -29,7 +29,7 @@ _CONDITION: Final = r"""(?: "(?:[^"]|"")+" | '(?:[^']|'')*' | \w+\([^()]*\) | (?
     \s* (?: ->>? \s* (?: '(?:[^']|'')*' | -?\d+ ) \s* )*
     (?: [^\s\w'"(),.;=!<>~]*[=!<>~]
       | is\s+(?:not\s+)?(?:null|true|false|unknown|distinct)\b
-      | (?:not\s+)?(?:i?like\s*' | similar\s+to\s | in\s*\( | between\s) )
+      | (?:not\s+)?(?:(?:i?like|between)\b\s*[^\s)] | similar\s+to\s | in\s*\() )
     | changed\([^()]*\)"""
 _AND_OR: Final = rf"(?:&&|\|\|)(?=[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION}))"
 _UNFINISHED: Final = r"(?<=\s)(?:and|or)(?=(?:[\s(]+not\b)*[\s()]*$)"

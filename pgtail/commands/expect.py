@@ -94,7 +94,7 @@ def _what_came_instead(expectation: Expectation) -> str:
     more = len(expectation.instead) - len(kinds)
     words = ", ".join(kinds) + (f", and {more} other kinds" if more else "")
     lines = [_line(change, expectation.redaction) for change in expectation.last_instead]
-    return "\n".join([f"instead came {words}; the last ones:", *lines])
+    return "\n".join([f"instead came {words}{'; the last ones:' if lines else ''}", *lines])
 
 
 def _line(change: Change, redaction: Redaction | None) -> str:

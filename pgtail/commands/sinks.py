@@ -60,10 +60,14 @@ class FileSink:
     def flush(self) -> None:
         """Write everything. Raises ClosedPipe if the reader is gone, and OutputError."""
         parts, self._parts, self._size = self._parts, [], 0
-        for data in _members(parts) if self.gzip else _joined(parts):
-            view = memoryview(data)
-            while view:
-                view = view[self._write_some(view) :]
+        for data in _joined(parts, self._batch):
+            for piece in _members(data) if self.gzip else (data,):
+                self._write_all(piece)
+
+    def begin(self) -> None:
+        """Write an empty member to an empty gzip file, which is not gzip without. Raises ClosedPipe and OutputError."""
+        if self.gzip and os.fstat(self.fd).st_size == 0:
+            self._write_all(compress(b""))
 
     def sync(self) -> None:
         """Flush, and fsync if the descriptor supports it. Raises ClosedPipe and OutputError."""
@@ -73,6 +77,11 @@ class FileSink:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                 raise self._failed(error) from error
+
+    def _write_all(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._write_some(view) :]
 
     def _write_some(self, data: memoryview) -> int:
         try:
@@ -90,11 +99,11 @@ class FileSink:
         return OutputError(f"cannot write to {self.name}: {error.strerror}")
 
 
-def _joined(parts: list[bytes]) -> Iterator[bytes]:
-    """Small parts joined, large ones as they are: copying them costs more than a write."""
+def _joined(parts: list[bytes], large: int) -> Iterator[bytes]:
+    """Small parts joined, those of `large` bytes or more as they are: copying them costs more than a write."""
     small: list[bytes] = []
     for part in parts:
-        if len(part) < BATCH:
+        if len(part) < large:
             small.append(part)
             continue
         yield b"".join(small)
@@ -103,10 +112,10 @@ def _joined(parts: list[bytes]) -> Iterator[bytes]:
     yield b"".join(small)
 
 
-def _members(parts: list[bytes]) -> Iterator[bytes]:
-    """The parts as gzip members."""
-    data = memoryview(b"".join(parts))
-    return (compress(data[at : at + _MOST_IN_MEMBER]) for at in range(0, len(data), _MOST_IN_MEMBER))
+def _members(data: bytes) -> Iterator[bytes]:
+    """Bytes as gzip members; none for no bytes."""
+    view = memoryview(data)
+    return (compress(view[at : at + _MOST_IN_MEMBER]) for at in range(0, len(view), _MOST_IN_MEMBER))
 
 
 def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
@@ -140,6 +149,7 @@ def _cut_member(sink: FileSink, tell: Callable[[str], None]) -> bytes:
         size = os.fstat(sink.fd).st_size
         if end.offset < size:
             os.ftruncate(sink.fd, end.offset)
+            sink.begin()
             tell(f"note: {sink.name}: {counted(size - end.offset, 'byte')} of an unfinished gzip member cut off")
     except OSError as error:
         raise OutputError(f"cannot append to {sink.name}: {error.strerror}") from error
@@ -167,7 +177,9 @@ def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
     except OSError as error:
         raise OutputError(f"cannot write to {file}: {error.strerror}") from error
     try:
-        yield FileSink(fd, file)
+        sink = FileSink(fd, file)
+        sink.begin()
+        yield sink
     finally:
         os.close(fd)
 

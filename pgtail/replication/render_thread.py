@@ -104,8 +104,10 @@ class RenderThread(ConsumerThread):
         return open_ is not None and open_[1] >= _LARGE
 
     def status_words(self) -> list[str]:
-        """What came of a transaction that is not complete, the transactions shown and rows selected, and the rows read
-        if that were more."""
+        """The changes so far of a transaction that is not complete, the transactions shown and the rows selected.
+
+        If a filter left out rows, also the number of all rows read.
+        """
         pipeline = self._pipeline
         rows, left_out = pipeline.rows, pipeline.left_out
         words = [f"{counted(pipeline.shown, 'transaction')}, {counted(rows - left_out, 'row')}"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import random
 from pathlib import Path
 
 import pytest
 
+from pgtail.commands import sinks
+from pgtail.commands.sinks import continue_file, open_sink
+from pgtail.files import deflate
 from tests.support.corpus import capture, read
 from tests.support.run import decode
 
@@ -34,3 +38,49 @@ def test_large_output_is_several_members(tmp_path: Path) -> None:
     data = file.read_bytes()
     assert gzip.decompress(data) == decode(plain).stdout
     assert data.count(b"\x1f\x8b\x08\0") > 4
+
+
+@pytest.mark.usefixtures("gzip_library")
+@pytest.mark.parametrize("name", ["decode", "inspect"])
+def test_a_gz_file_without_a_change_is_gzip(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "x.json.gz"
+    result = decode("-f", file, "-t", "nosuch", "--xid", "1", SMALL, name=name)
+    assert (result.status, result.stdout) == (0, b"")
+    assert file.stat().st_size > 0
+    assert gzip.decompress(file.read_bytes()) == b""
+
+
+@pytest.mark.usefixtures("gzip_library")
+@pytest.mark.parametrize("rest", [b"", deflate.compress(b"{}\n")[:-1], b"\x1f"])
+@pytest.mark.parametrize("whole", [b"", deflate.compress(b""), deflate.compress(b"{}\n") + deflate.compress(b"")])
+def test_a_gz_file_that_is_continued_stays_gzip(tmp_path: Path, whole: bytes, rest: bytes) -> None:
+    """Also if nothing is left of it, and nothing is written."""
+    file = tmp_path / "x.json.gz"
+    for added in (b"", b"{}\n"):
+        file.write_bytes(whole + rest)
+        told: list[str] = []
+        with open_sink(str(file), append=True) as sink:
+            continue_file(sink, told.append)
+            sink.write(added)
+            sink.flush()
+        assert file.stat().st_size > 0
+        assert gzip.decompress(file.read_bytes()) == gzip.decompress(whole) + added
+        assert len(told) == bool(rest)
+
+
+def test_a_large_row_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is compressed; small ones beside it are joined."""
+    row, file, objects = random.Random(1).randbytes(3 << 20), tmp_path / "x.gz", []
+
+    def compressing(data: memoryview) -> bytes:
+        objects.append(data.obj)
+        return deflate.compress(data)
+
+    with open_sink(str(file)) as sink:
+        monkeypatch.setattr(sinks, "compress", compressing)
+        for part in (b"a\n", b"b\n", row):
+            sink.write(part)
+        sink.flush()
+    assert gzip.decompress(file.read_bytes()) == b"a\nb\n" + row
+    assert len(objects) == 2
+    assert objects[1] is row

@@ -11,6 +11,7 @@ import pytest
 from tests.support.limits import within
 from tests.support.servers import Database
 from tests.support.tail import Tailing, tailing
+from tests.support.two_phase import ADVANCE, CREATE_SLOT
 
 
 @pytest.fixture
@@ -179,6 +180,32 @@ def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database)
         assert {line.get("state") or line.get("aborted") for line in running.changes} >= {"open", True}
     assert "none came of 1 change (-t audit)" in words
     assert "nothing else came either" in words
+
+
+def test_the_outcome_of_a_shown_transaction_did_not_come_instead(shop: Database) -> None:
+    shop.query(CREATE_SLOT.format("s", "true"))
+    shop.execute("BEGIN; INSERT INTO audit VALUES (1); PREPARE TRANSACTION 'held'", "COMMIT PREPARED 'held'")
+    for arguments, came, instead in (
+        (["-t", "audit"], ["insert", "commit_prepared"], "nothing else came either"),
+        (["-t", "orders"], [], "instead came 1 insert public.audit, 1 commit_prepared; the last ones:\n"),
+        (["--exclude", "audit"], [], "instead came 1 insert public.audit, 1 commit_prepared; the last ones:\n"),
+    ):
+        with expect(shop, "-S", "s", *arguments, "--count", "2", "--within", span(0.5)) as running:
+            words = running.end(status=1)
+            assert [change["op"] for change in running.changes] == came
+        assert f"{'1' if came else 'none'} came of 2 changes" in words
+        assert instead in words
+    with expect(shop, "-S", "s", "--op", "insert", "--op", "commit_prepared", "--count", "2") as running:
+        assert ": 2 changes" in running.end()
+
+
+def test_an_outcome_alone_has_no_last_changes(shop: Database) -> None:
+    shop.query(CREATE_SLOT.format("s", "true"))
+    shop.execute("BEGIN; INSERT INTO audit VALUES (1); PREPARE TRANSACTION 'held'")
+    shop.query(ADVANCE.format("s"))
+    shop.execute("COMMIT PREPARED 'held'")
+    with expect(shop, "-S", "s", "-t", "orders", "--within", span(0.5)) as running:
+        assert "instead came 1 commit_prepared\n" in running.end(status=1)
 
 
 def test_ctrl_c_before_the_change_exits_as_not_expected(shop: Database) -> None:
