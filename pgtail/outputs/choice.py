@@ -10,7 +10,6 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.native.plan import Changed, Side, Skip
 from pgtail.outputs.rows import Shape
-from pgtail.outputs.sql.statements import table
 
 MAYBE: Final = "?"
 """The mark before the name of a column that may have changed, for people."""
@@ -84,6 +83,8 @@ class ColumnChoice:
     def tell_unknown(self, relation: Relation) -> None:
         """Tell once how to know which columns an update changed: one of this table has no old row."""
         if not self._told and relation.seen:
+            from pgtail.outputs.sql.statements import table  # not loaded for every output
+
             self._told = True
             self._tell(
                 f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged; ALTER TABLE"
