@@ -1,12 +1,18 @@
 """The entry point, installed or as `python -m pgtail`; handles requests to stop before it imports anything else."""
 
+import signal
+
 
 def main() -> None:
-    """Run pgtail.cli.main; a signal that arrives while click is being imported ends the process quietly."""
+    """Run pgtail.cli.main; a signal that arrives while click is being imported ends the process quietly.
+
+    The program that .ci/environment writes blocks SIGINT before Python imports anything: from here on it is handled.
+    """
     try:
         from pgtail.files.stopping import exit_on_stop_request, ignore_stop_requests
 
         exit_on_stop_request()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # 128 + SIGINT, as in shells
     from pgtail.cli import main as commands
