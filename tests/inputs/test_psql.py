@@ -289,6 +289,23 @@ def test_a_damaged_row_is_not_joined_with_the_next(printed: Printed, columns: st
         assert reading.messages == (whole if resync else whole[:2])
 
 
+@pytest.mark.parametrize("layout", ["expanded", "expanded, lines", "expanded, border 2", "expanded, no header"])
+def test_a_damaged_row_is_not_joined_with_the_line_between_records(printed: Printed, layout: str) -> None:
+    line = ""
+    for _ in range(4):  # the length that is damaged is in the text as well, and changes its width
+        length = (8 + len(line.encode())).to_bytes(4, "big")
+        rows = (DAMAGED[0][:-12] + length + DAMAGED[0][-8:], encode.message(b"next"))
+        values = ", ".join(f"({n}, '\\x{data.hex()}'::bytea)" for n, data in enumerate(rows))
+        query = f"SELECT data FROM (VALUES {values}) AS rows (n, data) ORDER BY n"
+        text = printed.psql(*LAYOUTS[layout], "-c", query, output="escape")
+        between = next(n for n, row in enumerate(text.decode().splitlines()) if "one..." in row) + 1
+        line, before = text.decode().splitlines()[between], line
+    assert line == before
+    reading = read_bytes(text, format="psql", resync=True)
+    assert f"{len(line.encode())} more bytes needed" in str(reading.error)
+    assert len(reading.messages) == 1
+
+
 def test_the_row_after_a_damaged_one_begins_a_block_of_the_source(printed: Printed) -> None:
     rows = printed.psql("-At", "-c", "SELECT lsn, xid, data FROM peeked ORDER BY n").splitlines(keepends=True)
     cut = rows[-1][:-3] + b"\n"

@@ -12,7 +12,7 @@ from pgtail.inputs.text.bytea import BadText, Escape, Hex
 from pgtail.inputs.text.continued import CONTINUATION, WRAP_MARKS, ContinuedRow, ends_in_prefix
 from pgtail.inputs.text.layout import LSN, Layout, unmarked
 from pgtail.inputs.text.long_value import LongValue
-from pgtail.inputs.text.psql_decoration import PsqlDecoration
+from pgtail.inputs.text.psql_decoration import PsqlDecoration, begins_record
 from pgtail.pgoutput.decoder import AnyMessage, Decoded, Decoder, Unknown
 
 _AROUND: Final = b' |"\xe2\x94\x82'
@@ -228,7 +228,9 @@ class RowReader:
         if start is not None and not self.layout.lone:
             lsn = start["lsn"] if "lsn" in start.re.groupindex else None
             return lsn is None or LSN.fullmatch(lsn.rstrip(b" ")) is not None
-        return self.layout.codec.name == Hex.name and not _HEX.match(line) and self._decoration.matches(line)
+        if self.layout.codec.name == Hex.name:
+            return not _HEX.match(line) and self._decoration.matches(line)
+        return begins_record(line)
 
     def _end_row(self) -> Decoded:
         """The message of a row whose lines are all known."""
