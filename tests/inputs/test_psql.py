@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.inputs.source.base import CHUNK
+from pgtail.pgoutput.transaction import Message
 from tests.support import encode
 from tests.support.corpus import capture
 from tests.support.every import ALL, every
@@ -313,6 +315,18 @@ def test_the_row_after_a_damaged_one_begins_a_block_of_the_source(printed: Print
     reading = read_bytes(b"".join([*rows, before, *rows[:5]]), format="psql", resync=True)
     assert (reading.resyncs, reading.skipped) == (1, len(cut))
     assert len(reading.messages) == len(rows) + 5
+
+
+def test_the_time_for_a_broken_row_is_linear(printed: Printed) -> None:
+    first = f"'\\x{encode.message(b'first').hex()}'::bytea"
+    head = encode.message(bytes(9))[:-13] + (9 * 200_000).to_bytes(4, "big")
+    value = f"'\\x{head.hex()}'::bytea || repeat('nine wo  ', 200000)::bytea"
+    text = printed.psql("-At", "-c", f"VALUES ('0/1'::pg_lsn, {first}), ('0/2', {value})", output="escape")
+    started = time.process_time()
+    reading = read_bytes(folded(text, 91), format="psql")
+    assert reading.error is None
+    assert [len(message.content) for message in reading.messages if isinstance(message, Message)] == [5, 9 * 200_000]
+    assert time.process_time() - started < 8  # below 1 s; 26 s if each line is decoded with all before it
 
 
 NOT_FOLDED = {

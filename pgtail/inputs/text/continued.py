@@ -48,6 +48,8 @@ class ContinuedRow:
         self.lsn_offset = offset if lsn is None else offset + lsn[0]
         self._lsn_start = 0 if lsn is None else len(_chars(line[: lsn[0]]))
         self._width = len(_chars(line))
+        self.least = 0
+        """Characters that a whole message needs at least, as far as it is known; each byte of it has one or more."""
         self.wrapped = self.broken = False
         """Whether psql wrapped it, or a terminal broke it."""
 

@@ -189,9 +189,11 @@ class RowReader:
         codec, text = self.layout.codec, self._text(row)
         for part in (text, text.rstrip(b" ")):
             try:
-                data = codec.decode(part[: codec.safe(part)])
+                size = codec.safe(part)
+                data = codec.decode(part[:size])
                 message = Decoder(assume=self._decoder.assume).message(data, 0, len(data))
-            except Truncated:
+            except Truncated as error:
+                row.least = size + error.missing
                 return None if len(data) < _START_SIZE or MESSAGE_START.match(data) else False
             except (BadText, DecodeError):
                 continue
@@ -214,7 +216,8 @@ class RowReader:
         self.continues = True
         if row.breaks_into(line, offset) and not line.endswith(_FILL):
             return None
-        if len(line) and row.full(line) and self.layout.codec.name == Escape.name and self._is_whole(row) is None:
+        may_go_on = len(line) and row.full(line) and self.layout.codec.name == Escape.name
+        if may_go_on and (len(row.text) < row.least or self._is_whole(row) is None):
             return None
         return self._end_row()
 
