@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from pgtail.demo.server import EmbeddedServer
+from pgtail.inputs.source.base import CHUNK
+from pgtail.pgoutput.transaction import Message
 from tests.support import encode
 from tests.support.corpus import capture
 from tests.support.every import ALL, every
@@ -85,9 +88,11 @@ ROWS = [
     *messages_of(capture("A_names", "p1"))[:60],
     (0x1_0000_00AB, encode.message(b'a | b "c"  d, e; f\tg\\h\\000 +\n|  . x   ', prefix='p"f|')),
     (0, encode.message(b"+" * 92 + b"  ", prefix="p")),
+    (3, encode.message(b"Hello.")),
+    (4, encode.message("Hello…".encode())),
     (5, encode.message(b"+" * (114 - 16), prefix="p")),
 ]
-"""Messages of all lengths; some end in spaces, some fill whole lines of base64 (multiples of 57 bytes)."""
+"""Messages of all lengths; some end in spaces or as lines that psql wraps, some fill whole lines of base64."""
 
 
 class Printed:
@@ -200,6 +205,29 @@ def test_wrapped_format(printed: Printed, layout: str, encoding: str) -> None:
         check(printed.psql(*options, "-c", query, output=encoding), lsns=True, note=f"{width}")
 
 
+@pytest.mark.parametrize("encoding", ["hex", "escape"])
+@pytest.mark.parametrize("layout", ["aligned", "lines", "border 2", "no header"])
+def test_wrapped_format_of_the_data_alone(printed: Printed, layout: str, encoding: str) -> None:
+    options = ["-P", "format=wrapped", "-P", "columns=80", *WRAPPED[layout]]
+    text = printed.psql(*options, "-c", "SELECT data FROM peeked ORDER BY n", output=encoding)
+    check(text, lsns=False, note=layout)
+
+
+def test_a_wrapped_row_with_a_damaged_margin(printed: Printed) -> None:
+    query = "SELECT lsn, xid, data FROM peeked ORDER BY n"
+    for options in ([], ["-P", "linestyle=old-ascii"]):
+        text = printed.psql("-P", "format=wrapped", "-P", "columns=80", *options, "-c", query)
+        whole = read_bytes(text).messages
+        margin = text.index(b"|.") + 1 if not options else text.index(b" ;") + 1
+        for damaged in (
+            text[:margin] + b"\xe2" + text[margin + 1 :],
+            text[: margin + 1] + text[text.index(b"\n", margin) :],
+        ):
+            reading = read_bytes(damaged, format="psql")
+            assert reading.error is not None
+            assert reading.messages == whole[: len(reading.messages)]
+
+
 def test_wrapped_positions(printed: Printed) -> None:
     """psql wraps all columns if the data of a few rows is short."""
     query = "SELECT lsn, xid, data FROM peeked WHERE n IN (1, 3) ORDER BY n"
@@ -229,6 +257,76 @@ def folded(text: bytes, width: int) -> bytes:
     lines = text.decode().split("\n")
     broken = [line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)]
     return "\n".join(broken).encode()
+
+
+@pytest.mark.parametrize("layout", ["aligned", "no header", "unaligned", "csv", "border 2"])
+def test_rows_of_the_data_alone_broken_by_a_terminal(printed: Printed, layout: str) -> None:
+    text = printed.psql(*LAYOUTS[layout], "-c", "SELECT data FROM peeked ORDER BY n")
+    check(folded(text, 80), lsns=False, note=layout)
+
+
+DAMAGED = [
+    encode.message(b"one....."),
+    encode.message(b"two....."),
+    encode.message(b"damaged."),
+    encode.message(b"and next"),
+]
+_SIZE = (len(DAMAGED[3]) + 8).to_bytes(4, "big")
+DAMAGED[2] = DAMAGED[2][:-12] + _SIZE + DAMAGED[2][-8:]
+"""The length in the third message is too large by the size of the fourth."""
+
+
+@pytest.mark.parametrize("encoding", ["hex", "escape", "bare"])
+@pytest.mark.parametrize("layout", ["aligned", "unaligned, no header", "border 2", "csv", "expanded"])
+@pytest.mark.parametrize("columns", ["{}", "xid, {}", "lsn, {}"])
+def test_a_damaged_row_is_not_joined_with_the_next(printed: Printed, columns: str, layout: str, encoding: str) -> None:
+    values = ", ".join(f"({n}, '0/{n}'::pg_lsn, '7'::xid, '\\x{data.hex()}'::bytea)" for n, data in enumerate(DAMAGED))
+    names = columns.format(DATA[encoding])
+    query = f"SELECT {names} FROM (VALUES {values}) AS rows (n, lsn, xid, data) ORDER BY n"
+    text = printed.psql(*LAYOUTS[layout], "-c", query, output=output_of(encoding))
+    whole = read_bytes(b"".join(data.hex().encode() + b"\n" for data in (*DAMAGED[:2], DAMAGED[3]))).messages
+    for resync in (False, True):
+        reading = read_bytes(text, resync=resync, format="csv" if layout == "csv" else "psql")
+        assert f"{len(DAMAGED[3])} more bytes needed" in str(reading.error)
+        assert reading.messages == (whole if resync else whole[:2])
+
+
+@pytest.mark.parametrize("layout", ["expanded", "expanded, lines", "expanded, border 2", "expanded, no header"])
+def test_a_damaged_row_is_not_joined_with_the_line_between_records(printed: Printed, layout: str) -> None:
+    line = ""
+    for _ in range(4):  # the length that is damaged is in the text as well, and changes its width
+        length = (8 + len(line.encode())).to_bytes(4, "big")
+        rows = (DAMAGED[0][:-12] + length + DAMAGED[0][-8:], encode.message(b"next"))
+        values = ", ".join(f"({n}, '\\x{data.hex()}'::bytea)" for n, data in enumerate(rows))
+        query = f"SELECT data FROM (VALUES {values}) AS rows (n, data) ORDER BY n"
+        text = printed.psql(*LAYOUTS[layout], "-c", query, output="escape")
+        between = next(n for n, row in enumerate(text.decode().splitlines()) if "one..." in row) + 1
+        line, before = text.decode().splitlines()[between], line
+    assert line == before
+    reading = read_bytes(text, format="psql", resync=True)
+    assert f"{len(line.encode())} more bytes needed" in str(reading.error)
+    assert len(reading.messages) == 1
+
+
+def test_the_row_after_a_damaged_one_begins_a_block_of_the_source(printed: Printed) -> None:
+    rows = printed.psql("-At", "-c", "SELECT lsn, xid, data FROM peeked ORDER BY n").splitlines(keepends=True)
+    cut = rows[-1][:-3] + b"\n"
+    before = cut.rjust(CHUNK - sum(map(len, rows)), b"\n")
+    reading = read_bytes(b"".join([*rows, before, *rows[:5]]), format="psql", resync=True)
+    assert (reading.resyncs, reading.skipped) == (1, len(cut))
+    assert len(reading.messages) == len(rows) + 5
+
+
+def test_the_time_for_a_broken_row_is_linear(printed: Printed) -> None:
+    first = f"'\\x{encode.message(b'first').hex()}'::bytea"
+    head = encode.message(bytes(9))[:-13] + (9 * 200_000).to_bytes(4, "big")
+    value = f"'\\x{head.hex()}'::bytea || repeat('nine wo  ', 200000)::bytea"
+    text = printed.psql("-At", "-c", f"VALUES ('0/1'::pg_lsn, {first}), ('0/2', {value})", output="escape")
+    started = time.process_time()
+    reading = read_bytes(folded(text, 91), format="psql")
+    assert reading.error is None
+    assert [len(message.content) for message in reading.messages if isinstance(message, Message)] == [5, 9 * 200_000]
+    assert time.process_time() - started < 8  # below 1 s; 26 s if each line is decoded with all before it
 
 
 NOT_FOLDED = {

@@ -57,6 +57,11 @@ class TextInput(Input):
         decoder.separator = None
         self._rows: RowReader | None = None
 
+    @property
+    def position(self) -> int:
+        """As Input.position; at an error of a row that the last line ended, that of this row."""
+        return super().position - (self._rows.behind if self._rows is not None else 0)
+
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
         if len(_CONTROL.findall(head, 0, _NEAR)) * 50 > min(len(head), _NEAR):
@@ -151,7 +156,6 @@ class TextInput(Input):
                         pos = stop + 1
                 decoded = rows.finish() if final else None
             except DecodeError as error:
-                pos -= rows.behind
                 raise self._located(error, 0) from None
             finally:
                 window.pos = min(pos, end)
@@ -230,14 +234,17 @@ class TextInput(Input):
     def _seek(self) -> bool:
         rows = self._prepare()
         rows.forget()
-        while True:
-            if not self._next_line():
-                if not self.source.skip_damage():
-                    return False
+        at_next_row, rows.behind = rows.behind > 0, 0
+        found = at_next_row and self._is_row(rows.layout)
+        while not found:
+            if self._next_line():
+                found = self._is_row(rows.layout)
+            elif self.source.skip_damage():
                 self._window.restart()
-            elif self._is_row(rows.layout):
-                self._decoder.in_stream = None
-                return True
+            else:
+                return False
+        self._decoder.in_stream = None
+        return True
 
     def _next_line(self) -> bool:
         """Go to the next line. Returns whether there is one."""

@@ -32,8 +32,13 @@ class ContinuedRow:
     def __init__(self, line: bytes, offset: int, data: int, lsn: tuple[int, int] | None, *, bordered: bool) -> None:
         """`line` is at source offset `offset`; where in it the data starts, and where the LSN is."""
         prefix = _PREFIX.search(line, 0, data)
+        self.prefixed = prefix is not None
+        """Whether the data begins with the prefix of hex."""
         before = _chars(line[: prefix.start() if prefix else data])
+        self.offset = offset
         self._start = len(before)
+        self._alone = not before.strip(" ")
+        """Whether the data is the only column."""
         self._bars = [bar.start() for bar in _BAR.finditer(before)]
         self._bordered = bordered
         self.text = bytearray(line[data:])
@@ -43,6 +48,8 @@ class ContinuedRow:
         self.lsn_offset = offset if lsn is None else offset + lsn[0]
         self._lsn_start = 0 if lsn is None else len(_chars(line[: lsn[0]]))
         self._width = len(_chars(line))
+        self.least = 0
+        """Characters that a whole message needs at least, as far as it is known; each byte of it has one or more."""
         self.wrapped = self.broken = False
         """Whether psql wrapped it, or a terminal broke it."""
 
@@ -68,15 +75,14 @@ class ContinuedRow:
         return True
 
     def breaks_into(self, line: bytes, offset: int) -> bool:
-        """Add a line into which a terminal broke the row. Returns whether the row may go on after it.
-
-        Raises Malformed if the line is too long.
-        """
-        if len(_chars(line)) > self._width:
-            raise Malformed("this line is longer than the one that it continues", offset=offset)
+        """Add a line into which a terminal broke the row. Returns whether the row may go on after it."""
         self._add(line, offset)
         self.broken = True
         return self.full(line)
+
+    def narrower_than(self, line: bytes) -> bool:
+        """Whether a line is wider than the first one: a terminal breaks all lines at its width."""
+        return len(_chars(line)) > self._width
 
     def full(self, line: bytes) -> bool:
         """Whether a line is as wide as the first one."""
@@ -96,15 +102,20 @@ class ContinuedRow:
             return cell
         if [bar.start() for bar in _BAR.finditer(line, 0, self._start)] != self._bars:
             return None
-        if margin.encode() in WRAP_MARKS:
+        if margin in (".", "…"):
             return cell
         if before[max(self._lsn_start - 1, 0) :].startswith((".", "…")) and self._lsn_wraps():
             return ""
-        return cell if not self._bars and margin == " " and cell.strip(" ") and self.marked() else None
+        blank = not self._alone and not self._bars and margin == " "
+        return cell if blank and cell.strip(" ") and self.marked() else None
 
     def _by_border(self, line: str) -> bool:
         """Whether it is a border that shows that the cell goes on (linestyle old-ascii)."""
-        return bool(self._bars) and line[: self._start].strip(" ") == ";" and line[self._start - 2] == ";"
+        return (
+            bool(self._bars)
+            and line[: self._start].strip(" ") == ";"
+            and line[self._start - 2 : self._start - 1] == ";"
+        )
 
     def _lsn_wraps(self) -> bool:
         return self.lsn is not None and self.lsn.endswith(WRAP_MARKS)
@@ -126,6 +137,11 @@ class ContinuedRow:
             raise Malformed("a value of so many lines: have it in one line (psql -At)", offset=offset)
         self._offsets.append((len(self.text), offset))
         self.text += piece
+
+
+def ends_in_prefix(line: bytes, end: int) -> bool:
+    """Whether line[:end] ends with the prefix of hex."""
+    return _PREFIX.search(line, 0, end) is not None
 
 
 def _chars(line: bytes) -> str:

@@ -9,10 +9,10 @@ from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.inputs.binary.detect import MESSAGE_START
 from pgtail.inputs.source.lookahead import release_buffer
 from pgtail.inputs.text.bytea import BadText, Escape, Hex
-from pgtail.inputs.text.continued import CONTINUATION, WRAP_MARKS, ContinuedRow
+from pgtail.inputs.text.continued import CONTINUATION, WRAP_MARKS, ContinuedRow, ends_in_prefix
 from pgtail.inputs.text.layout import LSN, Layout, unmarked
 from pgtail.inputs.text.long_value import LongValue
-from pgtail.inputs.text.psql_decoration import PsqlDecoration
+from pgtail.inputs.text.psql_decoration import PsqlDecoration, begins_record
 from pgtail.pgoutput.decoder import AnyMessage, Decoded, Decoder, Unknown
 
 _AROUND: Final = b' |"\xe2\x94\x82'
@@ -21,14 +21,10 @@ _AROUND: Final = b' |"\xe2\x94\x82'
 _FILL: Final = (b" ", b"|", "│".encode())
 """What may follow a value in the lines into which a terminal broke its row."""
 
-_PREFIXES: Final = (b"\\x", b"0x")
 _HEX: Final = re.compile(rb"[0-9A-Fa-f][0-9A-Fa-f ]*+(?:(?:\||\xe2\x94\x82)?+)\Z")
 
 _START_SIZE: Final = 16
 """More bytes than MESSAGE_START needs."""
-
-_BEGINNING: Final = 64
-"""Characters of a value that show whether it begins like a message."""
 
 
 class RowReader:
@@ -38,8 +34,8 @@ class RowReader:
         self.layout = layout
         self.again = False
         """Whether to pass the last line again: it only ended the row before it."""
-        self.behind = False
-        """Whether an error is that of the row before the last line."""
+        self.behind = 0
+        """Bytes from the row that the last line ended to this line; 0 if it ended none."""
         self.continues = False
         """Whether there was a row that went on in other lines."""
         self._decoder = decoder
@@ -55,7 +51,7 @@ class RowReader:
         Raises DecodeError with a source offset.
         """
         match = self.layout.row.fullmatch(buf, pos, stop)
-        self.again = self.behind = False
+        self.again, self.behind = False, 0
         if self._row is not None:
             return self._go_on_with_row(match, buf[pos:stop], base + pos)
         if self._cell is not None:
@@ -175,7 +171,10 @@ class RowReader:
         in_line = (lsn[0] - start, lsn[1] - start) if lsn[0] >= 0 else None
         row = ContinuedRow(line, offset, data - start, in_line, bordered=self.layout.padded)
         found = self._is_whole(row)
-        if (found is False and not row.marked()) or (found and not whole):
+        # Without a prefix, nothing tells the next lone row from a part of this one.
+        if (found is False or (self.layout.lone and not row.prefixed)) and not row.marked():
+            return False
+        if found and not whole:
             return False
         if in_line is None:
             self._row_lsn, self._lsn = self._lsn, None
@@ -190,9 +189,11 @@ class RowReader:
         codec, text = self.layout.codec, self._text(row)
         for part in (text, text.rstrip(b" ")):
             try:
-                data = codec.decode(part[: codec.safe(part)])
+                size = codec.safe(part)
+                data = codec.decode(part[:size])
                 message = Decoder(assume=self._decoder.assume).message(data, 0, len(data))
-            except Truncated:
+            except Truncated as error:
+                row.least = size + error.missing
                 return None if len(data) < _START_SIZE or MESSAGE_START.match(data) else False
             except (BadText, DecodeError):
                 continue
@@ -210,34 +211,29 @@ class RowReader:
             self.continues = True
             return None
         if row.wrapped or self._ends_before(row, match, line):
-            self.again = self.behind = True
+            self.again, self.behind = True, offset - row.offset
             return self._end_row()
         self.continues = True
         if row.breaks_into(line, offset) and not line.endswith(_FILL):
             return None
-        if len(line) and row.full(line) and self.layout.codec.name == Escape.name and self._is_whole(row) is None:
+        may_go_on = len(line) and row.full(line) and self.layout.codec.name == Escape.name
+        if may_go_on and (len(row.text) < row.least or self._is_whole(row) is None):
             return None
         return self._end_row()
 
     def _ends_before(self, row: ContinuedRow, match: re.Match[bytes] | None, line: bytes) -> bool:
         """Whether a row ends before a line that psql did not wrap it into."""
-        if not row.broken and self._is_whole(row) is not None:
+        if row.narrower_than(line) or (not row.broken and self._is_whole(row) is not None):
             return True
         start = self.layout.start.match(line) if match is None or self.layout.lone else match
+        if self.layout.lone and (not row.prefixed or (start is not None and ends_in_prefix(line, start.end()))):
+            return True
         if start is not None and not self.layout.lone:
             lsn = start["lsn"] if "lsn" in start.re.groupindex else None
             return lsn is None or LSN.fullmatch(lsn.rstrip(b" ")) is not None
-        if start is not None and (line.lstrip().startswith(_PREFIXES) or self._may_begin(line[start.end() :])):
-            return self._is_whole(row) is True
-        return self.layout.codec.name == Hex.name and not _HEX.match(line) and self._decoration.matches(line)
-
-    def _may_begin(self, text: bytes) -> bool:
-        """Whether a text looks like the beginning of a message."""
-        codec, text = self.layout.codec, text[:_BEGINNING]
-        try:
-            return MESSAGE_START.match(codec.decode(text[: codec.safe(text)])) is not None
-        except BadText:
-            return False
+        if self.layout.codec.name == Hex.name:
+            return not _HEX.match(line) and self._decoration.matches(line)
+        return begins_record(line)
 
     def _end_row(self) -> Decoded:
         """The message of a row whose lines are all known."""
