@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import itertools
 import random
 import re
 import shutil
@@ -14,7 +16,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from pgtail.capture.format import OPEN
+from pgtail.capture.format import END, OPEN, parameter
 from pgtail.capture.recorder import Rotation
 from pgtail.capture.recovery import recover
 from pgtail.errors import InputError
@@ -152,6 +154,34 @@ def test_a_segment_without_compression_shows_nothing(tmp_path: Path, seed: rando
         assert (
             NOT_CHECKED.search((result := decode(input=damaged)).stderr) or "nothing in it is checked" in result.stderr
         )
+
+
+def test_verify_compares_the_checksum_of_a_segment_under_any_name(tmp_path: Path, seed: random.Random) -> None:
+    """Without compression, and with a whole member missing, the SHA-256 at its end is the only checksum."""
+    plain = segment(tmp_path / "plain", data_frames(SMALL), compress=False).read_bytes()
+    data = segment(tmp_path / "capture", data_frames(SMALL)).read_bytes()
+    some = ends(data)
+    without = [data[:at] + data[stop:] for at, stop in itertools.pairwise(some[:-1])]
+    path, capture_ = tmp_path / "renamed.bin", tmp_path / "other.pgcap"
+    for whole in (plain, data, plain + plain, data + data):
+        path.write_bytes(whole)
+        assert decode("--verify", path).stdout == decode(path).stdout != b""
+    for damaged in [*flips(plain[20:], seed, 10), *seed.sample(without, 5)]:
+        for file in (path, capture_):
+            file.write_bytes(damaged if damaged[:2] == data[:2] else plain[:20] + damaged)
+            refused = decode("--verify", file)
+            assert (refused.status, refused.stdout) == (1, b"")
+            assert re.search("its checksum is wrong|the end is missing|something follows its end", refused.stderr)
+    capture_.write_bytes(data[some[0] :])
+    assert "its checksum is wrong" in decode("--verify", capture_).stderr
+
+
+def test_resync_ends_in_a_segment_of_garbage_with_a_right_checksum(tmp_path: Path) -> None:
+    path, body = tmp_path / "x.pgcap", b"\xff" * 5000
+    path.write_bytes(body + parameter(END, f"0 {len(body)} {hashlib.sha256(body).hexdigest()}"))
+    result = decode("--resync", path)
+    assert (result.status, result.stdout) == (1, b"")
+    assert "nothing decodes after that" in result.stderr
 
 
 def test_the_report_of_stats_counts_only_whole_members(tmp_path: Path, seed: random.Random) -> None:
