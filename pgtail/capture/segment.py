@@ -79,8 +79,8 @@ class SegmentBytes:
         return self._problem if self._gunzip is None else self._gunzip.damage
 
     def damaged_inside(self) -> bool:
-        """Whether a whole gzip member follows the damage, as after no crash. Nothing can be read after that."""
-        return self._gunzip is not None and self._gunzip.damage is not None and self._gunzip.skip_damage()
+        """Whether whole gzip members follow the damage, as after no crash."""
+        return self._gunzip is not None and self._gunzip.damage is not None and self._gunzip.members_follow()
 
 
 @dataclass(slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pgtail.capture.format import OPEN
+from pgtail.capture.format import BEGINNING, CLOSED, OPEN
+from pgtail.capture.segment import SegmentCheck
 from pgtail.commands.selection import expanded
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError
@@ -48,12 +49,28 @@ def verify(names: Iterable[str], storage: StorageOptions) -> None:
         with Source(file) as source:
             if source.live:
                 raise OptionError(f"--verify reads its files twice, which {source.name} does not allow")
-            while source.checked is not None and source.read():
-                pass
-            damage = source.damage
             if source.problem is not None:
                 raise InputError(source.problem, source=source.name)
-            if damage is not None and not (source.name.endswith(OPEN) and source.cut_off):
+            problem = None if source.verified else _problem(source)
+            damage, open_ = source.damage, source.name.endswith(OPEN)
+            if damage is not None and not (open_ and source.cut_off):
                 raise damage
+            if problem is not None and not open_:
+                raise InputError(problem, source=source.name)
             if source.checked is None and not source.verified:
                 say(escape(f"note: {source.name} has no checksum: --verify cannot check it"))
+
+
+def _problem(source: Source) -> str | None:
+    """Read what has checksums; returns what is wrong with a segment. None for other data, and for several segments."""
+    segment = source.name.endswith(CLOSED) or source.peek(0, len(BEGINNING)) == BEGINNING
+    if source.checked is None and not segment:
+        return None
+    check, beginnings, before = SegmentCheck(), 0, b""
+    while data := source.read():
+        if segment:
+            check.feed(data, check.size)
+            data = before + data
+            beginnings += data.count(BEGINNING)
+            before = data[-len(BEGINNING) + 1 :]
+    return check.problem() if segment and beginnings <= 1 else None

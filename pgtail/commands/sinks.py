@@ -146,11 +146,10 @@ def _cut_member(sink: FileSink, tell: Callable[[str], None]) -> bytes:
             end = gzip_end(file)
         if end.problem is not None:
             raise OutputError(f"cannot append to {sink.name}: {end.problem}")
-        size = os.fstat(sink.fd).st_size
-        if end.offset < size:
+        if end.torn:
             os.ftruncate(sink.fd, end.offset)
             sink.begin()
-            tell(f"note: {sink.name}: {counted(size - end.offset, 'byte')} of an unfinished gzip member cut off")
+            tell(f"note: {sink.name}: {counted(end.torn, 'byte')} of an unfinished gzip member cut off")
     except OSError as error:
         raise OutputError(f"cannot append to {sink.name}: {error.strerror}") from error
     return end.last

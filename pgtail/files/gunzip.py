@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pgtail.errors import InputError
@@ -47,15 +47,20 @@ class Gunzip:
     ) -> None:
         self.damage: str | None = None
         self.cut_off = False
-        """Whether the damage is that the data end inside a member."""
+        """Whether the damage is that the data end inside a member, and no whole members are in what it seems to have.
+
+        One wrong bit of a header can make a member seem to have all that follow. Only `rewind` lets these be found.
+        """
         self.checked = 0
         """Up to which offset of the content checksums were compared."""
         self._content = _Content()
         self._decompressed = 0
         """Bytes of the content that read() returned or will return next."""
         self._checked_content = checked
-        self._holds = None if checked else checked is not None
+        self._holds: bool | None = None
         """Whether a member waits for its checksum; None until the content has begun."""
+        if not checked:
+            self._holds = checked == b""
         self._read_raw = read_raw
         self._rewind = rewind
         self._waiting = b""
@@ -140,6 +145,14 @@ class Gunzip:
                     return True
                 self._used += 1
 
+    def members_follow(self) -> bool:
+        """Whether after damage there is a place where members_to_end() finds members. Needs `rewind`."""
+        assert self._rewind is not None
+        at = self._offset
+        found = members_to_end(self._read_raw, self._rewind, self._began + 1) is not None
+        self._continue_at(at)
+        return found
+
     def _ahead(self, size: int) -> None:
         """Have this many bytes that are not used yet, or all there are."""
         while len(self._waiting) - self._used < size and self._more():
@@ -159,6 +172,7 @@ class Gunzip:
         self._began, self._returned = self._offset, 0
         if not self._waiting.startswith(MAGIC, self._used):
             self.damage = f"the gzip data is followed by something else at compressed byte {self._offset}"
+            self.cut_off = self._waiting[self._used :] == MAGIC[:1]
             return None
         # A library copies what it does not use: give it not much more than the last member needed.
         self._feed = min(max(2 * self._last, _SMALL), _PIECE)
@@ -188,8 +202,11 @@ class Gunzip:
 
     def _cut_off(self, member: Inflater) -> None:
         if isinstance(member, ExactInflater):
-            self.cut_off = True
-            self._damaged(f"is cut off: the data end at compressed byte {self._offset}")
+            self.cut_off = self._rewind is None or not self.members_follow()
+            if self.cut_off:
+                self._damaged(f"is cut off: the data end at compressed byte {self._offset}")
+            else:
+                self._damaged("is damaged: whole members follow before its end")
         else:
             self._begin_again()  # isal may have kept the last byte
 
@@ -213,6 +230,44 @@ class Gunzip:
             return bool(ExactInflater().decompress(self._waiting[self._used : self._used + _TRIAL], _TRIAL))
         except zlib.error:
             return False
+
+
+def members_to_end(read_raw: Callable[[int], bytes], rewind: Callable[[int], object], offset: int) -> int | None:
+    """The first place at or after an offset where whole members follow one another up to the end, or to a torn one.
+
+    None if there is none. The arguments are those of Gunzip. A gzip file that is a value in a member, and stands there
+    as it is, is no such place: other bytes follow it.
+    """
+    failed: set[int] = set()
+    for at in _beginnings(read_raw, rewind, offset):
+        if at in failed:
+            continue
+        rewind(at)
+        gunzip = Gunzip(lambda size: read_raw(min(size, _TRIAL)))
+        members = {at}
+        while gunzip.read(_PIECE):
+            members.add(at + gunzip.member_at)
+        if gunzip.damage is None or (gunzip.cut_off and gunzip.member_at > 0):
+            return at
+        failed |= members  # from these it fails at the same place
+    return None
+
+
+def _beginnings(read_raw: Callable[[int], bytes], rewind: Callable[[int], object], offset: int) -> Iterator[int]:
+    """Where the bytes from an offset on have the beginning of a member."""
+    kept = b""
+    while True:
+        rewind(offset + len(kept))
+        piece = read_raw(_PIECE)
+        if not piece:
+            return
+        data = kept + piece
+        at = data.find(MEMBER)
+        while at >= 0:
+            yield offset + at
+            at = data.find(MEMBER, at + 1)
+        kept = data[-len(MEMBER) + 1 :]
+        offset += len(data) - len(kept)
 
 
 class _Content:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import BinaryIO, Final, NamedTuple
 
-from pgtail.files.gunzip import MAGIC, MEMBER, Gunzip
+from pgtail.files.gunzip import MAGIC, Gunzip, members_to_end
 
 _TAIL: Final = 8 << 20
 """Bytes at the end of a file in which a member is expected to begin."""
@@ -15,18 +15,20 @@ _PIECE: Final = 1 << 20
 class GzipEnd(NamedTuple):
     """The offset after the last whole member, the last byte of the content up to there (empty: there is none).
 
-    `problem` says why the file cannot be continued: it is not gzip, or has damage other than an unfinished member.
+    `torn` is how many bytes of an unfinished member follow. `problem` says why the file cannot be continued: it is not
+    gzip, or has other damage.
     """
 
     offset: int
     last: bytes
+    torn: int
     problem: str | None
 
 
 def gzip_end(file: BinaryIO) -> GzipEnd:
     """Find the end of a file that may end inside a member. Reads its last members only, where they are small."""
     size = file.seek(0, io.SEEK_END)
-    start = _member_near(file, max(size - _TAIL, 0))
+    start = members_to_end(file.read, file.seek, size - _TAIL) or 0 if size > _TAIL else 0
     file.seek(start)
     gunzip = Gunzip(file.read, lambda offset: file.seek(start + offset))
     total, last, checked = 0, b"", b""
@@ -39,26 +41,10 @@ def gzip_end(file: BinaryIO) -> GzipEnd:
         total, last = total + len(data), data[-1:]
     gunzip.close()
     if gunzip.damage is None:
-        return GzipEnd(size, checked, None)
+        return GzipEnd(size, checked, 0, None)
     offset = start + gunzip.member_at
-    file.seek(offset)
-    torn = gunzip.cut_off or file.read(len(MAGIC)) == MAGIC[: size - offset] != MAGIC
-    return GzipEnd(offset, checked, None if torn else gunzip.damage if offset else "it is not gzip")
-
-
-def _member_near(file: BinaryIO, offset: int) -> int:
-    """Where the first whole member after an offset begins; 0 if there is none."""
-    if offset == 0:
-        return 0
-    file.seek(offset)
-    tail = file.read()
-    at = tail.find(MEMBER)
-    while at >= 0:
-        rest = io.BytesIO(tail[at:])
-        gunzip = Gunzip(rest.read, rest.seek)
-        while not gunzip.checked and gunzip.read(_PIECE):
-            pass
-        if gunzip.checked:
-            return offset + at
-        at = tail.find(MEMBER, at + 1)
-    return 0
+    if gunzip.cut_off:
+        return GzipEnd(offset, checked, size - offset, None)
+    file.seek(0)
+    is_gzip = file.read(len(MAGIC)) == MAGIC
+    return GzipEnd(offset, checked, 0, gunzip.damage if is_gzip else "it is not gzip")

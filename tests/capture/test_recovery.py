@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+import re
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from pgtail.capture.format import GAP, OPEN
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.errors import InputError, OptionError
+from tests.support import encode
 from tests.support.captures import SMALL, data_frames, head, lengths, read, record, segments
 from tests.support.corpus import Capture, capture
 
@@ -120,6 +124,32 @@ def test_an_open_segment_cut_anywhere_keeps_its_whole_transactions(tmp_path: Pat
             again = read(directory)
             assert again.status == 0
             assert lines.startswith(again.stdout)
+
+
+def test_a_crash_in_a_member_with_gzip_files_as_values(tmp_path: Path) -> None:
+    """They stand in it as they are, and are not taken for members after damage."""
+    rng, directory = random.Random(1), tmp_path / "capture"
+    directory.mkdir()
+    recorder = Recorder(directory, {}, rotation=Rotation(), compress=True)
+    for number in (1, 2):
+        place = number << 12
+        files = [encode.insert("1", gzip.compress(rng.randbytes(9000))) for _ in range(3)]
+        for message in (encode.begin(number, place), encode.relation(), *files, encode.commit(place, place + 8)):
+            recorder.take(encode.frame(message, place))
+        recorder.sync()
+    [path] = directory.glob(f"*{OPEN}")
+    data, first = path.read_bytes(), zlib.decompressobj(31)
+    first.decompress(data)
+    whole = data[: len(data) - len(first.unused_data)]
+    recorder.close()
+    second = gzip.compress(gzip.decompress(first.unused_data), 0)  # in stored blocks
+    values = [found.start() for found in re.finditer(b"\x1f\x8b\x08", second)][1:]
+    assert len(values) == 3
+    for size in (at + more for at in values for more in (0, 1000, 9005)):
+        shutil.rmtree(directory)
+        directory.mkdir()
+        path.write_bytes(whole + second[:size])
+        assert recover(directory, compress=True).position == (1 << 12) + 8
 
 
 def test_a_crash_between_closing_and_removal(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from pgtail.commands import sinks
 from pgtail.commands.sinks import continue_file, open_sink
+from pgtail.errors import OutputError
 from pgtail.files import deflate
 from tests.support.corpus import capture, read
 from tests.support.run import decode
@@ -84,3 +85,17 @@ def test_a_large_row_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert gzip.decompress(file.read_bytes()) == b"a\nb\n" + row
     assert len(objects) == 2
     assert objects[1] is row
+
+
+def test_a_damaged_gz_file_is_not_continued_and_keeps_every_byte(tmp_path: Path) -> None:
+    """One flipped bit makes the first member seem to have all that follow, and to be cut off."""
+    file = tmp_path / "x.json.gz"
+    data = bytearray(b"".join(gzip.compress(b'{"id": %d}\n' % number) for number in range(50)))
+    data[3] |= 4  # the header says that an extra field follows
+    file.write_bytes(data)
+    with (
+        open_sink(str(file), append=True) as sink,
+        pytest.raises(OutputError, match="cannot append to .*member at compressed byte 0 is damaged"),
+    ):
+        continue_file(sink, print)
+    assert file.read_bytes() == data

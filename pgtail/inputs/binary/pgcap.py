@@ -42,6 +42,8 @@ class Segments(CopyDataFrames):
         self._continued: Continued | None = None
         self._in_head = False
         self._ended = True
+        self._refused = False
+        """Whether the last error was a wrong checksum of the whole."""
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
@@ -58,6 +60,7 @@ class Segments(CopyDataFrames):
         source = self.source
         if source.problem is not None:
             problem, source.problem = source.problem, None
+            self._refused = True
             raise InputError(f"{problem}; nothing of it was read", source=source.name, offset=self.position)
         if source.checked is None and not source.verified:
             source.unchecked = True
@@ -81,7 +84,7 @@ class Segments(CopyDataFrames):
 
     def _seek(self) -> bool:
         """As in the base class; at a wrong checksum of the whole, continue with all of it."""
-        refused = not self.position and self.source.checked is None
+        refused, self._refused = self._refused, False
         return refused or super()._seek()
 
     @property
