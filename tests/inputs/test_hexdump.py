@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pgtail.pgoutput.decoder import AnyFrame
+from tests.support import encode
 from tests.support.corpus import capture
 from tests.support.every import every
 from tests.support.forms import Reading, gzipped, hexdump, read_bytes, read_pipe
@@ -129,3 +130,13 @@ def test_a_dump_that_was_cut_off() -> None:
 def test_a_dump_of_something_else() -> None:
     reading = read_bytes(hexdump(b"hello world, this is no message at all\n"))
     assert "the bytes of this hex dump are none of the known forms" in str(reading.error)
+
+
+@pytest.mark.parametrize("end", [b"\n", b""])
+@pytest.mark.parametrize("form", ["recvlogical", "raw"])
+def test_a_binary_dump_whose_first_message_contains_a_hex_dump(form: str, end: bytes) -> None:
+    """Such a message is longer than what one read returns, so that its own form is not sure at first."""
+    content = b"notes" + end + hexdump(bytes(400_000))
+    frames = [encode.message(content), encode.begin(), encode.relation(), encode.insert("1", "x"), encode.commit()]
+    reading = read_bytes(b"".join(frame + b"\n" * (form == "recvlogical") for frame in frames))
+    assert (reading.form, reading.error, len(reading.messages)) == (form, None, 5)

@@ -187,8 +187,11 @@ def _has_offsets(head: bytes, *, final: bool) -> bool | None:
     """Whether this is the beginning of a dump with offsets; None if a whole line is needed to tell."""
     lines = [line.rstrip(b"\r") for line in head[: _TRIED * _MAX_LINE].split(b"\n", _TRIED)]
     whole = lines if final else lines[:-1]
-    if any((found := _line(line)) and found.data for line in whole[:_TRIED]):
-        return True
+    for line in whole[:_TRIED]:
+        if _NO_TEXT.search(line) is not None:  # a binary form; one of its messages may contain a dump
+            return False
+        if (found := _line(line)) is not None and found.data:
+            return True
     return None if not whole and len(head) < _MAX_LINE and _NO_TEXT.search(head) is None else False
 
 
