@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def test_repeated_lines(name: str) -> None:
     reading = read_bytes(dump(name))
     assert reading.error is None
     assert reading.messages == read_bytes(dump("repeats.bin")).messages
+
+
+def test_repeated_lines_may_be_more_than_fits_in_memory() -> None:
+    line, gap = b"%08x  " + b"00 " * 16 + b" |" + b"." * 16 + b"|\n", 1 << 29
+    text = b"*\n".join(line % (number * gap) for number in range(100))
+    tracemalloc.start()
+    reading = read_bytes(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "the bytes of this hex dump are none of the known forms" in str(reading.error)
+    assert peak < 40 << 20
 
 
 @pytest.mark.parametrize("name", ["xxd.txt", "hexdump-C.txt", "repeats-hexdump-C.txt"])

@@ -5,8 +5,9 @@ Offsets, and the text beside the hex, are checked: the bytes end at a damaged li
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pgtail.errors import InputError
@@ -83,7 +84,7 @@ class _WithOffsets(Restored):
         """The bytes of the last line, which * repeats."""
 
     def _restore(self) -> Iterator[tuple[int, bytes]]:
-        unconfirmed: list[tuple[int, bytes]] = []
+        unconfirmed: Iterable[tuple[int, bytes]] = ()
         """Repeated lines and the line that follows them, until the offset of the next line confirms their number."""
         repeats = False
         line = None
@@ -93,14 +94,14 @@ class _WithOffsets(Restored):
                 repeats = True
             elif text.strip():
                 line = self._next(text, repeats=repeats)
-                if not repeats:
-                    yield from unconfirmed
-                    unconfirmed = []
-                    yield number, line.data
-                else:
+                yield from unconfirmed
+                if repeats:
                     assert self._at is not None
-                    unconfirmed += [(number - 1, piece) for piece in self._repeated(line.offset - self._at)]
-                    unconfirmed.append((number, line.data))
+                    repeated = _repeated(self._last, line.offset - self._at, number - 1)
+                    unconfirmed = itertools.chain(repeated, [(number, line.data)])
+                else:
+                    unconfirmed = ()
+                    yield number, line.data
                 repeats = False
                 self._last, self._at = line.data, line.offset + len(line.data)
         yield from unconfirmed
@@ -123,11 +124,6 @@ class _WithOffsets(Restored):
             raise BadLine(_wrong_offset(line.offset, self._at, repeats=repeats), number)
         return line
 
-    def _repeated(self, size: int) -> Iterator[bytes]:
-        block = self._last * max(_BLOCK // len(self._last), 1)
-        for start in range(0, size, len(block)):
-            yield block[: size - start]
-
     def _resume(self) -> bool:
         self._last = b""
         while (text := self.lines.next()) is not None:
@@ -138,6 +134,13 @@ class _WithOffsets(Restored):
                 self._at = line.offset
                 return True
         return False
+
+
+def _repeated(data: bytes, size: int, number: int) -> Iterator[tuple[int, bytes]]:
+    """This many bytes of repeated data, in pieces because they may not fit in memory, with the number of the line."""
+    block = data * max(_BLOCK // len(data), 1)
+    for start in range(0, size, len(block)):
+        yield number, block[: size - start]
 
 
 def _wrong_offset(found: int, expected: int, *, repeats: bool) -> str:
