@@ -53,12 +53,16 @@ def test_dumps_of_real_programs(name: str) -> None:
         assert read_pipe(dump(name), piece) == whole
 
 
+def made(command: list[str], data: bytes) -> bytes:
+    """What a real program writes."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    return subprocess.run(command, input=data, capture_output=True, check=True).stdout
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_dumps_are_what_the_programs_write(name: str) -> None:
-    if shutil.which(COMMANDS[name][0]) is None:
-        pytest.skip(f"{COMMANDS[name][0]} is not installed")
-    ran = subprocess.run([*COMMANDS[name], DUMPED], capture_output=True, check=True)
-    assert ran.stdout == dump(name)
+    assert made(COMMANDS[name], BYTES) == dump(name)
 
 
 def test_the_dumps_of_other_tests_are_those_of_hexdump() -> None:
@@ -118,6 +122,21 @@ def test_a_missing_line_is_named(name: str) -> None:
     assert again.resyncs == 1
     assert all(message in MESSAGES for message in again.messages)
     assert again.messages[-1] == MESSAGES[-1]
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+@pytest.mark.parametrize("form", ["recv", "walsender"])
+def test_bytes_are_counted_on_if_the_offsets_go_back(name: str, form: str) -> None:
+    """Offsets of messages and what was skipped would be negative, and errors would name wrong lines."""
+    data = capture("Z_small", "p1").forms[f"{form}.bin"].read_bytes()
+    lines = made(COMMANDS[name], data).splitlines(keepends=True)
+    for end, start in ((20, 9), (len(lines), 0)):
+        reading = read_bytes(b"".join(lines[:end] + lines[start:]), resync=True)
+        assert f": line {end + 1}: offset " in str(reading.error)
+        assert (reading.resyncs, 0 <= reading.skipped < 128) == (1, True)
+        offsets = [one[2] for one in reading.decoded]
+        assert offsets == sorted(offsets)
+        assert reading.messages[-1] == read_bytes(data).messages[-1]
 
 
 def test_an_error_in_a_message_names_the_line_and_the_byte_of_the_dump() -> None:

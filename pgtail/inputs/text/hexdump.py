@@ -74,12 +74,14 @@ def _line(line: bytes) -> _Line | None:
 
 
 class _WithOffsets(Restored):
-    """What xxd or hexdump -C shows; the offsets of the bytes are those of the dump."""
+    """What xxd or hexdump -C shows; the offsets of the bytes are those of the dump, and larger after these go back."""
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
         self._at: int | None = None
         """The offset that the next line must have."""
+        self._added = 0
+        """What is added to the offsets of the dump."""
         self._last = b""
         """The bytes of the last line, which * repeats."""
 
@@ -130,7 +132,8 @@ class _WithOffsets(Restored):
             line = _line(text)
             if line is not None and line.data:
                 self.lines.back(text)
-                self.start_at(line.offset)
+                self._added = max(self._added, self.end - line.offset)
+                self.start_at(line.offset + self._added)
                 self._at = line.offset
                 return True
         return False
