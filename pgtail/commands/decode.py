@@ -233,11 +233,9 @@ class Decode:
         """Skip damage; returns whether a message decodes after it."""
         self._damaged = True
         pipeline.lost()
-        before = input_.position
         found = input_.resync()
-        skipped = input_.position - before if found is None else found
         goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
-        _tell(f"damage: {error}; skipped {skipped} bytes, {goes_on}")
+        _tell(f"damage: {error}; skipped {input_.skipped} bytes, {goes_on}")
         return found is not None
 
     def _note(self, note: Note) -> None:

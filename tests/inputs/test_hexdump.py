@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from pgtail.pgoutput.decoder import AnyFrame
+from tests.support import encode
 from tests.support.corpus import capture
 from tests.support.every import every
 from tests.support.forms import Reading, gzipped, hexdump, read_bytes, read_pipe
@@ -51,12 +53,16 @@ def test_dumps_of_real_programs(name: str) -> None:
         assert read_pipe(dump(name), piece) == whole
 
 
+def made(command: list[str], data: bytes) -> bytes:
+    """What a real program writes."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    return subprocess.run(command, input=data, capture_output=True, check=True).stdout
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_dumps_are_what_the_programs_write(name: str) -> None:
-    if shutil.which(COMMANDS[name][0]) is None:
-        pytest.skip(f"{COMMANDS[name][0]} is not installed")
-    ran = subprocess.run([*COMMANDS[name], DUMPED], capture_output=True, check=True)
-    assert ran.stdout == dump(name)
+    assert made(COMMANDS[name], BYTES) == dump(name)
 
 
 def test_the_dumps_of_other_tests_are_those_of_hexdump() -> None:
@@ -68,6 +74,17 @@ def test_repeated_lines(name: str) -> None:
     reading = read_bytes(dump(name))
     assert reading.error is None
     assert reading.messages == read_bytes(dump("repeats.bin")).messages
+
+
+def test_repeated_lines_may_be_more_than_fits_in_memory() -> None:
+    line, gap = b"%08x  " + b"00 " * 16 + b" |" + b"." * 16 + b"|\n", 1 << 29
+    text = b"*\n".join(line % (number * gap) for number in range(100))
+    tracemalloc.start()
+    reading = read_bytes(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "the bytes of this hex dump are none of the known forms" in str(reading.error)
+    assert peak < 40 << 20
 
 
 @pytest.mark.parametrize("name", ["xxd.txt", "hexdump-C.txt", "repeats-hexdump-C.txt"])
@@ -107,6 +124,21 @@ def test_a_missing_line_is_named(name: str) -> None:
     assert again.messages[-1] == MESSAGES[-1]
 
 
+@pytest.mark.parametrize("name", WITH_TEXT)
+@pytest.mark.parametrize("form", ["recv", "walsender"])
+def test_bytes_are_counted_on_if_the_offsets_go_back(name: str, form: str) -> None:
+    """Offsets of messages and what was skipped would be negative, and errors would name wrong lines."""
+    data = capture("Z_small", "p1").forms[f"{form}.bin"].read_bytes()
+    lines = made(COMMANDS[name], data).splitlines(keepends=True)
+    for end, start in ((20, 9), (len(lines), 0)):
+        reading = read_bytes(b"".join(lines[:end] + lines[start:]), resync=True)
+        assert f": line {end + 1}: offset " in str(reading.error)
+        assert (reading.resyncs, 0 <= reading.skipped < 128) == (1, True)
+        offsets = [one[2] for one in reading.decoded]
+        assert offsets == sorted(offsets)
+        assert reading.messages[-1] == read_bytes(data).messages[-1]
+
+
 def test_an_error_in_a_message_names_the_line_and_the_byte_of_the_dump() -> None:
     damaged = BYTES.replace(b"N\0\2t\0\0\0\1" + b"1", b"N\0\2t\0\1\0\1" + b"1", 1)
     reading = read_bytes(hexdump(damaged))
@@ -129,3 +161,13 @@ def test_a_dump_that_was_cut_off() -> None:
 def test_a_dump_of_something_else() -> None:
     reading = read_bytes(hexdump(b"hello world, this is no message at all\n"))
     assert "the bytes of this hex dump are none of the known forms" in str(reading.error)
+
+
+@pytest.mark.parametrize("end", [b"\n", b""])
+@pytest.mark.parametrize("form", ["recvlogical", "raw"])
+def test_a_binary_dump_whose_first_message_contains_a_hex_dump(form: str, end: bytes) -> None:
+    """Such a message is longer than what one read returns, so that its own form is not sure at first."""
+    content = b"notes" + end + hexdump(bytes(400_000))
+    frames = [encode.message(content), encode.begin(), encode.relation(), encode.insert("1", "x"), encode.commit()]
+    reading = read_bytes(b"".join(frame + b"\n" * (form == "recvlogical") for frame in frames))
+    assert (reading.form, reading.error, len(reading.messages)) == (form, None, 5)

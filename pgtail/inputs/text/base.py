@@ -98,6 +98,8 @@ class TextInput(Input):
 
     @classmethod
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
+        if other_format(head) is not None:
+            return False
         lines = [line.rstrip(b"\r") for line in head[:_SEARCHED].split(b"\n", 4 * _SAMPLE)[_SAMPLE:-1]]
         layout = find_layout(lines, cls.form, decoder)
         return layout is not None and cls._fits(layout, lines)

@@ -5,8 +5,9 @@ Offsets, and the text beside the hex, are checked: the bytes end at a damaged li
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pgtail.errors import InputError
@@ -73,17 +74,19 @@ def _line(line: bytes) -> _Line | None:
 
 
 class _WithOffsets(Restored):
-    """What xxd or hexdump -C shows; the offsets of the bytes are those of the dump."""
+    """What xxd or hexdump -C shows; the offsets of the bytes are those of the dump, and larger after these go back."""
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
         self._at: int | None = None
         """The offset that the next line must have."""
+        self._added = 0
+        """What is added to the offsets of the dump."""
         self._last = b""
         """The bytes of the last line, which * repeats."""
 
     def _restore(self) -> Iterator[tuple[int, bytes]]:
-        unconfirmed: list[tuple[int, bytes]] = []
+        unconfirmed: Iterable[tuple[int, bytes]] = ()
         """Repeated lines and the line that follows them, until the offset of the next line confirms their number."""
         repeats = False
         line = None
@@ -93,14 +96,14 @@ class _WithOffsets(Restored):
                 repeats = True
             elif text.strip():
                 line = self._next(text, repeats=repeats)
-                if not repeats:
-                    yield from unconfirmed
-                    unconfirmed = []
-                    yield number, line.data
-                else:
+                yield from unconfirmed
+                if repeats:
                     assert self._at is not None
-                    unconfirmed += [(number - 1, piece) for piece in self._repeated(line.offset - self._at)]
-                    unconfirmed.append((number, line.data))
+                    repeated = _repeated(self._last, line.offset - self._at, number - 1)
+                    unconfirmed = itertools.chain(repeated, [(number, line.data)])
+                else:
+                    unconfirmed = ()
+                    yield number, line.data
                 repeats = False
                 self._last, self._at = line.data, line.offset + len(line.data)
         yield from unconfirmed
@@ -123,21 +126,24 @@ class _WithOffsets(Restored):
             raise BadLine(_wrong_offset(line.offset, self._at, repeats=repeats), number)
         return line
 
-    def _repeated(self, size: int) -> Iterator[bytes]:
-        block = self._last * max(_BLOCK // len(self._last), 1)
-        for start in range(0, size, len(block)):
-            yield block[: size - start]
-
     def _resume(self) -> bool:
         self._last = b""
         while (text := self.lines.next()) is not None:
             line = _line(text)
             if line is not None and line.data:
                 self.lines.back(text)
-                self.start_at(line.offset)
+                self._added = max(self._added, self.end - line.offset)
+                self.start_at(line.offset + self._added)
                 self._at = line.offset
                 return True
         return False
+
+
+def _repeated(data: bytes, size: int, number: int) -> Iterator[tuple[int, bytes]]:
+    """This many bytes of repeated data, in pieces because they may not fit in memory, with the number of the line."""
+    block = data * max(_BLOCK // len(data), 1)
+    for start in range(0, size, len(block)):
+        yield number, block[: size - start]
 
 
 def _wrong_offset(found: int, expected: int, *, repeats: bool) -> str:
@@ -187,8 +193,11 @@ def _has_offsets(head: bytes, *, final: bool) -> bool | None:
     """Whether this is the beginning of a dump with offsets; None if a whole line is needed to tell."""
     lines = [line.rstrip(b"\r") for line in head[: _TRIED * _MAX_LINE].split(b"\n", _TRIED)]
     whole = lines if final else lines[:-1]
-    if any((found := _line(line)) and found.data for line in whole[:_TRIED]):
-        return True
+    for line in whole[:_TRIED]:
+        if _NO_TEXT.search(line) is not None:  # a binary form; one of its messages may contain a dump
+            return False
+        if (found := _line(line)) is not None and found.data:
+            return True
     return None if not whole and len(head) < _MAX_LINE and _NO_TEXT.search(head) is None else False
 
 

@@ -14,11 +14,15 @@ _FORMATS: Final = re.compile(
 
 _NAMES: Final = {"latex": "latex or latex-longtable", "troff": "troff-ms"}
 _WAL2JSON: Final = re.compile(rb'\{"action": ?"[BCIUDTM]"|"change": ?\[')
+_CELL: Final = rb"^(?:[^\n]*[|,\t])? *"
 _TEST_DECODING: Final = re.compile(
-    rb"table \S+: (?:INSERT|UPDATE|DELETE|TRUNCATE):"
-    rb"|^(?:[^\n]*[|,\t] *)?(?:BEGIN|COMMIT)(?: \d+)?(?: \(at [^\n]*\))? *\r?$",
+    rb"table [^\n]+?: (?:INSERT|UPDATE|DELETE|TRUNCATE):"
+    rb"|" + _CELL + rb"(?:BEGIN|COMMIT) \d+(?: \(at [^\n]*\))?[ |]*\r?$"
+    rb"|\A(?:" + _CELL + rb"(?:BEGIN|COMMIT)(?: \(at [^\n]*\))? *\r?\n)+\Z",
     re.MULTILINE,
 )
+"""Without xids BEGIN alone in a line may be of SQL, if not all lines are such."""
+
 _NO_TEXT: Final = re.compile(rb"[\0-\x08]")
 _NEAR: Final = 64 * 1024
 

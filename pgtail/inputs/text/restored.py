@@ -81,8 +81,8 @@ class Restored(ByteStream):
         self.lines = Lines(window)
         self._pieces = self._restore()
         self._left = b""
-        self._next_offset = 0
-        """Offset of the next restored byte."""
+        self.end = 0
+        """Offset of the next byte to restore."""
         self._bad: BadLine | None = None
         self._offsets = array("Q")
         self._numbers = array("Q")
@@ -114,7 +114,7 @@ class Restored(ByteStream):
 
     def start_at(self, offset: int) -> None:
         """Give the next restored byte this offset."""
-        self.position = self._next_offset = offset
+        self.position = self.end = offset
 
     def _fetch(self, limit: int) -> bytes:
         found = [self._left]
@@ -138,9 +138,9 @@ class Restored(ByteStream):
         if not self._numbers or self._numbers[-1] != number:
             if len(self._numbers) >= 2 * _MAX_KNOWN:
                 del self._numbers[:_MAX_KNOWN], self._offsets[:_MAX_KNOWN]
-            self._offsets.append(self._next_offset)
+            self._offsets.append(self.end)
             self._numbers.append(number)
-        self._next_offset += size
+        self.end += size
 
 
 class RestoringInput(Input):

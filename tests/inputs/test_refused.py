@@ -1,0 +1,72 @@
+"""Texts that are not read are refused by their names, and no others are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import psycopg.errors
+import pytest
+
+from pgtail.demo.server import EmbeddedServer
+from tests.inputs.test_psql import Printed
+from tests.support.corpus import capture
+from tests.support.forms import read_bytes
+from tests.support.run import decode
+from tests.support.servers import Database, fresh_database
+
+SQL = b"CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $$\nBEGIN\n  RETURN 1;\nEND $$;\nCOMMIT\n"
+
+
+@pytest.fixture(scope="module")
+def printed(newest_server: EmbeddedServer) -> Iterator[Printed]:
+    with fresh_database(newest_server) as database:
+        yield Printed(database)
+
+
+@pytest.mark.parametrize("name", ["html", "asciidoc", "latex", "latex-longtable", "troff-ms"])
+@pytest.mark.parametrize("options", [[], ["-x"], ["-t"], ["-P", "border=2"]], ids=" ".join)
+def test_formats_of_psql(printed: Printed, name: str, options: list[str]) -> None:
+    text = printed.psql("-P", f"format={name}", *options, "-c", "SELECT lsn, xid, data FROM peeked ORDER BY n")
+    reading = read_bytes(text)
+    shown = "latex or latex-longtable" if name.startswith("latex") else name
+    assert f"this is psql's format {shown}, which is not read" in str(reading.error)
+    assert reading.messages == []
+
+
+@pytest.mark.parametrize("form", ["wal2json", "wal2json-v1"])
+def test_text_of_wal2json(form: str) -> None:
+    text = decode("-o", form, input=capture("Z_small", "p1").forms["recv.bin"].read_bytes()).stdout
+    assert "this is text of the output plugin wal2json" in str(read_bytes(text).error)
+
+
+@pytest.mark.parametrize("layout", [[], ["-At"], ["-x"], ["--csv"], ["-P", "border=2"]], ids=" ".join)
+@pytest.mark.parametrize("what", ["lsn, xid, data", "data"])
+def test_text_of_test_decoding(decoded: Printed, what: str, layout: list[str]) -> None:
+    for options in ("", ", 'include-timestamp', '1'"):
+        query = f"SELECT {what} FROM pg_logical_slot_peek_changes('s', NULL, NULL{options})"
+        text = decoded.psql(*layout, "-c", query)
+        assert b'table public."a b": INSERT:' in text.replace(b'""', b'"')
+        assert "this is text of the output plugin test_decoding" in str(read_bytes(text).error)
+        only_ends = b"".join(re.findall(rb".*(?:BEGIN|COMMIT).*\n", text))
+        assert "this is text of the output plugin test_decoding" in str(read_bytes(only_ends).error)
+    without_xids = decoded.psql("-At", "-c", query.replace("NULL, NULL", "NULL, NULL, 'include-xids', '0'"))
+    only_ends = b"".join(re.findall(rb".*(?:BEGIN|COMMIT).*\n", without_xids))
+    assert not re.search(rb"(?:BEGIN|COMMIT) \d", only_ends)
+    assert "this is text of the output plugin test_decoding" in str(read_bytes(only_ends).error)
+
+
+@pytest.fixture
+def decoded(database: Database) -> Printed:
+    printed = Printed(database)
+    try:
+        database.query("SELECT pg_create_logical_replication_slot('s', 'test_decoding')")
+    except psycopg.errors.UndefinedFile:
+        pytest.skip("this server does not have the plugin test_decoding")
+    database.execute('CREATE TABLE "a b" (id int)', 'INSERT INTO "a b" VALUES (1)')
+    return printed
+
+
+def test_sql_is_no_text_of_a_plugin() -> None:
+    assert "none of the known forms" in str(read_bytes(SQL).error)
+    assert "none of the known forms" in str(read_bytes(b"BEGIN\n" + SQL).error)
