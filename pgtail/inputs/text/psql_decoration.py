@@ -22,7 +22,9 @@ _BORDERS: Final = b" |\xe2\x94\x82"
 """What surrounds a header, also in Unicode."""
 _END_OF_COPY: Final = b"\\."
 
-_LIKE_DATA: Final = re.compile(rb"[0-9A-Fa-f]{16}|\\|[A-Za-z0-9+/]{20}")
+_LIKE_DATA: Final = re.compile(
+    rb"[0-9A-Fa-f]{16}|\\|[A-Za-z0-9+/]{20}|(?:[0-9A-Fa-f]{2}){1,8}(?: (?:[0-9A-Fa-f]{2}){1,8}){3}"
+)
 """What every line with a message contains, even a damaged one."""
 
 
