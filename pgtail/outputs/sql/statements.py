@@ -56,7 +56,7 @@ BEGIN
         RAISE EXCEPTION '% rows instead of 1: %', rows, left(statement, 1000) USING HINT = CASE WHEN equal THEN
             'The row was looked up by the text of all its values. If the changes were dumped in a session with other '
             'settings, dump them with PGOPTIONS=''-c TimeZone=UTC -c bytea_output=hex -c extra_float_digits=3''.'
-        ELSE '' END;
+        ELSE 'The target does not have the row that the source had before this change.' END;
     END IF;
 END $$;
 
