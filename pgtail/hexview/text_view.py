@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from pgtail.files.sink import Sink
 from pgtail.hexview.fields import Field
 from pgtail.hexview.views import Damage, MessageLocation, NoRoom
+from pgtail.humanize import plural
 from pgtail.native import compiled
 from pgtail.pgoutput.cursor import TIME, Buffer
 from pgtail.pgoutput.scalars import lsn_text, time_text
@@ -58,7 +59,8 @@ class TextView:
         self, place: MessageLocation, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None
     ) -> None:
         self._sink.write(self.begin(place, damage).encode())
-        columns = self.layout(place, fields)
+        mark: Item = () if damage is None else ((f"✗ {name(damage.field)}".rstrip(), "bad"),)
+        columns = self.layout(place, fields, mark)
         for field in fields:
             label = self._label(field)
             values = [field.value, *_words(field)]
@@ -66,16 +68,15 @@ class TextView:
             right = columns.beside(label, self._type(field.type), values, time=field.type == TIME[0])
             self._field(columns, place, buf, span, right, masked=field.masked)
         if damage is not None:
-            label = (("✗ " + name(damage.field) if damage.field else "✗", "bad"),)
             reason = [breakable(escape(damage.error.reason), "bad")]
             span = (damage.start, damage.end)
-            right = columns.beside(label, "", reason)
+            right = columns.beside(mark, "", reason)
             self._field(columns, place, buf, span, right, style="bad", masked=damage.masked)
 
     def begin(self, place: MessageLocation, damage: Damage | None = None) -> str:
         size = place.end - place.start
         lsn = "" if place.lsn is None else lsn_text(place.lsn)
-        items = self._head(place, damage, str(place.number), lsn, str(place.offset), str(size))
+        items = self._head(place, damage, str(place.number), lsn, str(place.offset), f"{size} {plural(size, 'byte')}")
         lines = [self._paint(line) for line in wrap(items, self._width)]
         if self._any:
             lines.insert(0, "")
@@ -83,16 +84,17 @@ class TextView:
         return "\n".join([*lines, ""])
 
     def head(self, place: MessageLocation) -> tuple[str, int | None]:
-        without_numbers = self._head(place, None, "", "", "", "")
+        without_numbers = self._head(place, None, "", "", "", " bytes")
         room = self._width - GAP * (len(without_numbers) - 1) - sum(map(item_width, without_numbers))
         if place.relation is not None and "%" in place.relation.qualified:
             room = 0
-        items = self._head(place, None, "%(number)d", "%(lsn)s", "%(offset)d", "%(size)d")
+        items = self._head(place, None, "%(number)d", "%(lsn)s", "%(offset)d", "%(size)d bytes")
         line = [fragment for item in items for fragment in (padding(GAP), *item)]
         return f"\n{self._paint(line[1:])}\n", max(room, 0)
 
-    def layout(self, place: MessageLocation, fields: Sequence[Field]) -> _Columns:
-        names = max([2 * field.depth + width_of(field.name) for field in fields], default=0)
+    def layout(self, place: MessageLocation, fields: Sequence[Field], mark: Item = ()) -> _Columns:
+        """The columns of a message; `mark` is beside its damage."""
+        names = max([item_width(mark), *[2 * field.depth + width_of(field.name) for field in fields]])
         types = max([len(self._type(field.type)) for field in fields], default=0)
         offsets = _MARGIN + len(str(place.at(place.end))) + (place.base is None)
         key = (offsets, min(names, _WIDEST_NAME), types)
@@ -117,7 +119,7 @@ class TextView:
             items.append(((f"{place.sent.client} to {place.sent.server}", "origin"),))
             if place.sent.time is not None:
                 items.append(((time_text(place.sent.time).replace("T", " "), "plain"),))
-        items.append(((f"{size} bytes", "dim"),))
+        items.append(((size, "dim"),))
         return items
 
     def _label(self, field: Field) -> Item:
@@ -143,7 +145,7 @@ class TextView:
         left = self._hex(columns, place, _Hidden() if masked else buf, start, shown, style)
         self._write(columns.join(left, right))
         if shown < end:
-            self._write([_more(columns, str(end - shown))])
+            self._write([_more(columns, end - shown)])
 
     def _hex(
         self, columns: _Columns, place: MessageLocation, buf: Buffer | _Hidden, start: int, shown: int, style: str
@@ -206,7 +208,7 @@ class TextView:
                 lines.append(template.bare % (at + start, line))
         lines += [template.margin + right for right in rights]
         if shown < size:
-            lines.append(self._paint(_more(template.columns, str(size - shown))) + "\n")
+            lines.append(self._paint(_more(template.columns, size - shown)) + "\n")
         return "".join(lines)
 
     def scanned_content(self, template: _Content, show: Show, python: Callable[[int, bytes], str]) -> Any:
@@ -219,7 +221,8 @@ class TextView:
             show if ordinary else None,
             python,
             left=template.bare[:-1],
-            more=self._paint(_more(columns, "%d")),
+            more=self._paint(_more(columns, None)),
+            one_more=self._paint(_more(columns, 1)),
             left_width=columns.left,
             indent=columns.right,
             room=columns.values,
@@ -284,9 +287,13 @@ class _Content(NamedTuple):
     masked: bool
 
 
-def _more(columns: _Columns, count: str) -> list[Fragment]:
-    """The last line of a field that is not shown whole. It may be wider than the left half, so it has no right half."""
-    return [padding(columns.offset + GAP), (f"{count} more bytes", "dim")]
+def _more(columns: _Columns, count: int | None) -> list[Fragment]:
+    """The last line of a field that is not shown whole, or its template.
+
+    It may be wider than the left half, so it has no right half.
+    """
+    text = "%d more bytes" if count is None else f"{count} more {plural(count, 'byte')}"
+    return [padding(columns.offset + GAP), (text, "dim")]
 
 
 def _words(field: Field) -> list[Item]:

@@ -57,10 +57,10 @@ cdef class TextContent(Content):
     """Lines for people: offset and bytes at the left; name, type, value and a word at the right.
 
     `heads` are the lines of name and type with their widths. The value is beside them, from the first one on, or `below`.
-    `left` has the offset and the bytes of a line, `more` the number of bytes that are not shown. `left_width`, `indent`
-    and `room` are the widths of the left half, of what precedes the value in the right half, and of the value. `step`
-    bytes are in a line, with blanks between them if `spaced`; at most `most` are shown (negative: all). `ellipsis`
-    follows a value that is cut.
+    `left` has the offset and the bytes of a line, `more` the number of bytes that are not shown, `one_more` if that is 1.
+    `left_width`, `indent` and `room` are the widths of the left half, of what precedes the value in the right half, and
+    of the value. `step` bytes are in a line, with blanks between them if `spaced`; at most `most` are shown (negative:
+    all). `ellipsis` follows a value that is cut.
     """
 
     cdef Format left, more
@@ -68,15 +68,15 @@ cdef class TextContent(Content):
     cdef Py_ssize_t most
     cdef bint spaced, below
     cdef list heads
-    cdef bytes gap_and_word, word, ellipsis
+    cdef bytes one_more, gap_and_word, word, ellipsis
 
     def __cinit__(
-        self, show, python, *, str left, str more, int left_width, int indent, int room, int step,
+        self, show, python, *, str left, str more, str one_more, int left_width, int indent, int room, int step,
         most, bint spaced, list heads, bint below, str gap_and_word, str word, int word_width, str ellipsis
     ):
         self.python = python
         self.show = show if isinstance(show, ShownColumn) else None
-        self.left, self.more = Format(left), Format(more)
+        self.left, self.more, self.one_more = Format(left), Format(more), one_more.encode()
         self.left_width, self.indent, self.room, self.step = left_width, indent, room, step
         self.most, self.spaced = -1 if most is None else most, spaced
         self.heads, self.below, self.ellipsis = heads, below, ellipsis.encode()
@@ -132,7 +132,10 @@ cdef class TextContent(Content):
         """The line with the number of bytes that are not shown."""
         cdef Argument[1] arguments
         arguments[0] = number_argument(NUMBER_ARGUMENT, count)
-        self.more.put(out, arguments)
+        if count == 1:
+            put_object(out, self.one_more)
+        else:
+            self.more.put(out, arguments)
         return put_object(out, b"\n")
 
     cdef int put_value(self, Out *out, const Cell *cell, Py_ssize_t start, Py_ssize_t shown) except -2:

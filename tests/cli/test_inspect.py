@@ -203,6 +203,12 @@ def test_a_damaged_message_shows_its_good_fields_and_the_bad_byte(tmp_path: Path
     assert b"byte 71: Insert.new[0] kind: 'X' where" in ran.stderr
 
 
+def test_a_message_of_an_unknown_kind(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(b"Zabc")
+    shown = inspect(tmp_path / "dump", "--input-format", "raw").stdout.decode()
+    assert shown == "● 1  ?  byte 0  1 byte\n  0  5a                       ✗ tag    no message starts with byte 0x5a\n"
+
+
 def test_the_bad_byte_is_red(tmp_path: Path) -> None:
     ran = inspect(damaged(tmp_path, RECV, 71, ord("X")), "--color", "always")
     assert b"\x1b[38;5;231;48;5;124m58\x1b[0m" in ran.stdout
