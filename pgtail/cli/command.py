@@ -63,7 +63,7 @@ class CommandLineError(click.ClickException):
     exit_code = 2
 
     def __init__(self, error: click.UsageError) -> None:
-        message = error.format_message()
+        message = " ".join(error.format_message().split())  # click breaks lines between choices
         super().__init__(message[:1].lower() + message[1:])
         self._path = None if error.ctx is None else error.ctx.command_path
 
