@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from pgtail.errors import ServerError
-from pgtail.humanize import counted
+from pgtail.humanize import counted, did_you_mean
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection
@@ -56,9 +56,14 @@ def older(connection: Connection, slot: Slot) -> list[str]:
 
 
 def warnings(
-    connection: Connection, chosen: Sequence[Publication], tables: Sequence[str], *, all_of_them: bool
+    connection: Connection,
+    chosen: Sequence[Publication],
+    tables: Sequence[str],
+    exclude: Sequence[str],
+    *,
+    all_of_them: bool,
 ) -> list[str]:
-    """Warnings about options that show nothing; `tables` are the patterns of --table.
+    """Warnings about options without an effect; `tables` and `exclude` are the patterns of --table and --exclude.
 
     Of `all_of_them`, which nobody named, some may be empty.
     """
@@ -67,18 +72,22 @@ def warnings(
     found = [f"publication {name} has no tables: it shows nothing" for name in empty]
     if all_of_them and len(empty) < len(chosen):
         found = []
-    if tables and len(empty) < len(chosen):
+    if (tables or exclude) and len(empty) < len(chosen):
         published = catalog.published_tables(connection, names)
+        found += [f"--table {glob}{text}" for glob in tables if (text := _without_match(published, glob))]
+        # One for other tables, such as a configuration's, does no harm here.
         found += [
-            f"--table {glob} matches none of the {len(published)} published tables"
-            for glob in tables
-            if not any(_matches(schema, table, glob) for schema, table in published)
+            f"--exclude {glob}{text}" for glob in exclude if "did you" in (text := _without_match(published, glob))
         ]
     return found
 
 
-def _matches(schema: str, table: str, glob: str) -> bool:
-    return fnmatchcase(f"{schema}.{table}" if "." in glob else table, glob)
+def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
+    """If a pattern matches no table: that, and which one it may mean. Else nothing."""
+    names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
+    if any(fnmatchcase(name, glob) for name in names):
+        return ""
+    return f" matches none of the {len(names)} published tables{did_you_mean(glob, names)}"
 
 
 def _only(found: list[Publication], server: ServerFacts) -> Publication:

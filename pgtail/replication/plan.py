@@ -37,6 +37,7 @@ class Request:
     until_time: int | None = None
     """End before the first transaction that is committed later: microseconds since 2000-01-01 UTC."""
     tables: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     yes: bool = False
     allow_missing_publication: bool = False
     encoding: str | None = None
@@ -100,7 +101,9 @@ def prepare(request: Request, connection: Connection) -> Plan:
         publications.check_columns(connection, chosen, server)
         words = "all publications" if not notes else "publications"
         notes.insert(0, f"reading {words}: {publications.in_words(chosen)}; -P selects")
-    warnings = publications.warnings(connection, chosen, request.tables, all_of_them=all_of_them) + unsure
+    warnings = (
+        publications.warnings(connection, chosen, request.tables, request.exclude, all_of_them=all_of_them) + unsure
+    )
     start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
     until, passes = _until(request, connection, server)
     return Plan(

@@ -210,6 +210,18 @@ def test_warnings_when_nothing_will_be_shown(newest_database: Database) -> None:
     assert "public.t " not in words
 
 
+def test_a_table_that_is_not_published_may_be_a_typing_mistake(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE orders (id int)", "CREATE PUBLICATION p FOR TABLE orders")
+    _, words = stream(
+        newest_database, "--for", "100ms", "-t", "ordres", "--exclude", "public.order", "--exclude", "x_*"
+    )
+    assert "warning: --table ordres matches none of the 1 published tables; did you mean orders?\n" in words
+    assert (
+        "warning: --exclude public.order matches none of the 1 published tables; did you mean public.orders?" in words
+    )
+    assert "x_*" not in words
+
+
 # -- acknowledging ---------------------------------------------------------------------------------------------
 
 
