@@ -12,7 +12,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.streaming import Show
 from pgtail.commands.options import FormatOptions, ReportOptions
 from pgtail.commands.pager import terminal_output
-from pgtail.commands.sinks import DirectorySink, FileSink, open_sink
+from pgtail.commands.sinks import GZIP, DirectorySink, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
@@ -42,6 +42,9 @@ _FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
     "keys": ("debezium",),
 }
 """Option -> the formats that it belongs to."""
+
+_NAMED_BY_FILES: Final = ("csv", "sql")
+"""The formats with which names of files end."""
 
 _CHOOSE_COLUMNS: Final = ("table", "line", "json", "json-tx", "csv")
 _WHOLE_ROWS: Final = {"sql": "a statement needs the whole row", TEMPLATE: "%{NAME} selects a column"}
@@ -95,6 +98,7 @@ def build_output(
     name = _format(options, terminal) if options.format_string is None else TEMPLATE
     _check_shows(options, name)
     _check_format_options(options, name, sink)
+    _tell_other_format(options, name, tell)
     made = _output_options(options, name, terminal, sink, lambda text: tell(escape(text)), database)
     output: ScannedOutput
     if name == TEMPLATE:
@@ -179,6 +183,15 @@ def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None
         raise OptionError(f"--client: only with -o {', '.join(SHOW_CLIENT)}; this is {name}")
     if isinstance(sink, DirectorySink) and name != "csv":
         raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
+
+
+def _tell_other_format(options: FormatOptions, name: str, tell: Callable[[str], None]) -> None:
+    """Tell if the name of the file ends with another format than the default."""
+    if options.file is None or options.output is not None or options.format_string is not None:
+        return
+    ending = options.file.removesuffix(GZIP).rpartition(".")[2]
+    if ending in _NAMED_BY_FILES:
+        tell(escape(f"note: {options.file} will contain {name}: -o {ending} writes {ending}"))
 
 
 def _output_options(

@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Final
 
 from pgtail.commands.pager import pager_in_use
+from pgtail.commands.stderr import say
 from pgtail.errors import ClosedPipe, OptionError, OutputError
 from pgtail.files.atomic import sync_directory
 from pgtail.files.deflate import compress
 from pgtail.files.gzip_end import gzip_end
 from pgtail.humanize import counted
+from pgtail.terminal.escape import escape
 
 GZIP: Final = ".gz"
 """The end of the name of a file that is compressed."""
+
+_NOT_COMPRESSED: Final = (".zst", ".bz2", ".xz", ".lz4", ".zip")
+"""Ends of names that promise a compression that pgtail does not have."""
 
 _MEMBER_SIZE: Final = 1 << 20
 """Buffered bytes from which on a gzip member is written without a flush."""
@@ -175,6 +180,8 @@ def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC), 0o644)
     except OSError as error:
         raise OutputError(f"cannot write to {file}: {error.strerror}") from error
+    if file.endswith(_NOT_COMPRESSED):
+        say(escape(f"note: {file} will not be compressed: only a file named *{GZIP} is"))
     try:
         sink = FileSink(fd, file)
         sink.begin()
