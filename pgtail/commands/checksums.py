@@ -40,7 +40,11 @@ class Coverage:
             upto = f"checked up to the commit that ends at {lsn_text(self._end_lsn)}, and nothing after it"
         elif checked:
             upto = f"checked up to byte {checked}, and nothing after it"
-        error.reason = f"{error.reason}; {upto}"
+        cause = ""
+        if self._source.compressed and self._source.damage is None:
+            cure = "" if self._source.live else ", which --verify finds"
+            cause = f"; a likely cause is damage of the gzip data{cure}"
+        error.reason = f"{error.reason}{cause}; {upto}"
 
 
 def verify(names: Iterable[str], storage: StorageOptions) -> None:

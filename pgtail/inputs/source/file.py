@@ -106,6 +106,11 @@ class Source(ByteStream):
         return self._gunzip is not None and self._gunzip.cut_off
 
     @property
+    def compressed(self) -> bool:
+        """Whether it is gzip data."""
+        return self._gunzip is not None
+
+    @property
     def checked(self) -> int | None:
         return super().checked if self._gunzip is None else self._gunzip.checked
 
