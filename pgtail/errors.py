@@ -5,7 +5,8 @@ PgtailError
 │  ├─ DecodeError          bytes that are not a valid message
 │  │  ├─ Truncated         more bytes are needed
 │  │  └─ Malformed         more bytes would not help
-│  └─ AssemblyError        messages in an invalid order (only raised with --strict)
+│  ├─ AssemblyError        messages in an invalid order (only raised with --strict)
+│  └─ Interrupted          a source with an end that was not read to it
 ├─ OptionError             invalid options
 ├─ ServerError             the server or the connection to it
 └─ OutputError             the output could not be written
@@ -89,6 +90,14 @@ class Malformed(DecodeError):
 
 class AssemblyError(InputError):
     """A message out of place. Raised with --strict; otherwise a Note."""
+
+
+class Interrupted(InputError):
+    """A request to stop came before the end of the input; `exit_status` is the one of the signal."""
+
+    def __init__(self, reason: str, exit_status: int, *, source: str | None = None) -> None:
+        super().__init__(reason, source=source)
+        self.exit_status = exit_status
 
 
 class OptionError(PgtailError):

@@ -9,6 +9,7 @@ from pgtail.capture.reader import listed, refreshed
 from pgtail.capture.seek import first_segment
 from pgtail.capture.segment import SegmentCheck, check, read_head
 from pgtail.capture.state import read_state
+from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location
 
@@ -51,12 +52,13 @@ class CaptureVerifier:
         self._gap(segment, read_head(segment).parameters)
         yield self._next(segment, segment)
 
-    def conclude(self, *, whole: bool) -> None:
-        """Report what is wrong with the segment. `whole`: it was read to its end, and no error occurred."""
+    def conclude(self, error: InputError | None) -> None:
+        """Report what is wrong with the segment, unless the last error in it is that. Without one it was read whole."""
         if self._checked is not None:
-            problem = self.check.problem() if whole else check(self._checked)
-            if problem is not None:
+            problem = self.check.problem() if error is None else check(self._checked)
+            if problem is not None and (error is None or problem not in error.reason):
                 self._say(problem, self._checked)
+            self.damaged = self.damaged or problem is not None
 
     def _next(self, segment: Location, checked: Location | None) -> Location:
         self._checked, self.check = checked, SegmentCheck()

@@ -9,6 +9,7 @@ from pgtail.capture.convert import DumpConverter
 from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.commands.checksums import Coverage
+from pgtail.commands.reading import Reading
 from pgtail.errors import InputError
 from pgtail.inputs import Chunk, Source, open_input
 from pgtail.pgoutput.cursor import Cursor
@@ -42,7 +43,8 @@ def record_dumps(
 ) -> bool:
     """Record files, one after another, as one stream. Returns whether the capture lacks something of them.
 
-    Raises InputError if one is damaged (the capture then has the complete transactions before the damage), OutputError.
+    Raises InputError if one is damaged or not read to its end (the capture then has the complete transactions before
+    that), OutputError.
     """
     decoder = RawDecoder(assume=assume, encoding=encoding)
     head = {"client_encoding": encoding, DUMPS: "dumps, streamed transactions as whole ones"}
@@ -50,8 +52,10 @@ def record_dumps(
     left = list(files)
     try:
         while left:
-            with Source(locate(left[0], storage) if is_uri(left[0]) else left[0]) as source:
-                _record(source, decoder, converter, format, tell)
+            with Source(locate(left[0], storage) if is_uri(left[0]) else left[0]) as source, Reading(source) as reading:
+                _record(reading, source, decoder, converter, format, tell)
+            if reading.stopped:
+                break
             del left[0]
     finally:
         converter.finish()
@@ -61,11 +65,16 @@ def record_dumps(
 
 
 def _record(
-    source: Source, decoder: RawDecoder, converter: DumpConverter, form: str | None, tell: Callable[[str], None]
+    reading: Reading,
+    source: Source,
+    decoder: RawDecoder,
+    converter: DumpConverter,
+    form: str | None,
+    tell: Callable[[str], None],
 ) -> None:
     coverage = Coverage(source)
     try:
-        input_ = open_input(source, decoder, format=form)
+        reading.input_ = input_ = open_input(source, decoder, format=form)
         for item in input_.items():
             if isinstance(item, Chunk):
                 if item.in_stream is False:

@@ -21,6 +21,7 @@ from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
+from pgtail.commands.reading import Reading, interrupted
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -33,7 +34,7 @@ from pgtail.commands.selection import (
 )
 from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
 from pgtail.commands.stderr import say
-from pgtail.errors import AssemblyError, InputError, Malformed, OptionError
+from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs import Chunk, Input, open_input
 from pgtail.inputs.source.file import Source
@@ -64,8 +65,8 @@ class Decode:
         self._given_output = output
         self._source: str | None = None
         self._damaged = False
-        self._failed = False
-        """Whether there was an error in the current file."""
+        self._error: InputError | None = None
+        """The last error in the current file."""
         self._fed, self._changed = 0, False
         self._commits = CommitRange()
 
@@ -120,13 +121,24 @@ class Decode:
             else:
                 pipeline.break_off()
         except (InputError, OptionError) as error:  # such as a value that does not fit a column's type
-            pipeline.break_off()
+            self._incomplete(pipeline)
             if isinstance(error, InputError) and error.source is None:
                 error.source = self._source
             raise
-        except KeyboardInterrupt:
-            pipeline.break_off()
+        except KeyboardInterrupt as stopped:
+            self._incomplete(pipeline)
+            raise interrupted(stopped) from None
         return every
+
+    def _incomplete(self, pipeline: Pipeline) -> None:
+        """Complete the output, of which the rest is missing.
+
+        Statements that undo the older changes alone would overwrite the newer ones with values of before.
+        """
+        if self._options.format.undo:
+            _tell("warning: no statements were written: they would undo the older changes without the newer ones")
+        else:
+            pipeline.break_off()
 
     def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
         """The files; a folder is replaced by the segments of the capture in it."""
@@ -151,15 +163,15 @@ class Decode:
         sink: FileSink | DirectorySink,
     ) -> bool:
         """Decode one file, a segment with its verifier; returns whether to read the next one."""
-        self._failed = False
+        self._error = None
         try:
             goes_on = self._decode(name, verifier, decoder, pipeline, sink)
-        except InputError:
-            if verifier is not None:
-                verifier.conclude(whole=False)
+        except InputError as error:
+            if verifier is not None and not isinstance(error, Interrupted):
+                verifier.conclude(error)
             raise
         if goes_on and verifier is not None:
-            verifier.conclude(whole=not self._failed)
+            verifier.conclude(self._error)
         return goes_on
 
     def _decode(
@@ -170,9 +182,10 @@ class Decode:
         pipeline: Pipeline,
         sink: FileSink | DirectorySink,
     ) -> bool:
-        with Source(name, on_wait=sink.flush, check=None if verifier is None else verifier.check) as source:
+        check = None if verifier is None else verifier.check
+        with Source(name, on_wait=sink.flush, check=check) as source, Reading(source) as reading:
             self._source = source.name
-            input_ = open_input(source, decoder, format=self._options.dump.input_format)
+            reading.input_ = input_ = open_input(source, decoder, format=self._options.dump.input_format)
             if self._options.verbose:
                 _tell(f"{source.name}: {input_.name}")
             with (
@@ -188,6 +201,7 @@ class Decode:
                 if not changed and not source.name.endswith((CLOSED, OPEN)):
                     _tell(f"note: {without_change(input_, self._fed + pipeline.messages)}")
                 return goes_on
+        return False
 
     def _read(self, input_: Input, pipeline: Pipeline, source: Source) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
@@ -198,7 +212,7 @@ class Decode:
             except AssemblyError:
                 raise
             except InputError as error:
-                self._failed = True
+                self._error = error
                 coverage.explain(error)
                 if source.name.endswith(OPEN) and _is_unfinished(error, source):
                     _tell(f"note: {error}")

@@ -14,6 +14,7 @@ from pgtail.commands.options import InspectOptions
 from pgtail.commands.output import to_terminal, wants_color
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
+from pgtail.commands.reading import Reading, interrupted
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -106,10 +107,12 @@ class Inspect:
                 self._view = self._open_view(sink)
                 self._rows = Rows(sink, self._view, self._fields, self._scope)
                 try:
-                    with contextlib.suppress(KeyboardInterrupt), Stoppable():
+                    with Stoppable():
                         whole = all(self._file(source, sink) for source in expanded(files, self._options.dump.storage))
                         if self._number and not self._shown:
                             say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
+                except KeyboardInterrupt as stopped:
+                    raise interrupted(stopped) from None
                 finally:
                     sink.flush()
         finally:
@@ -131,8 +134,8 @@ class Inspect:
 
     def _file(self, file: str | Location, sink: FileSink) -> bool:
         """Show one file; returns whether to read the next one."""
-        with Source(file, on_wait=sink.flush) as source:
-            input_ = open_input(source, self._decoder, format=self._options.dump.input_format)
+        with Source(file, on_wait=sink.flush) as source, Reading(source) as reading:
+            reading.input_ = input_ = open_input(source, self._decoder, format=self._options.dump.input_format)
             with (
                 contextlib.closing(input_),
                 progress(source, self._options.report.file, lambda: self._number, "messages"),
@@ -145,6 +148,7 @@ class Inspect:
                 if goes_on and self._number == before:
                     say(escape(f"note: {without_change(input_, 0)}"))
                 return goes_on
+        return False
 
     def _read(self, input_: Input, coverage: Coverage) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""

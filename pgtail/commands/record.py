@@ -14,6 +14,7 @@ from pgtail.commands import convert
 from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import RecordOptions
+from pgtail.commands.reading import interrupted
 from pgtail.commands.stderr import StderrThread, say
 from pgtail.commands.stream import limits_of, until_of, until_time_of
 from pgtail.errors import OptionError
@@ -54,9 +55,8 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
                 compress=options.compress,
                 tell=lambda text: say(escape(text)),
             )
-    except KeyboardInterrupt:
-        say("stopped: the capture has what came before")
-        return False
+    except KeyboardInterrupt as stopped:
+        raise interrupted(stopped) from None
 
 
 class Record:

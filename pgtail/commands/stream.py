@@ -203,6 +203,14 @@ class Stream:
             selected = counted(pipeline.rows - pipeline.left_out, "row")
             shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"
         before = "" if isinstance(error, OutputError) else f"{shown}; "
+        broken_off = pipeline.broken_off
+        if broken_off is not None and not self._options.format.undo:
+            changes = counted(broken_off.changes, "change")
+            stderr.tell(
+                f"note: stopped inside transaction {broken_off.xid}: of its first {changes} those selected were shown"
+                if pipeline.left_out
+                else f"note: stopped inside transaction {broken_off.xid}: its first {changes} were shown"
+            )
         stderr.inform(f"{before}resume at {lsn_text(tail.resume)}")
 
     def _request(self) -> Request:
@@ -229,6 +237,7 @@ class Stream:
             until=until_of(options.end),
             until_time=until_time_of(options.end),
             tables=options.filter.tables,
+            exclude=options.filter.exclude,
             yes=options.yes,
             allow_missing_publication=options.publication.allow_missing_publication,
             encoding=options.encoding,

@@ -69,6 +69,8 @@ class Pipeline:
         self.damaged = False
         self.gap = False
         """Whether changes between two sessions were not read."""
+        self.broken_off: Transaction | None = None
+        """The transaction in which break_off() came, if changes of it were shown."""
         self.end_lsn: int | None = None
         """Where to resume: the end LSN of the last transaction or outcome that was rendered or filtered."""
 
@@ -167,6 +169,8 @@ class Pipeline:
 
     def break_off(self) -> None:
         """The source failed: complete the output so that it is well formed."""
+        open_ = self._interrupted or self._assembler.whole
+        self.broken_off = open_ if open_ is not None and open_.changes and self._waiting is None else None
         self.lost()
         self._output.finish()
 

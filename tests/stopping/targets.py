@@ -32,8 +32,9 @@ class Target:
     span: float = 1.5
     """The moments of the signals are within so many seconds."""
     spark: bool = False
-    pager: bool = False
-    """Whether a pager shows its output on a terminal: Ctrl-C does not end that."""
+    dump: bool = False
+    """Whether it reads dumps: a request to stop is an error then, unless they were read to the end. A pager shows its
+    output on a terminal, and Ctrl-C does not end that."""
 
 
 def _stream(*options: str) -> Arguments:
@@ -90,9 +91,9 @@ TARGETS = {
         Target("record", _record),
         Target("expect", _expect, frozenset({0, 1}), begun=b"ready"),
         Target("stats SLOT", _stats_slot),
-        Target("stats FILE", _of_dump("stats"), pager=True),
-        Target("decode", _of_dump("decode"), begun=b"\n", pager=True),
-        Target("inspect", _of_dump("inspect"), begun=b"\n", pager=True),
+        Target("stats FILE", _of_dump("stats"), dump=True),
+        Target("decode", _of_dump("decode"), begun=b"\n", dump=True),
+        Target("inspect", _of_dump("inspect"), begun=b"\n", dump=True),
         Target("slot list --watch", _slot_list, begun=b"s"),
         Target("doctor", lambda place, chance: ["doctor", place.conninfo], _ANY, span=1.0),
         Target("spark changes", _spark("changes"), span=14, spark=True),

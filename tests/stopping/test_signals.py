@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.stopping.targets import TARGETS
 from tests.stopping.torture import torture
 from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
 from tests.support.servers import Database
-from tests.support.tail import PATIENCE, Tailing, tailing
+from tests.support.tail import PATIENCE, Tailing, stream, tailing
 from tests.support.terminals import on_terminal
 
 needs_terminal = pytest.mark.skipif(no_terminal() is not None, reason=no_terminal() or "")
@@ -149,6 +150,25 @@ def _insert_and_see(database: Database, running: Tailing) -> None:
     running.wait_for_slot(database, "s")
     database.execute("INSERT INTO t VALUES (1)")
     running.wait_for_lines(1)
+
+
+def test_stream_stopped_inside_a_large_transaction(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute("INSERT INTO t SELECT generate_series(1, 200000)")
+    for more, shown in (
+        ((), r"its first ([\d ]+) changes were shown"),
+        (("--where", "id > 10"), r"of its first ([\d ]+) changes those selected were shown"),
+    ):
+        whole = ("-S", "s", "--ack", "none", "--streaming", "off", *more)
+        with tailing(newest_database, *whole, env={"PGTAIL_PURE": "1"}) as running:
+            running.wait_for_lines(1)
+            words = running.stop()
+        lines = running.changes
+        found = re.search(rf"note: stopped inside transaction {lines[0]['xid']}: {shown}\n", words)
+        assert found is not None, words
+        assert int(found[1].replace(" ", "")) == int(lines[-1]["new"]["id"]) < 200_000
+    assert "stopped inside" not in stream(newest_database, "-S", "s", "-n", "1")[1]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

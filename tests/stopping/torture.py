@@ -121,14 +121,14 @@ def _trial(
     moment = chance.uniform(0, 0.3 if after else target.span * slow)
     arguments = target.arguments(where, chance)
     begun = target.begun if after else None
-    typed = b"q" if target.pager and sent is signal.SIGINT else b""
+    typed = b"q" if target.dump and sent is signal.SIGINT else b""
     limit *= 5 if target.spark else 1
     return run_trial(arguments, sent, moment, terminal=terminal, begun=begun, typed=typed, limit=limit)
 
 
 def _status(target: Target, sent: signal.Signals, trial: Trial) -> list[str]:
     """What is wrong with the status: until it has begun, it may be that of the signal."""
-    if trial.status in target.statuses or (trial.status == 128 + sent and not trial.began):
+    if trial.status in target.statuses or (trial.status == 128 + sent and (target.dump or not trial.began)):
         return []
     return [f"status {trial.status}" + (", though it had begun" if trial.status == 128 + sent else "")]
 
