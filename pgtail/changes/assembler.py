@@ -7,6 +7,7 @@ a Note and a best effort, or an AssemblyError if `strict`.
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +25,7 @@ from pgtail.changes.events import (
     logical_message,
     row_change,
     table_truncate,
+    tables_of,
     tuple_mismatch,
     unknown_flags,
 )
@@ -50,6 +52,7 @@ class State(enum.StrEnum):
     OUTSIDE = "outside a transaction"
     BEGUN = "at the start of a transaction"
     INSIDE = "inside a transaction"
+    REPEATED = "inside a transaction that is repeated"
     SEGMENT = "inside a stream segment"
 
 
@@ -78,6 +81,10 @@ class Assembler:
         self._prepared = PreparedTransactions()
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
+        self._interrupted: Transaction | None = None
+        """The transaction whose start was sent before a restart, until it is repeated."""
+        self._to_skip = (0, 0)
+        """How many changes and logical messages of the repeated transaction are still to be skipped."""
         self._stream = 0
         self._offset: int | None = None
         self._enter(State.OUTSIDE)
@@ -96,15 +103,17 @@ class Assembler:
         self.streams.gap()
         return events
 
-    def restart(self) -> Transaction | None:
+    def restart(self) -> Events:
         """The stream restarts, and the server repeats unfinished transactions: forget them, keep the tables.
 
-        Returns the transaction of which events were already sent, or None.
+        A transaction whose start was sent goes on when it is repeated: changes that were sent are skipped.
         """
-        interrupted = self._transaction if self._state is State.INSIDE else None
+        if self._state in (State.INSIDE, State.REPEATED):
+            self._interrupted = self._transaction
+        events = self._uncommitted(self.streams.stop(complete=False))
         self.streams.clear()
         self._enter(State.OUTSIDE)
-        return interrupted
+        return events
 
     def finish(self) -> Iterator[Event]:
         """The source ended: report what is still open. Raises AssemblyError if `strict`."""
@@ -123,8 +132,8 @@ class Assembler:
 
     @property
     def outside(self) -> bool:
-        """Whether the stream is outside any transaction and stream segment."""
-        return self._state is State.OUTSIDE
+        """Whether the stream, and what was sent of it, is outside any transaction and stream segment."""
+        return self._state is State.OUTSIDE and self._interrupted is None
 
     def resume_inside(self, transaction: Transaction | None) -> None:
         """The fast path processed messages: the stream is now inside this transaction, or outside any if None."""
@@ -141,7 +150,7 @@ class Assembler:
     @property
     def open_transaction(self) -> Transaction | None:
         """The transaction that the stream is inside of, if it is not streamed."""
-        return self._transaction if self._state in (State.BEGUN, State.INSIDE) else None
+        return self._transaction if self._state in (State.BEGUN, State.INSIDE, State.REPEATED) else None
 
     # -- messages out of place ---------------------------------------------------------------------------------
 
@@ -171,15 +180,29 @@ class Assembler:
     def _break_off(self) -> list[Event]:
         """Leave the current transaction or segment; a transaction ends incomplete."""
         events: list[Event] = []
-        if self._state is State.BEGUN:
-            events.append(Started(self._transaction))
-        if self.open_transaction:
-            events.append(Ended(self._transaction, complete=False))
         if self._state is State.SEGMENT:
             self.streams.open[self._stream].begun = False
-            events += self.streams.stop(complete=False)
+            events += self._uncommitted(self.streams.stop(complete=False))
+        events += self._start(self._transaction) if self._state is State.BEGUN else self._end_interrupted()
+        if self.open_transaction:
+            events.append(Ended(self._transaction, complete=False))
         self._enter(State.OUTSIDE)
         return events
+
+    def _end_interrupted(self) -> list[Event]:
+        """The interrupted transaction is not repeated: it ends incomplete."""
+        interrupted, self._interrupted = self._interrupted, None
+        return [] if interrupted is None else [Ended(interrupted, complete=False)]
+
+    def _uncommitted(self, events: Events) -> Events:
+        """Events of a streamed transaction that is not committed or prepared, unless they are repeated.
+
+        What comes before the interrupted transaction was sent before its start.
+        """
+        if self._interrupted is None:
+            return events
+        deque(events, maxlen=0)
+        return _NOTHING
 
     def _warn_or_raise(self, text: str) -> list[Event]:
         if self._strict:
@@ -208,20 +231,52 @@ class Assembler:
     # -- transactions that are not streamed --------------------------------------------------------------------
 
     def _begin(self, message: Begin, lsn: int | None) -> Events:
-        self._transaction = Transaction(message.xid, commit_lsn=message.final_lsn, commit_ts=message.commit_time)
-        self._enter(State.BEGUN)
-        return _NOTHING
+        return self._open(Transaction(message.xid, commit_lsn=message.final_lsn, commit_ts=message.commit_time))
 
     def _begin_prepare(self, message: BeginPrepare, lsn: int | None) -> Events:
-        self._transaction = Transaction(
-            message.xid,
-            prepare_lsn=message.prepare_lsn,
-            prepare_ts=message.prepare_time,
-            gid=message.gid,
-            state="prepared",
+        return self._open(
+            Transaction(
+                message.xid,
+                prepare_lsn=message.prepare_lsn,
+                prepare_ts=message.prepare_time,
+                gid=message.gid,
+                state="prepared",
+            )
         )
-        self._enter(State.BEGUN)
+
+    def _open(self, transaction: Transaction) -> Events:
+        """A transaction begins, or the interrupted one is repeated: it has the same xid and LSN."""
+        interrupted = self._interrupted
+        if interrupted is None or (interrupted.xid, interrupted.lsn) != (transaction.xid, transaction.lsn):
+            self._transaction = transaction
+            self._enter(State.BEGUN)
+        else:
+            self._transaction, self._interrupted = interrupted, None
+            self._to_skip = interrupted.changes, interrupted.messages
+            self._enter(State.REPEATED)
         return _NOTHING
+
+    def _start(self, transaction: Transaction) -> list[Event]:
+        """The start of a transaction that was not interrupted."""
+        return [*self._end_interrupted(), Started(transaction)]
+
+    def _repeated(self, message: ChangeMessage, lsn: int | None) -> Iterator[Event]:
+        """A change of a transaction that is repeated: skipped if it was sent before the restart."""
+        changes, messages = self._to_skip
+        if isinstance(message, Message):
+            skipped = min(messages, int(message.transactional))
+            messages -= skipped
+        else:
+            skipped = min(changes, len(tables_of(message)))
+            changes -= skipped
+        self._to_skip = changes, messages
+        if not (changes or messages):
+            self._enter(State.INSIDE)
+        if isinstance(message, Truncate):
+            message = message._replace(relations=message.relations[skipped:])
+        elif skipped:
+            return
+        yield from HEADLESS[type(message)](self, message, lsn)
 
     def _origin(self, message: Origin, lsn: int | None) -> Events:
         self._transaction.origin = message.name
@@ -238,7 +293,7 @@ class Assembler:
     def _first(self, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
         """The first message after Begin and Origin."""
         self._enter(State.INSIDE)
-        yield Started(self._transaction)
+        yield from self._start(self._transaction)
         yield from self.feed(message, lsn, self._offset)
 
     def _commit(self, message: Commit, lsn: int | None) -> Events:
@@ -303,7 +358,7 @@ class Assembler:
 
     def _stream_stop(self, message: StreamStop, lsn: int | None) -> Events:
         self._enter(State.OUTSIDE)
-        return self.streams.stop()
+        return self._uncommitted(self.streams.stop())
 
     def _stream_origin(self, message: Origin, lsn: int | None) -> Events:
         self.streams.origin(self._stream, message.name)
@@ -313,12 +368,12 @@ class Assembler:
         """Buffer a change inside a segment until its transaction ends; non-transactional messages are sent at once."""
         if isinstance(message, Message) and not message.transactional:
             return self._message(message, lsn)
-        return self.streams.keep(self._stream, message, lsn)
+        return self._uncommitted(self.streams.keep(self._stream, message, lsn))
 
     def _stream_abort(self, message: StreamAbort, lsn: int | None) -> Events:
         events = self.streams.abort(message)
         if events is not None:
-            return events
+            return self._uncommitted(events)
         return [Note(f"Stream Abort of unknown transaction {message.xid}: ignored", self._offset)]
 
     def _stream_commit(self, message: StreamCommit, lsn: int | None) -> Iterator[Event]:
@@ -342,7 +397,7 @@ class Assembler:
         return transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
-        yield Started(transaction)
+        yield from self._start(transaction)
         for found in self.streams.changes(transaction):
             yield from (found,) if isinstance(found, UndecodedRows) else self._odd(found)
         yield Ended(transaction)
@@ -394,6 +449,13 @@ STEPS: Final[dict[State, dict[type, Step]]] = {
         **_ALWAYS,
         **HEADLESS,
         Origin: Assembler._late_origin,
+        Commit: Assembler._commit,
+        Prepare: Assembler._prepare,
+    },
+    State.REPEATED: {
+        **_ALWAYS,
+        **dict.fromkeys(HEADLESS, Assembler._repeated),
+        Origin: Assembler._origin,
         Commit: Assembler._commit,
         Prepare: Assembler._prepare,
     },

@@ -39,11 +39,6 @@ class Transaction:
     changes: int = 0
     messages: int = 0
 
-    def take_over(self, other: Transaction) -> None:
-        """Copy everything from `other`, the same transaction received again from its start."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(other, name))
-
     @property
     def settled(self) -> bool:
         """Whether it is committed or prepared, not rolled back and not still open."""

@@ -141,7 +141,7 @@ class PlannedOutput:
         else:
             self._enter(transaction, elements, ordinals)
         if self._prepared is not None:
-            self._prepared.inside = transaction
+            self._prepared.inside = transaction is not None
 
     def _enter(self, transaction: Transaction, elements: int, ordinals: Mapping[str, int]) -> None:
         """The output is inside a transaction of which this much was written."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pgtail.changes.assembler import Assembler
@@ -10,13 +10,11 @@ from pgtail.changes.events import (
     Change,
     Ended,
     Event,
-    LogicalMessage,
     Note,
     Outcome,
     RowChange,
     SchemaChange,
     Started,
-    Transaction,
     UndecodedRows,
 )
 from pgtail.changes.filters import Filter
@@ -57,7 +55,6 @@ class Pipeline:
         self._waiting: Started | None = None
         self._prepared: dict[int | None, bool] = {}
         """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
-        self._interrupted: Transaction | None = None
         self._limit, self._until = limit, until
         self._fast_path = fast_path(assembler, output, self._filter)
         self._emit = output.event
@@ -86,9 +83,9 @@ class Pipeline:
     def unfinished(self) -> tuple[int | None, int] | None:
         """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
         found: list[tuple[int | None, int]] = list(self._assembler.streams.received.items())
-        whole = self._assembler.whole
-        if whole is not None:
-            found.append((whole.xid, whole.changes))
+        open_ = self._assembler.open_transaction
+        if open_ is not None and open_.begun:
+            found.append((open_.xid, open_.changes))
         return max(found, key=lambda one: one[1], default=None)
 
     def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int:
@@ -101,7 +98,7 @@ class Pipeline:
             self.kept += after > pos
             return after
         fast = self._fast_path
-        if fast is None or in_stream is None or self._interrupted is not None or pos >= end:
+        if fast is None or in_stream is None or pos >= end:
             return pos
         limit = None if self._limit is None else self._limit - self.shown
         pos = fast.take(buf, pos, end, framing, started=self._waiting is None, limit=limit, until=self._until)
@@ -127,36 +124,18 @@ class Pipeline:
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
-        events = self._assembler.feed(message, lsn, offset)
-        self._take(events if self._interrupted is None else self._skip_rendered(events))
+        self._take(self._assembler.feed(message, lsn, offset))
 
     def restart(self, *, gap: bool) -> None:
-        """The stream restarts, and the server repeats unfinished transactions.
-
-        Changes of an interrupted transaction that were already rendered are skipped when they are repeated; until then
-        every message must be decoded. After a `gap` nothing is repeated.
-        """
+        """The stream restarts, and the server repeats unfinished transactions; after a `gap` it repeats nothing."""
         if gap:
             self.gap = True
             self.lost()
-        self._take(self._assembler.streams.stop(complete=False))
-        interrupted = self._assembler.restart()
-        if interrupted is None:
-            return
-        if self._interrupted is not None:
-            # Interrupted a second time, possibly earlier than the first time. Outputs use the first object.
-            self._interrupted.changes = max(interrupted.changes, self._interrupted.changes)
-            self._interrupted.messages = max(interrupted.messages, self._interrupted.messages)
-            interrupted = self._interrupted
-        self._interrupted = interrupted
+        self._take(self._assembler.restart())
 
     def lost(self) -> None:
         """Messages are missing here."""
-        events = [*self._assembler.lost()]
-        if self._interrupted is not None and not any(isinstance(event, Ended) for event in events):
-            events.append(Ended(self._interrupted, complete=False))
-        self._interrupted = None
-        self._take(events)
+        self._take(self._assembler.lost())
 
     def finish(self) -> None:
         """The source ended. Raises AssemblyError if strict and a transaction is open."""
@@ -169,40 +148,6 @@ class Pipeline:
         """The source failed: complete the output so that it is well formed."""
         self.lost()
         self._output.finish()
-
-    def _skip_rendered(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events that were not rendered before the stream restarted.
-
-        Changes are identified by (commit LSN, seq), logical messages by their number. Outputs continue with the
-        Transaction object that they already have.
-        """
-        for event in events:
-            interrupted = self._interrupted
-            if interrupted is None or isinstance(event, Note | SchemaChange | Outcome | FromClient):
-                yield event
-            elif isinstance(event, UndecodedRows) or (event.transaction is not None and not event.transaction.settled):
-                continue  # outputs are still inside the interrupted transaction
-            elif isinstance(event, Started):
-                if event.transaction.lsn == interrupted.lsn:
-                    continue
-                self._interrupted = None
-                yield Ended(interrupted, complete=False)
-                yield event
-            elif isinstance(event, Ended):
-                self._interrupted = None
-                interrupted.take_over(event.transaction)
-                yield Ended(interrupted, complete=event.complete)
-            elif event.transaction is None:
-                yield event
-            else:
-                now = event.transaction
-                if isinstance(event, LogicalMessage):
-                    new = now.messages > interrupted.messages
-                else:
-                    new = now.changes > interrupted.changes
-                if new:
-                    event.transaction = interrupted
-                    yield event
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:
