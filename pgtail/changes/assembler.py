@@ -34,6 +34,7 @@ from pgtail.changes.relations import Relations
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
+from pgtail.native import Scanner
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
@@ -135,10 +136,17 @@ class Assembler:
         """Whether the stream, and what was sent of it, is outside any transaction and stream segment."""
         return self._state is State.OUTSIDE and self._interrupted is None
 
-    def resume_inside(self, transaction: Transaction | None) -> None:
-        """The fast path processed messages: the stream is now inside this transaction, or outside any if None."""
-        self._transaction = transaction or self._transaction
-        self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
+    def resume_after(self, scanner: Scanner) -> Transaction | None:
+        """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
+        transaction = self.whole if scanner.inside and not scanner.began else None
+        if scanner.inside:
+            if transaction is None:
+                xid, commit_lsn, commit_ts = scanner.begun
+                transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
+            self._transaction = transaction
+            transaction.changes = scanner.seq
+        self._enter(State.INSIDE if scanner.inside else State.OUTSIDE)
+        return transaction
 
     def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer rows of a stream segment undecoded until the end of their transaction.

@@ -70,7 +70,10 @@ class FastPath:
         try:
             return scanner.scan(buf, pos, end, framing)
         finally:
-            self._update_assembler(scanner, transaction)
+            inside = assembler.resume_after(scanner)
+            self.started, self.shown, self.end_lsn = scanner.started, scanner.shown, scanner.resume_at
+            self.messages = scanner.messages
+            self._after_run(scanner, inside)
 
     def take_buffered(self, rows: UndecodedRows, *, started: bool) -> None:
         """Process rows of a streamed transaction up to the first declined one."""
@@ -95,18 +98,6 @@ class FastPath:
             self._version = version
             if self._scanner is not None:
                 self._scanner.forget()
-
-    def _update_assembler(self, scanner: Scanner, transaction: Transaction | None) -> None:
-        if scanner.inside and (scanner.began or transaction is None):
-            xid, commit_lsn, commit_ts = scanner.begun
-            transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
-        if scanner.inside and transaction is not None:
-            transaction.changes = scanner.seq
-        inside = transaction if scanner.inside else None
-        self._assembler.resume_inside(inside)
-        self.started, self.shown, self.end_lsn = scanner.started, scanner.shown, scanner.resume_at
-        self.messages = scanner.messages
-        self._after_run(scanner, inside)
 
     def _after_run(self, scanner: Scanner, transaction: Transaction | None) -> None:
         self.rows, self.left_out = scanner.rows, scanner.left_out
