@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pgtail.changes.assembler import Assembler
@@ -15,13 +15,16 @@ from pgtail.changes.events import (
     RowChange,
     SchemaChange,
     Started,
+    Transaction,
     UndecodedRows,
 )
 from pgtail.changes.filters import Filter
+from pgtail.changes.relations import Relation
+from pgtail.native import Scanner
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
-from pgtail.pipeline.fast_path import fast_path
+from pgtail.pgoutput.frames import LENGTHS
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
@@ -56,7 +59,10 @@ class Pipeline:
         self._prepared: dict[int | None, bool] = {}
         """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
         self._limit, self._until = limit, until
-        self._fast_path = fast_path(assembler, output, self._filter)
+        self._tables: Mapping[int, Relation] = assembler.tables
+        self._version: object = None
+        needs_events = self._filter is not None and self._filter.needs_events
+        self._scanner = None if needs_events else output.scanner(self._table, self._filter)
         self._emit = output.event
         self.shown = 0
         self.rows = self.left_out = 0
@@ -97,30 +103,65 @@ class Pipeline:
             after = self._assembler.keep_rows(buf, pos, end, framing)
             self.kept += after > pos
             return after
-        fast = self._fast_path
-        if fast is None or in_stream is None or pos >= end:
+        scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.whole
+        if scanner is None or in_stream is None or pos >= end:
             return pos
-        limit = None if self._limit is None else self._limit - self.shown
-        pos = fast.take(buf, pos, end, framing, started=self._waiting is None, limit=limit, until=self._until)
-        self.shown += fast.shown
-        self.rows += fast.rows
-        self.left_out += fast.left_out
-        self.messages += fast.messages
-        self.end_lsn = fast.end_lsn or self.end_lsn
-        whole = self._assembler.whole
-        # Inside an unstarted transaction or a stream segment the fast path did nothing.
-        if self._filter is not None and (whole is not None or self._assembler.outside):
-            self._waiting = None if whole is None or fast.started else Started(whole)
-        return pos
+        if transaction is None:
+            if not assembler.outside:
+                return pos
+            scanner.leave()
+        else:
+            if transaction.messages and not transaction.changes:
+                return pos  # it is shown for its logical messages, which a run does not count
+            if not self._output.takes(transaction):
+                return pos
+            scanner.enter(transaction, self._waiting is None)
+        self._before_run(scanner, assembler.tables, assembler.relations.changes)
+        scanner.most = None if self._limit is None else self._limit - self.shown
+        scanner.until = self._until
+        try:
+            return scanner.scan(buf, pos, end, framing)
+        finally:
+            transaction = assembler.resume_after(scanner)
+            self.shown += scanner.shown
+            self.messages += scanner.messages
+            self.end_lsn = scanner.resume_at or self.end_lsn
+            self._after_run(scanner, transaction)
 
     def _take_buffered(self, rows: UndecodedRows) -> None:
-        fast = self._fast_path
-        if fast is not None:
-            fast.take_buffered(rows, started=self._waiting is None)
-            self.rows += fast.rows
-            self.left_out += fast.left_out
-            if fast.started:
-                self._waiting = None
+        """Process rows of a streamed transaction undecoded, up to the first declined one."""
+        scanner, transaction = self._scanner, rows.transaction
+        if scanner is None or not transaction.begun or not self._output.takes(transaction):
+            return
+        scanner.enter(transaction, self._waiting is None)
+        self._before_run(scanner, rows.tables, rows.versions)
+        try:
+            rows.pos = scanner.scan(rows.frames, rows.pos, len(rows.frames), LENGTHS, in_stream=True)
+        finally:
+            transaction.changes = scanner.seq
+            self._after_run(scanner, transaction)
+
+    def _table(self, oid: int) -> Relation | None:
+        """The current table, for the scanner."""
+        relation = self._tables.get(oid)
+        return relation if relation is not None and relation.seen else None
+
+    def _before_run(self, scanner: Scanner, tables: Mapping[int, Relation], version: object) -> None:
+        """The scanner processes rows of these tables next; `version` changes whenever they do."""
+        self._tables = tables
+        if self._version != version:
+            self._version = version
+            scanner.forget()
+        scanner.written = self._output.before_run()
+
+    def _after_run(self, scanner: Scanner, transaction: Transaction | None) -> None:
+        """The scanner processed rows; the stream is now inside this transaction."""
+        self.rows += scanner.rows
+        self.left_out += scanner.left_out
+        self._output.after_run(scanner.written, transaction if scanner.started else None)
+        if self._filter is not None:
+            self._filter.not_sent += scanner.not_sent
+            self._waiting = None if transaction is None or scanner.started else Started(transaction)
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
