@@ -57,6 +57,9 @@ class State(enum.StrEnum):
     SEGMENT = "inside a stream segment"
 
 
+_OPEN: Final = (State.BEGUN, State.INSIDE, State.REPEATED)
+"""The states inside a transaction that is not streamed."""
+
 Events: TypeAlias = Iterable[Event]
 _NOTHING: Final[tuple[Event, ...]] = ()
 
@@ -65,8 +68,8 @@ class Assembler:
     """Turns the messages of one stream into events, in bounded memory.
 
     `tables` are the current tables outside stream segments, `streams` the open streamed transactions. `whole` is the
-    current transaction that is not streamed, once its Started was sent; `commits_at` is its commit LSN. `types` gets
-    the types that the stream declares.
+    current transaction that is not streamed, once its Started was sent; `open_transaction` is the same, as soon as it
+    begins, and `commits_at` its commit LSN. `types` gets the types that the stream declares.
 
     Raises AssemblyError if `strict` and a message is out of place, OutputError if a streamed transaction cannot be
     written to disk.
@@ -155,11 +158,6 @@ class Assembler:
         """
         return self.streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
 
-    @property
-    def open_transaction(self) -> Transaction | None:
-        """The transaction that the stream is inside of, if it is not streamed."""
-        return self._transaction if self._state in (State.BEGUN, State.INSIDE, State.REPEATED) else None
-
     # -- messages out of place ---------------------------------------------------------------------------------
 
     def _out_of_place(self, message: AnyFrame, lsn: int | None) -> Events:
@@ -221,7 +219,8 @@ class Assembler:
         self._state = state
         self._steps = STEPS[state]
         self.whole = self._transaction if state is State.INSIDE and self._transaction.begun else None
-        self.commits_at = self._transaction.commit_lsn if self.open_transaction else None
+        self.open_transaction = self._transaction if state in _OPEN else None
+        self.commits_at = None if self.open_transaction is None else self._transaction.commit_lsn
 
     # -- tables and types --------------------------------------------------------------------------------------
 

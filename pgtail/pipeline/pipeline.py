@@ -25,6 +25,7 @@ from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pipeline.stop import Stop
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
@@ -37,8 +38,8 @@ class Pipeline:
     counts the shown transactions, prepared ones when they are committed if the output needs outcomes. `damaged` says
     that a warning reported lost input.
 
-    Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller stops after
-    `limit` shown transactions or at the LSN `until`; scan() leaves the message that reaches one of them.
+    Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
+    before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Pipeline:
         self._waiting: Started | None = None
         self._prepared: dict[int | None, bool] = {}
         """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
-        self._limit, self._until = limit, until
+        self.stop = Stop(filter_ or Filter(), limit=limit, until=until)
         self._tables: Mapping[int, Relation] = assembler.tables
         self._version: object = None
         needs_events = self._filter is not None and self._filter.needs_events
@@ -117,8 +118,7 @@ class Pipeline:
                 return pos
             scanner.enter(transaction, self._waiting is None)
         self._before_run(scanner, assembler.tables, assembler.relations.changes)
-        scanner.most = None if self._limit is None else self._limit - self.shown
-        scanner.until = self._until
+        scanner.most, scanner.until = self.stop.left(self.shown), self.stop.until
         try:
             return scanner.scan(buf, pos, end, framing)
         finally:
