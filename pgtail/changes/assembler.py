@@ -22,14 +22,13 @@ from pgtail.changes.events import (
     Started,
     Transaction,
     UndecodedRows,
-    logical_message,
+    changes_of,
+    outcome_of,
     row_change,
-    table_truncate,
     tables_of,
     tuple_mismatch,
     unknown_flags,
 )
-from pgtail.changes.prepared import PreparedTransactions
 from pgtail.changes.relations import Relations
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
@@ -82,7 +81,8 @@ class Assembler:
         self.tables = self.relations.current
         self._strict = strict
         self.streams = Streams(self.relations, buffer or StreamBuffer(), show or Show())
-        self._prepared = PreparedTransactions()
+        self._gids: set[str] = set()
+        """The prepared transactions that have no outcome yet."""
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
         self._interrupted: Transaction | None = None
@@ -315,36 +315,26 @@ class Assembler:
     def _prepare(self, message: Prepare, lsn: int | None) -> Events:
         if self._transaction.begun and self._transaction.prepare_lsn != message.prepare_lsn:
             return self._out_of_place(message, lsn)
-        self._prepared.prepare(self._transaction, message)
+        self._prepared(self._transaction, message)
         self._enter(State.OUTSIDE)
         return [*unknown_flags(message, self._offset), Ended(self._transaction)]
 
-    def _insert(self, message: Insert, lsn: int | None) -> Events:
+    def _row(self, message: Insert | Update | Delete, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)
-        change = row_change("insert", self._transaction, lsn, relation, "", None, message.new)
-        return (change,) if len(message.new) == len(relation.columns) else self._odd(change)
+        change = row_change(self._transaction, message, lsn, relation)
+        columns = len(relation.columns)
+        new, old = change.new, change.old
+        if (new is None or len(new) == columns) and (old is None or len(old) == columns):
+            return (change,)
+        return self._odd(change)
 
-    def _update(self, message: Update, lsn: int | None) -> Events:
-        relation = self.relations.get(message.relation)
-        change = row_change("update", self._transaction, lsn, relation, message.old_kind, message.old, message.new)
-        if len(message.new) != len(relation.columns) or len(message.old or message.new) != len(relation.columns):
-            return self._odd(change)
-        return (change,)
-
-    def _delete(self, message: Delete, lsn: int | None) -> Events:
-        relation = self.relations.get(message.relation)
-        change = row_change("delete", self._transaction, lsn, relation, message.old_kind, message.old, None)
-        return (change,) if len(message.old) == len(relation.columns) else self._odd(change)
-
-    def _truncate(self, message: Truncate, lsn: int | None) -> Events:
-        for oid in message.relations:
-            yield from self._odd(table_truncate(self._transaction, lsn, self.relations.get(oid), message.options))
-
-    def _message(self, message: Message, lsn: int | None) -> Events:
-        return (logical_message(self._transaction if message.transactional else None, message, lsn),)
+    def _changes(self, message: Truncate | Message, lsn: int | None) -> Iterator[Event]:
+        relations = [self.relations.get(oid) for oid in tables_of(message)]
+        for change in changes_of(self._transaction, message, lsn, relations):
+            yield from self._odd(change)
 
     def _outside_message(self, message: Message, lsn: int | None) -> Events:
-        return self._out_of_place(message, lsn) if message.transactional else self._message(message, lsn)
+        return self._out_of_place(message, lsn) if message.transactional else self._changes(message, lsn)
 
     def _odd(self, change: Change) -> Iterator[Event]:
         """The change, after a warning if it does not fit its table: one for each version of a table."""
@@ -374,7 +364,7 @@ class Assembler:
     def _keep(self, message: ChangeMessage, lsn: int | None) -> Events:
         """Buffer a change inside a segment until its transaction ends; non-transactional messages are sent at once."""
         if isinstance(message, Message) and not message.transactional:
-            return self._message(message, lsn)
+            return self._changes(message, lsn)
         return self._uncommitted(self.streams.keep(self._stream, message, lsn))
 
     def _stream_abort(self, message: StreamAbort, lsn: int | None) -> Events:
@@ -393,7 +383,7 @@ class Assembler:
     def _stream_prepare(self, message: StreamPrepare, lsn: int | None) -> Iterator[Event]:
         yield from unknown_flags(message, self._offset)
         transaction = yield from self._stream_of(message.xid)
-        self._prepared.prepare(transaction, message)
+        self._prepared(transaction, message)
         yield from self._replay(transaction)
 
     def _stream_of(self, xid: int) -> Generator[Event, None, Transaction]:
@@ -409,10 +399,23 @@ class Assembler:
             yield from (found,) if isinstance(found, UndecodedRows) else self._odd(found)
         yield Ended(transaction)
 
-    # -- outcomes of prepared transactions ---------------------------------------------------------------------
+    # -- prepared transactions ---------------------------------------------------------------------------------
+
+    def _prepared(self, transaction: Transaction, message: Prepare) -> None:
+        """A transaction was prepared."""
+        transaction.xid, transaction.gid, transaction.state = message.xid, message.gid, "prepared"
+        transaction.prepare_lsn, transaction.prepare_ts = message.prepare_lsn, message.prepare_time
+        transaction.end_lsn = message.end_lsn
+        self._gids.add(message.gid)
 
     def _outcome(self, message: CommitPrepared | RollbackPrepared, lsn: int | None) -> Events:
-        return [*unknown_flags(message, self._offset), *self._prepared.outcome(message, self._offset)]
+        """Its Prepare may be missing without an error: in an earlier session, or omitted by some server versions."""
+        events: list[Event] = [*unknown_flags(message, self._offset)]
+        if message.gid not in self._gids:
+            text = f"{type(message).__name__} of {message.gid!r}, whose Prepare is not in this input"
+            events.append(Note(text, self._offset))
+        self._gids.discard(message.gid)
+        return [*events, outcome_of(message)]
 
 
 Step: TypeAlias = Callable[[Assembler, Any, int | None], Events]
@@ -425,11 +428,8 @@ _ALWAYS: dict[type, Step] = {
     FromClient: lambda self, message, lsn: (message,),
 }
 HEADLESS: Final[dict[type, Step]] = {
-    Insert: Assembler._insert,
-    Update: Assembler._update,
-    Delete: Assembler._delete,
-    Truncate: Assembler._truncate,
-    Message: Assembler._message,
+    **dict.fromkeys((Insert, Update, Delete), Assembler._row),
+    **dict.fromkeys((Truncate, Message), Assembler._changes),
 }
 """Messages that are part of a transaction even if its Begin is missing."""
 
