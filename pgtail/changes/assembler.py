@@ -7,6 +7,7 @@ a Note and a best effort, or an AssemblyError if `strict`.
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
@@ -21,17 +22,18 @@ from pgtail.changes.events import (
     Started,
     Transaction,
     UndecodedRows,
-    logical_message,
+    changes_of,
+    outcome_of,
     row_change,
-    table_truncate,
+    tables_of,
     tuple_mismatch,
     unknown_flags,
 )
-from pgtail.changes.prepared import PreparedTransactions
 from pgtail.changes.relations import Relations
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
+from pgtail.native import Scanner
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
@@ -50,8 +52,12 @@ class State(enum.StrEnum):
     OUTSIDE = "outside a transaction"
     BEGUN = "at the start of a transaction"
     INSIDE = "inside a transaction"
+    REPEATED = "inside a transaction that is repeated"
     SEGMENT = "inside a stream segment"
 
+
+_OPEN: Final = (State.BEGUN, State.INSIDE, State.REPEATED)
+"""The states inside a transaction that is not streamed."""
 
 Events: TypeAlias = Iterable[Event]
 _NOTHING: Final[tuple[Event, ...]] = ()
@@ -61,8 +67,8 @@ class Assembler:
     """Turns the messages of one stream into events, in bounded memory.
 
     `tables` are the current tables outside stream segments, `streams` the open streamed transactions. `whole` is the
-    current transaction that is not streamed, once its Started was sent; `commits_at` is its commit LSN. `types` gets
-    the types that the stream declares.
+    current transaction that is not streamed, once its Started was sent; `open_transaction` is the same, as soon as it
+    begins, and `commits_at` its commit LSN. `types` gets the types that the stream declares.
 
     Raises AssemblyError if `strict` and a message is out of place, OutputError if a streamed transaction cannot be
     written to disk.
@@ -75,9 +81,14 @@ class Assembler:
         self.tables = self.relations.current
         self._strict = strict
         self.streams = Streams(self.relations, buffer or StreamBuffer(), show or Show())
-        self._prepared = PreparedTransactions()
+        self._gids: set[str] = set()
+        """The prepared transactions that have no outcome yet."""
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
+        self._interrupted: Transaction | None = None
+        """The transaction whose start was sent before a restart, until it is repeated."""
+        self._to_skip = (0, 0)
+        """How many changes and logical messages of the repeated transaction are still to be skipped."""
         self._stream = 0
         self._offset: int | None = None
         self._enter(State.OUTSIDE)
@@ -96,15 +107,17 @@ class Assembler:
         self.streams.gap()
         return events
 
-    def restart(self) -> Transaction | None:
+    def restart(self) -> Events:
         """The stream restarts, and the server repeats unfinished transactions: forget them, keep the tables.
 
-        Returns the transaction of which events were already sent, or None.
+        A transaction whose start was sent goes on when it is repeated: changes that were sent are skipped.
         """
-        interrupted = self._transaction if self._state is State.INSIDE else None
+        if self._state in (State.INSIDE, State.REPEATED):
+            self._interrupted = self._transaction
+        events = self._uncommitted(self.streams.stop(complete=False))
         self.streams.clear()
         self._enter(State.OUTSIDE)
-        return interrupted
+        return events
 
     def finish(self) -> Iterator[Event]:
         """The source ended: report what is still open. Raises AssemblyError if `strict`."""
@@ -123,13 +136,20 @@ class Assembler:
 
     @property
     def outside(self) -> bool:
-        """Whether the stream is outside any transaction and stream segment."""
-        return self._state is State.OUTSIDE
+        """Whether the stream, and what was sent of it, is outside any transaction and stream segment."""
+        return self._state is State.OUTSIDE and self._interrupted is None
 
-    def resume_inside(self, transaction: Transaction | None) -> None:
-        """The fast path processed messages: the stream is now inside this transaction, or outside any if None."""
-        self._transaction = transaction or self._transaction
-        self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
+    def resume_after(self, scanner: Scanner) -> Transaction | None:
+        """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
+        transaction = self.whole if scanner.inside and not scanner.began else None
+        if scanner.inside:
+            if transaction is None:
+                xid, commit_lsn, commit_ts = scanner.begun
+                transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
+            self._transaction = transaction
+            transaction.changes = scanner.seq
+        self._enter(State.INSIDE if scanner.inside else State.OUTSIDE)
+        return transaction
 
     def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer rows of a stream segment undecoded until the end of their transaction.
@@ -137,11 +157,6 @@ class Assembler:
         Returns where the first message starts that must be decoded.
         """
         return self.streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
-
-    @property
-    def open_transaction(self) -> Transaction | None:
-        """The transaction that the stream is inside of, if it is not streamed."""
-        return self._transaction if self._state in (State.BEGUN, State.INSIDE) else None
 
     # -- messages out of place ---------------------------------------------------------------------------------
 
@@ -171,15 +186,29 @@ class Assembler:
     def _break_off(self) -> list[Event]:
         """Leave the current transaction or segment; a transaction ends incomplete."""
         events: list[Event] = []
-        if self._state is State.BEGUN:
-            events.append(Started(self._transaction))
-        if self.open_transaction:
-            events.append(Ended(self._transaction, complete=False))
         if self._state is State.SEGMENT:
             self.streams.open[self._stream].begun = False
-            events += self.streams.stop(complete=False)
+            events += self._uncommitted(self.streams.stop(complete=False))
+        events += self._start(self._transaction) if self._state is State.BEGUN else self._end_interrupted()
+        if self.open_transaction:
+            events.append(Ended(self._transaction, complete=False))
         self._enter(State.OUTSIDE)
         return events
+
+    def _end_interrupted(self) -> list[Event]:
+        """The interrupted transaction is not repeated: it ends incomplete."""
+        interrupted, self._interrupted = self._interrupted, None
+        return [] if interrupted is None else [Ended(interrupted, complete=False)]
+
+    def _uncommitted(self, events: Events) -> Events:
+        """Events of a streamed transaction that is not committed or prepared, unless they are repeated.
+
+        What comes before the interrupted transaction was sent before its start.
+        """
+        if self._interrupted is None:
+            return events
+        deque(events, maxlen=0)
+        return _NOTHING
 
     def _warn_or_raise(self, text: str) -> list[Event]:
         if self._strict:
@@ -190,7 +219,8 @@ class Assembler:
         self._state = state
         self._steps = STEPS[state]
         self.whole = self._transaction if state is State.INSIDE and self._transaction.begun else None
-        self.commits_at = self._transaction.commit_lsn if self.open_transaction else None
+        self.open_transaction = self._transaction if state in _OPEN else None
+        self.commits_at = None if self.open_transaction is None else self._transaction.commit_lsn
 
     # -- tables and types --------------------------------------------------------------------------------------
 
@@ -208,20 +238,52 @@ class Assembler:
     # -- transactions that are not streamed --------------------------------------------------------------------
 
     def _begin(self, message: Begin, lsn: int | None) -> Events:
-        self._transaction = Transaction(message.xid, commit_lsn=message.final_lsn, commit_ts=message.commit_time)
-        self._enter(State.BEGUN)
-        return _NOTHING
+        return self._open(Transaction(message.xid, commit_lsn=message.final_lsn, commit_ts=message.commit_time))
 
     def _begin_prepare(self, message: BeginPrepare, lsn: int | None) -> Events:
-        self._transaction = Transaction(
-            message.xid,
-            prepare_lsn=message.prepare_lsn,
-            prepare_ts=message.prepare_time,
-            gid=message.gid,
-            state="prepared",
+        return self._open(
+            Transaction(
+                message.xid,
+                prepare_lsn=message.prepare_lsn,
+                prepare_ts=message.prepare_time,
+                gid=message.gid,
+                state="prepared",
+            )
         )
-        self._enter(State.BEGUN)
+
+    def _open(self, transaction: Transaction) -> Events:
+        """A transaction begins, or the interrupted one is repeated: it has the same xid and LSN."""
+        interrupted = self._interrupted
+        if interrupted is None or (interrupted.xid, interrupted.lsn) != (transaction.xid, transaction.lsn):
+            self._transaction = transaction
+            self._enter(State.BEGUN)
+        else:
+            self._transaction, self._interrupted = interrupted, None
+            self._to_skip = interrupted.changes, interrupted.messages
+            self._enter(State.REPEATED)
         return _NOTHING
+
+    def _start(self, transaction: Transaction) -> list[Event]:
+        """The start of a transaction that was not interrupted."""
+        return [*self._end_interrupted(), Started(transaction)]
+
+    def _repeated(self, message: ChangeMessage, lsn: int | None) -> Iterator[Event]:
+        """A change of a transaction that is repeated: skipped if it was sent before the restart."""
+        changes, messages = self._to_skip
+        if isinstance(message, Message):
+            skipped = min(messages, int(message.transactional))
+            messages -= skipped
+        else:
+            skipped = min(changes, len(tables_of(message)))
+            changes -= skipped
+        self._to_skip = changes, messages
+        if not (changes or messages):
+            self._enter(State.INSIDE)
+        if isinstance(message, Truncate):
+            message = message._replace(relations=message.relations[skipped:])
+        elif skipped:
+            return
+        yield from HEADLESS[type(message)](self, message, lsn)
 
     def _origin(self, message: Origin, lsn: int | None) -> Events:
         self._transaction.origin = message.name
@@ -238,7 +300,7 @@ class Assembler:
     def _first(self, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
         """The first message after Begin and Origin."""
         self._enter(State.INSIDE)
-        yield Started(self._transaction)
+        yield from self._start(self._transaction)
         yield from self.feed(message, lsn, self._offset)
 
     def _commit(self, message: Commit, lsn: int | None) -> Events:
@@ -253,36 +315,26 @@ class Assembler:
     def _prepare(self, message: Prepare, lsn: int | None) -> Events:
         if self._transaction.begun and self._transaction.prepare_lsn != message.prepare_lsn:
             return self._out_of_place(message, lsn)
-        self._prepared.prepare(self._transaction, message)
+        self._prepared(self._transaction, message)
         self._enter(State.OUTSIDE)
         return [*unknown_flags(message, self._offset), Ended(self._transaction)]
 
-    def _insert(self, message: Insert, lsn: int | None) -> Events:
+    def _row(self, message: Insert | Update | Delete, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)
-        change = row_change("insert", self._transaction, lsn, relation, "", None, message.new)
-        return (change,) if len(message.new) == len(relation.columns) else self._odd(change)
+        change = row_change(self._transaction, message, lsn, relation)
+        columns = len(relation.columns)
+        new, old = change.new, change.old
+        if (new is None or len(new) == columns) and (old is None or len(old) == columns):
+            return (change,)
+        return self._odd(change)
 
-    def _update(self, message: Update, lsn: int | None) -> Events:
-        relation = self.relations.get(message.relation)
-        change = row_change("update", self._transaction, lsn, relation, message.old_kind, message.old, message.new)
-        if len(message.new) != len(relation.columns) or len(message.old or message.new) != len(relation.columns):
-            return self._odd(change)
-        return (change,)
-
-    def _delete(self, message: Delete, lsn: int | None) -> Events:
-        relation = self.relations.get(message.relation)
-        change = row_change("delete", self._transaction, lsn, relation, message.old_kind, message.old, None)
-        return (change,) if len(message.old) == len(relation.columns) else self._odd(change)
-
-    def _truncate(self, message: Truncate, lsn: int | None) -> Events:
-        for oid in message.relations:
-            yield from self._odd(table_truncate(self._transaction, lsn, self.relations.get(oid), message.options))
-
-    def _message(self, message: Message, lsn: int | None) -> Events:
-        return (logical_message(self._transaction if message.transactional else None, message, lsn),)
+    def _changes(self, message: Truncate | Message, lsn: int | None) -> Iterator[Event]:
+        relations = [self.relations.get(oid) for oid in tables_of(message)]
+        for change in changes_of(self._transaction, message, lsn, relations):
+            yield from self._odd(change)
 
     def _outside_message(self, message: Message, lsn: int | None) -> Events:
-        return self._out_of_place(message, lsn) if message.transactional else self._message(message, lsn)
+        return self._out_of_place(message, lsn) if message.transactional else self._changes(message, lsn)
 
     def _odd(self, change: Change) -> Iterator[Event]:
         """The change, after a warning if it does not fit its table: one for each version of a table."""
@@ -303,7 +355,7 @@ class Assembler:
 
     def _stream_stop(self, message: StreamStop, lsn: int | None) -> Events:
         self._enter(State.OUTSIDE)
-        return self.streams.stop()
+        return self._uncommitted(self.streams.stop())
 
     def _stream_origin(self, message: Origin, lsn: int | None) -> Events:
         self.streams.origin(self._stream, message.name)
@@ -312,13 +364,13 @@ class Assembler:
     def _keep(self, message: ChangeMessage, lsn: int | None) -> Events:
         """Buffer a change inside a segment until its transaction ends; non-transactional messages are sent at once."""
         if isinstance(message, Message) and not message.transactional:
-            return self._message(message, lsn)
-        return self.streams.keep(self._stream, message, lsn)
+            return self._changes(message, lsn)
+        return self._uncommitted(self.streams.keep(self._stream, message, lsn))
 
     def _stream_abort(self, message: StreamAbort, lsn: int | None) -> Events:
         events = self.streams.abort(message)
         if events is not None:
-            return events
+            return self._uncommitted(events)
         return [Note(f"Stream Abort of unknown transaction {message.xid}: ignored", self._offset)]
 
     def _stream_commit(self, message: StreamCommit, lsn: int | None) -> Iterator[Event]:
@@ -331,7 +383,7 @@ class Assembler:
     def _stream_prepare(self, message: StreamPrepare, lsn: int | None) -> Iterator[Event]:
         yield from unknown_flags(message, self._offset)
         transaction = yield from self._stream_of(message.xid)
-        self._prepared.prepare(transaction, message)
+        self._prepared(transaction, message)
         yield from self._replay(transaction)
 
     def _stream_of(self, xid: int) -> Generator[Event, None, Transaction]:
@@ -342,15 +394,28 @@ class Assembler:
         return transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
-        yield Started(transaction)
+        yield from self._start(transaction)
         for found in self.streams.changes(transaction):
             yield from (found,) if isinstance(found, UndecodedRows) else self._odd(found)
         yield Ended(transaction)
 
-    # -- outcomes of prepared transactions ---------------------------------------------------------------------
+    # -- prepared transactions ---------------------------------------------------------------------------------
+
+    def _prepared(self, transaction: Transaction, message: Prepare) -> None:
+        """A transaction was prepared."""
+        transaction.xid, transaction.gid, transaction.state = message.xid, message.gid, "prepared"
+        transaction.prepare_lsn, transaction.prepare_ts = message.prepare_lsn, message.prepare_time
+        transaction.end_lsn = message.end_lsn
+        self._gids.add(message.gid)
 
     def _outcome(self, message: CommitPrepared | RollbackPrepared, lsn: int | None) -> Events:
-        return [*unknown_flags(message, self._offset), *self._prepared.outcome(message, self._offset)]
+        """Its Prepare may be missing without an error: in an earlier session, or omitted by some server versions."""
+        events: list[Event] = [*unknown_flags(message, self._offset)]
+        if message.gid not in self._gids:
+            text = f"{type(message).__name__} of {message.gid!r}, whose Prepare is not in this input"
+            events.append(Note(text, self._offset))
+        self._gids.discard(message.gid)
+        return [*events, outcome_of(message)]
 
 
 Step: TypeAlias = Callable[[Assembler, Any, int | None], Events]
@@ -363,11 +428,8 @@ _ALWAYS: dict[type, Step] = {
     FromClient: lambda self, message, lsn: (message,),
 }
 HEADLESS: Final[dict[type, Step]] = {
-    Insert: Assembler._insert,
-    Update: Assembler._update,
-    Delete: Assembler._delete,
-    Truncate: Assembler._truncate,
-    Message: Assembler._message,
+    **dict.fromkeys((Insert, Update, Delete), Assembler._row),
+    **dict.fromkeys((Truncate, Message), Assembler._changes),
 }
 """Messages that are part of a transaction even if its Begin is missing."""
 
@@ -394,6 +456,13 @@ STEPS: Final[dict[State, dict[type, Step]]] = {
         **_ALWAYS,
         **HEADLESS,
         Origin: Assembler._late_origin,
+        Commit: Assembler._commit,
+        Prepare: Assembler._prepare,
+    },
+    State.REPEATED: {
+        **_ALWAYS,
+        **dict.fromkeys(HEADLESS, Assembler._repeated),
+        Origin: Assembler._origin,
         Commit: Assembler._commit,
         Prepare: Assembler._prepare,
     },

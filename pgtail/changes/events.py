@@ -39,11 +39,6 @@ class Transaction:
     changes: int = 0
     messages: int = 0
 
-    def take_over(self, other: Transaction) -> None:
-        """Copy everything from `other`, the same transaction received again from its start."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(other, name))
-
     @property
     def settled(self) -> bool:
         """Whether it is committed or prepared, not rolled back and not still open."""
@@ -180,48 +175,40 @@ CHANGES: Final = messages(Role.ROW, Role.TRUNCATE, Role.MESSAGE, Role.OUTCOME)
 
 
 def row_change(
-    op: str,
-    transaction: Transaction,
-    lsn: int | None,
-    relation: Relation,
-    old_kind: str,
-    old: TupleData | None,
-    new: TupleData | None,
+    transaction: Transaction, message: Insert | Update | Delete, lsn: int | None, relation: Relation
 ) -> RowChange:
-    """A row change with the next `seq` of its transaction."""
-    transaction.changes = seq = transaction.changes + 1
-    return RowChange(op, transaction, seq if transaction.begun else None, lsn, relation, old_kind, old, new)
-
-
-def table_truncate(transaction: Transaction, lsn: int | None, relation: Relation, options: int) -> TableTruncate:
-    """One truncated table with the next `seq` of its transaction."""
-    transaction.changes = seq = transaction.changes + 1
-    shown = seq if transaction.begun else None
-    return TableTruncate(transaction, shown, lsn, relation, bool(options & 1), bool(options & 2))
-
-
-def logical_message(transaction: Transaction | None, message: Message, lsn: int | None) -> LogicalMessage:
-    """A logical decoding message. It has no `seq`, so the numbers of rows do not depend on the messages option."""
-    if transaction is not None:
-        transaction.messages += 1
-    return LogicalMessage(transaction, lsn, message.prefix, message.content, message.transactional)
+    """The change of a row message, with the next `seq` of its transaction."""
+    seq = _next_seq(transaction)
+    if isinstance(message, Insert):
+        return RowChange("insert", transaction, seq, lsn, relation, "", None, message.new)
+    if isinstance(message, Update):
+        return RowChange("update", transaction, seq, lsn, relation, message.old_kind, message.old, message.new)
+    return RowChange("delete", transaction, seq, lsn, relation, message.old_kind, message.old, None)
 
 
 def changes_of(
     transaction: Transaction, message: ChangeMessage, lsn: int | None, relations: Sequence[Relation]
 ) -> Iterator[Change]:
-    """The changes of a message; `relations` are its tables in the order of tables_of()."""
+    """The changes of a message; `relations` are its tables in the order of tables_of().
+
+    A logical message has no `seq`, so the numbers of rows do not depend on the messages option.
+    """
     if isinstance(message, Message):
-        yield logical_message(transaction, message, lsn)
+        own = transaction if message.transactional else None
+        if own is not None:
+            own.messages += 1
+        yield LogicalMessage(own, lsn, message.prefix, message.content, message.transactional)
     elif isinstance(message, Truncate):
+        cascade, restart_identity = bool(message.options & 1), bool(message.options & 2)
         for relation in relations:
-            yield table_truncate(transaction, lsn, relation, message.options)
-    elif isinstance(message, Insert):
-        yield row_change("insert", transaction, lsn, relations[0], "", None, message.new)
-    elif isinstance(message, Update):
-        yield row_change("update", transaction, lsn, relations[0], message.old_kind, message.old, message.new)
+            yield TableTruncate(transaction, _next_seq(transaction), lsn, relation, cascade, restart_identity)
     else:
-        yield row_change("delete", transaction, lsn, relations[0], message.old_kind, message.old, None)
+        yield row_change(transaction, message, lsn, relations[0])
+
+
+def _next_seq(transaction: Transaction) -> int | None:
+    transaction.changes += 1
+    return transaction.changes if transaction.begun else None
 
 
 def unnumbered(transaction: Transaction, found: Iterable[Change], *, aborted: bool = False) -> Iterator[Change]:
@@ -240,6 +227,15 @@ def tables_of(message: ChangeMessage) -> tuple[int, ...]:
     if isinstance(message, Message):
         return ()
     return message.relations if isinstance(message, Truncate) else (message.relation,)
+
+
+def outcome_of(message: CommitPrepared | RollbackPrepared) -> Outcome:
+    """The outcome that a message tells."""
+    if isinstance(message, CommitPrepared):
+        times = (message.commit_lsn, message.end_lsn, message.commit_time)
+        return Outcome("commit_prepared", message.xid, message.gid, *times)
+    times = (message.prepare_end_lsn, message.rollback_end_lsn, message.rollback_time)
+    return Outcome("rollback_prepared", message.xid, message.gid, *times, prepare_ts=message.prepare_time)
 
 
 def unknown_flags(

@@ -82,6 +82,11 @@ class Filter:
         return False
 
     @property
+    def met(self) -> bool:
+        """Whether all changes that are waited for have passed."""
+        return False
+
+    @property
     def columns_not_seen(self) -> list[tuple[str, Test]]:
         """The columns in conditions that no table had, with their tests."""
         operands = [(one, test) for test in self.tests for one in (test.operand, test.other) if one is not None]

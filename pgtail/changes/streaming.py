@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pgtail.changes.events import (
     Change,
@@ -17,9 +17,9 @@ from pgtail.changes.events import (
     tables_of,
     unnumbered,
 )
-from pgtail.changes.kept_rows import KeptRows, rows_of_one
 from pgtail.changes.relations import Relation, Relations
 from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.native import compiled
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import bounds
@@ -27,8 +27,20 @@ from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.streaming import StreamAbort, StreamStart
 from pgtail.pgoutput.transaction import Message
 
-_OVERHEAD = 200
+_OVERHEAD: Final = 200
 """The approximate memory overhead of a buffered change in bytes."""
+_CHUNK: Final = 256 * 1024
+"""The approximate number of bytes in one KeptRows."""
+
+
+class KeptRows(NamedTuple):
+    """Undecoded row messages of one (sub)transaction, as walsender frames with framing LENGTHS.
+
+    `tables` are the OIDs of their tables, each with the version at that point (Relation.version).
+    """
+
+    frames: bytes
+    tables: tuple[tuple[int, int], ...]
 
 
 class Streams:
@@ -80,10 +92,12 @@ class Streams:
     def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer row messages of transaction `stream` undecoded; returns where the first other message starts.
 
-        If uncommitted changes are shown, none are buffered.
+        Incomplete, large and unusual messages are left, and all without the compiled scanner, or if uncommitted changes
+        are shown.
         """
-        while self._uncommitted is None:
-            after, frames, subxid, oids, rows = rows_of_one(buf, pos, end, framing)
+        fast = compiled()
+        while fast is not None and self._uncommitted is None:
+            after, frames, subxid, oids, rows = fast.rows_of_one(buf, pos, end, framing, _CHUNK)
             if after == pos:
                 return pos
             tables = tuple([(oid, self._relations.get(oid, stream).version) for oid in oids])

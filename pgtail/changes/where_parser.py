@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn
 
 from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test
 from pgtail.changes.like import Like
-from pgtail.changes.where_errors import INSTEAD, advice_on, error_at
 from pgtail.errors import OptionError
 
+_INSTEAD: Final = {"&&": "AND", "||": "OR", "==": "="}
+"""Operators of other languages, and what they are called here."""
 _MOST_DEPTH: Final = 100
 _OPERATORS: Final = ("=", "!=", "<>", "<", "<=", ">", ">=", "~", "!~", "~*", "!~*")
 _PATTERNS: Final = ("like", "ilike", "~", "~*")
@@ -86,7 +88,7 @@ class Parser:
         found = self._disjunction()
         if self._pos < len(self._text):
             rest = self._text[self._pos :]
-            self._fail(f"the condition ends before this{advice_on(rest)}")
+            self._fail(f"the condition ends before this{_advice_on(rest)}")
         return found
 
     def _disjunction(self) -> Condition:
@@ -267,7 +269,7 @@ class Parser:
         if found is None:
             self._fail("this quote is not closed; double a quote inside a quoted value")
         if self._pos < len(self._text) and not _word("after quote").match(self._text, self._pos):
-            self._fail(f"the quoted value ends before this{advice_on(self._text[self._pos :])}")
+            self._fail(f"the quoted value ends before this{_advice_on(self._text[self._pos :])}")
         return _Value(_unquoted(found), quoted=True)
 
     def _comparison_value(self, op: str, *, alone: bool) -> _Value:
@@ -311,8 +313,8 @@ class Parser:
         word = found[0].upper()
         if found[0].isalpha():
             words = f"no condition follows {word}; quote a value that ends so"
-        elif word in INSTEAD:
-            words = f"write {INSTEAD[word]}, not {word}; put a value with {word} in single quotes"
+        elif word in _INSTEAD:
+            words = f"write {_INSTEAD[word]}, not {word}; put a value with {word} in single quotes"
         else:
             words = f"quote a value with {word}; a second condition needs AND or OR"
         self._fail(words, found.start())
@@ -359,7 +361,27 @@ class Parser:
             self._fail(f"an error in the {kind}" if self._may_hide else f"{error} ({kind})", place)
 
     def _fail(self, words: str, place: int | None = None) -> NoReturn:
-        raise error_at(self._text, self._pos if place is None else place, words, secret=self._may_hide is not None)
+        """Raise an error with a caret under the place, or the place's number if the text cannot be shown."""
+        text, at = self._text, self._pos if place is None else place
+        if self._may_hide is not None or not text.isprintable():
+            raise OptionError(f"--where, character {at + 1}: {words}")
+        raise OptionError(f"--where: {words}\n{text}\n{' ' * _width(text[:at])}^")
+
+
+def _advice_on(rest: str) -> str:
+    """What to do about surplus text."""
+    if rest.startswith(")"):
+        return ": no bracket is open"
+    if re.match(r"(?:and|or)(?!\w)", rest, re.IGNORECASE):
+        return "; a condition must follow AND and OR"
+    if rest[:2] in _INSTEAD:
+        return f"; write {_INSTEAD[rest[:2]]}, not {rest[:2]}"
+    return "; double a quote inside a quoted value" if "'" in rest else ""
+
+
+def _width(text: str) -> int:
+    """The number of terminal columns of a text."""
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def _name(found: re.Match[str]) -> str:

@@ -12,7 +12,6 @@ from typing import Final
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.capture.verify import CaptureVerifier
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
@@ -68,7 +67,6 @@ class Decode:
         self._error: InputError | None = None
         """The last error in the current file."""
         self._fed, self._changed = 0, False
-        self._commits = CommitRange()
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether damage was skipped or a column to mask did not occur.
@@ -83,7 +81,6 @@ class Decode:
             _tell(f"settings: {options.settings}")
         types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
         filter_ = Filter(**filter_arguments(options.filter, self._redaction, options.until))
-        self._commits = filter_.commits
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
         assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
         check_not_read(options.format.file, files)
@@ -223,9 +220,8 @@ class Decode:
                     return True
 
     def _messages(self, input_: Input, pipeline: Pipeline, coverage: Coverage) -> bool:
-        scan, feed, limit, changes = pipeline.scan, pipeline.feed, self._options.limit, CHANGES
-        commits = self._commits
-        bounded = commits.active
+        scan, feed, stop, changes = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES
+        limited = stop.limited
         with no_quotes(self._redaction):
             for item in input_.items():
                 if isinstance(item, Chunk):
@@ -233,13 +229,13 @@ class Decode:
                     coverage.used(pipeline.end_lsn)
                     continue
                 message, lsn, offset, _ = item
-                if bounded and (place := PLACES.get(type(message))) is not None and commits.is_past(*place(message)):
+                if limited and stop.is_before(message):
                     return False
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)
                 coverage.used(pipeline.end_lsn)
-                if limit is not None and pipeline.shown >= limit:
+                if limited and stop.is_after(pipeline.shown):
                     return False
         return True
 

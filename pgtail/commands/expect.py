@@ -53,9 +53,6 @@ class Expect(Stream):
         self._since = time.monotonic()
         stderr.tell(f"ready: every commit from {lsn_text(position)} on will be seen")
 
-    def _enough(self, pipeline: Pipeline) -> bool:
-        return self.expectation.met
-
     def _summarize(
         self,
         tail: Tail,

@@ -17,7 +17,7 @@ from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.outputs import OUTPUTS, open_output
-from pgtail.outputs.base import Output, OutputOptions, ScannedOutput
+from pgtail.outputs.base import Output, OutputOptions
 from pgtail.outputs.redacted import RedactedOutput
 from pgtail.outputs.wal2json.options import enabled
 from pgtail.terminal.escape import escape
@@ -100,7 +100,7 @@ def build_output(
     _check_format_options(options, name, sink)
     _tell_other_format(options, name, tell)
     made = _output_options(options, name, terminal, sink, lambda text: tell(escape(text)), database)
-    output: ScannedOutput
+    output: Output
     if name == TEMPLATE:
         from pgtail.outputs.template import Template  # imports rich
 

@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
@@ -65,7 +64,7 @@ class StreamSink(FileSink):
 
 
 class Stream:
-    """One run of the command. Other commands override what is shown, when it is enough, and the summary."""
+    """One run of the command. Other commands override what is shown, and the summary."""
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
         self._options = options
@@ -135,7 +134,7 @@ class Stream:
             interrupt,
             stderr,
             limits_of(options.end, plan, output=_watched_output(options.format.file)),
-            self._make_consumer(plan, pipeline, filter_.commits, sink, interrupt),
+            self._make_consumer(plan, pipeline, sink, interrupt),
             reconnect=options.end.reconnect,
             ready=lambda position: self._ready(position, stderr),
         )
@@ -180,11 +179,6 @@ class Stream:
 
     def _ready(self, position: int, stderr: StderrThread) -> None:
         """Called once the stream has started: every commit from `position` on will be seen."""
-
-    def _enough(self, pipeline: Pipeline) -> bool:
-        """Whether to end; asked between transactions."""
-        limit = self._options.limit
-        return limit is not None and pipeline.shown >= limit
 
     def _summarize(
         self,
@@ -247,7 +241,6 @@ class Stream:
         self,
         plan: Plan,
         pipeline: Pipeline,
-        commits: CommitRange,
         sink: StreamSink | DirectorySink,
         interrupt: Interrupt,
     ) -> MakeConsumer:
@@ -263,9 +256,6 @@ class Stream:
                 interrupt.wake,
                 position=position,
                 durable=options.format.file not in (None, "-") and plan.ack != "none",
-                until=plan.until,
-                commits=commits,
-                enough=lambda: self._enough(pipeline),
             )
 
         return make

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pgtail.changes.events import LogicalMessage, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.changes.events import Outcome, Transaction, changes_of, tables_of
 from pgtail.changes.filters import Filter
-from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.hexview.scope import Scope
 from pgtail.pgoutput.cursor import Buffer, Traced, spans_of
@@ -140,15 +139,10 @@ class MessageSelection:
         return any(value in wanted for value in named for wanted in self._lsns)
 
     def _passes(self, filter_: Filter, message: AnyFrame, lsn: int | None, scope: Scope) -> bool:
-        transaction = Transaction(scope.xid)
-        if isinstance(message, Insert | Update | Delete):
-            return filter_.passes(_row_change(message, lsn, transaction, scope.relation(message.relation)))
-        if isinstance(message, Truncate):
-            tables = [scope.relation(oid) for oid in message.relations]
-            return any(filter_.passes(TableTruncate(transaction, None, lsn, table, False, False)) for table in tables)
-        if isinstance(message, Message):
-            own = transaction if message.transactional else None
-            return filter_.passes(LogicalMessage(own, lsn, message.prefix, message.content, message.transactional))
+        if isinstance(message, Insert | Update | Delete | Truncate | Message):
+            tables = [scope.relation(oid) for oid in tables_of(message)]
+            changes = changes_of(Transaction(scope.xid, begun=False), message, lsn, tables)
+            return any(filter_.passes(change) for change in changes)
         if isinstance(message, CommitPrepared | RollbackPrepared):
             op = "commit_prepared" if isinstance(message, CommitPrepared) else "rollback_prepared"
             return filter_.outcome_passes(Outcome(op, message.xid, message.gid, 0, 0, 0))
@@ -158,12 +152,3 @@ class MessageSelection:
         elif self._about_changes or self._about_tables:
             return False
         return not self._xids or scope.xid in self._xids
-
-
-def _row_change(
-    message: Insert | Update | Delete, lsn: int | None, transaction: Transaction, relation: Relation
-) -> RowChange:
-    op = type(message).__name__.lower()
-    kind, old = ("", None) if isinstance(message, Insert) else (message.old_kind, message.old)
-    new = None if isinstance(message, Delete) else message.new
-    return RowChange(op, transaction, None, lsn, relation, kind, old, new)

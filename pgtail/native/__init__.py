@@ -43,6 +43,10 @@ class Written(NamedTuple):
     """The last numbers in the open transaction by key, in the order of their first use; empty outside."""
     last_end: int | None
     """The end LSN of the transaction written last."""
+    counts: dict[str, int]
+    """The executions of each Count in the open transaction; empty outside."""
+    ended: dict[str, int]
+    """Those in transactions that ended in the run."""
 
 
 class Scanner(Protocol):
@@ -75,6 +79,8 @@ class Scanner(Protocol):
     """Stop before the Commit that would raise `shown` to this number; None for no limit."""
     until: int | None
     """Stop before the Commit of a transaction that ends at or after this LSN; None for no limit."""
+    written: Written | None
+    """What was written; None if the output keeps this itself."""
 
     @property
     def begun(self) -> tuple[int, int, int]: ...

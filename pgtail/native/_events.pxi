@@ -22,7 +22,7 @@ cdef class EventScanner(Scanner):
 
     cdef object output, mask, event, events, row_change
     cdef Py_ssize_t skipped
-    cdef public bint full
+    cdef bint full
 
     def __cinit__(self, find, filter_, output, mask, events):
         self.output, self.mask, self.event = output, mask, output.event
@@ -32,6 +32,10 @@ cdef class EventScanner(Scanner):
         cdef EventTable table = EventTable(relation)
         table.masked = relation if self.mask is None else self.mask(relation)
         return table
+
+    cdef int entered(self) except -2:
+        self.full = self.output.left <= 0
+        return 0
 
     cdef int begin(self) except -2:
         if self.transaction is None:

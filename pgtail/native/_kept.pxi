@@ -1,7 +1,7 @@
-"""Undecoded row messages: of stream segments (changes/kept_rows.py), and to record (capture/recorder.py)."""
+"""Undecoded row messages: of stream segments (changes/streaming.py), and to record (capture/recorder.py)."""
 
 def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
-    """Row messages of one (sub)transaction in a stream segment: see changes/kept_rows.py."""
+    """Row messages of one (sub)transaction in a stream segment: see KeptRows in changes/streaming.py."""
     cdef Py_buffer view
     PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
     try:

@@ -75,6 +75,15 @@ cdef class Scanner:
         """(xid, commit LSN, commit time) of the transaction that began in this run."""
         return self.xid, self.commit_lsn, self.commit_ts
 
+    @property
+    def written(self):
+        """What was written (Written): only an emitter of text needs to know."""
+        return None
+
+    @written.setter
+    def written(self, before):
+        pass
+
     def enter(self, transaction, bint started):
         """The next run starts inside this transaction; `started` says whether its start was written."""
         self.transaction = transaction

@@ -23,12 +23,13 @@ cdef class TextScanner(FieldScanner):
     cdef bint one_by_one, has_old, has_new
     cdef Py_ssize_t elements        # how many of the open transaction were written
     cdef Py_ssize_t whole   # bytes of `out` without a row that an exception broke off
-    cdef list tallies       # of the open transaction, in the order of their first use
-    cdef dict counts        # of committed transactions
+    cdef list tallies       # of the open transaction since `counts`, in the order of their first use
+    cdef dict counts        # of the open transaction when the run started
+    cdef dict ended         # of transactions that ended in this run
     cdef LastOrdinals last_ordinals
 
     def __cinit__(self, find, filter_, plan_of, output):
-        self.tallies, self.counts = [], {}
+        self.tallies, self.counts, self.ended = [], {}, {}
         self.last_ordinals = LastOrdinals(self.groups)
         self.plan_of, self.output, self.write = plan_of, output, output.write
         self.target = self.write
@@ -63,13 +64,18 @@ cdef class TextScanner(FieldScanner):
     @property
     def written(self):
         """What was written when the last run ended (Written)."""
-        return Written(self.elements, self.last_ordinals.by_key(), self.last_end if self.has_last_end else None)
+        last_end = self.last_end if self.has_last_end else None
+        if not self.started:
+            return Written(0, {}, last_end, {}, self.ended)
+        self.add_counts(self.counts)
+        return Written(self.elements, self.last_ordinals.by_key(), last_end, self.counts, self.ended)
 
     @written.setter
     def written(self, before not None):
         self.elements = before.elements
         self.last_ordinals.resume(before.ordinals)
         self.has_last_end, self.last_end = before.last_end is not None, before.last_end or 0
+        self.counts, self.ended = dict(before.counts), {}
 
     cdef int start(self) except -2:
         self.elements = 0
@@ -85,16 +91,13 @@ cdef class TextScanner(FieldScanner):
         self.boundary(self.end)
         self.whole = self.out.size
         self.last_end, self.has_last_end = self.end_lsn, True
+        if self.counts:
+            for key, count in self.counts.items():
+                self.ended[key] = self.ended.get(key, 0) + count
+            self.counts = {}
         if self.tallies:
-            self.add_counts(self.counts)
+            self.add_counts(self.ended)
         return 0
-
-    def take_counts(self):
-        """The executions of each Count since the last call: of transactions that were committed, and of the open one."""
-        cdef dict committed = self.counts, of_open = {}
-        self.counts = {}
-        self.add_counts(of_open)
-        return committed, of_open
 
     cdef int add_counts(self, dict counts) except -2:
         cdef Tally tally

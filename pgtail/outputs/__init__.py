@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from pgtail.files.sink import Sink
-    from pgtail.outputs.base import OutputOptions, ScannedOutput
+    from pgtail.outputs.base import Output, OutputOptions
 
 
 class Format(NamedTuple):
@@ -36,8 +36,8 @@ OUTPUTS: Final = {
 }
 
 
-def open_output(name: str, sink: Sink, options: OutputOptions) -> ScannedOutput:
+def open_output(name: str, sink: Sink, options: OutputOptions) -> Output:
     """The output of that name. Raises KeyError for a name that is not in OUTPUTS."""
     format_ = OUTPUTS[name]
-    output: ScannedOutput = getattr(import_module(format_.module), format_.factory)(sink, options)
+    output: Output = getattr(import_module(format_.module), format_.factory)(sink, options)
     return output

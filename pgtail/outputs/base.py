@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias
 
 from pgtail.changes.events import Event, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
-from pgtail.native import Scanner
+from pgtail.native import Scanner, Written
 from pgtail.outputs.wal2json import options
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
@@ -59,21 +59,26 @@ class OutputOptions:
     format: str = ""
 
 
+Mask: TypeAlias = Callable[[Relation], Relation]
+"""A table -> the same with codecs that mask values."""
+
+
 class Output(Protocol):
     """Writes the events of one stream, in order.
 
     It gets Started, the changes and Ended of one transaction after another (never interleaved), LogicalMessage also
     between transactions, Outcome, SchemaChange and FromClient anywhere, and no Note. Transactions may be of any
     size: an output must not keep a whole one in memory.
+
+    Runs of rows may come through its scanner instead, with the starts and ends of their transactions.
     """
 
-    @property
-    def needs_outcomes(self) -> bool:
-        """Whether a prepared transaction counts as shown only when it is committed.
+    needs_outcomes: bool = False
+    """Whether a prepared transaction counts as shown only when it is committed.
 
-        With a filter every output gets the outcome of a prepared transaction of which it got a change; such an output
-        also gets it if the Prepare is not in the input.
-        """
+    With a filter every output gets the outcome of a prepared transaction of which it got a change; such an output
+    also gets it if the Prepare is not in the input.
+    """
 
     def event(self, event: Event) -> None:
         """Write one event."""
@@ -84,25 +89,19 @@ class Output(Protocol):
         May be called again if the first call failed.
         """
 
-
-Mask: TypeAlias = Callable[[Relation], Relation]
-"""A table -> the same with codecs that mask values."""
-
-
-@runtime_checkable
-class ScannedOutput(Output, Protocol):
-    """An output whose rows the scanner can write or count."""
-
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:
-        """A scanner for this output; None if there is none. `find` returns the current table of an OID."""
+        """A scanner that writes or counts rows; None if there is none. `find` returns the current table of an OID."""
 
     def takes(self, transaction: Transaction) -> bool:
         """Whether the scanner may process rows of this transaction, which did not start in a run."""
+        return True
 
-    def before_run(self, scanner: Any) -> None:
-        """A run is about to start: pass the output's state to the scanner."""
+    def before_run(self) -> Written | None:
+        """A run is about to start: what was written, unless the output and its scanner share this."""
+        return None
 
-    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
-        """A run ended, inside this transaction if its start was written: take over the scanner's state."""
+    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
+        """A run ended, inside this transaction if its start was written: take over what was written."""
+        return

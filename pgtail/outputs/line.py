@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
+from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
+from pgtail.native import Scanner, Written
 from pgtail.native.plan import Cell, Cells, Field, Fitted, Piece, Plan, Side, Text, Value, Was
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs.base import Mask, OutputOptions
 from pgtail.outputs.choice import MAYBE, ColumnChoice, Shown
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
@@ -55,7 +57,7 @@ class Line(PlannedOutput):
         self._codes = self._painter.codes
         self._more = f"{RESET}…".encode() if options.color else "…".encode()
         self.events_only = options.color and bool(options.highlight)
-        self._replan = False
+        self._scanner: Any = None
         self._set_width(options.width if options.measure is None else options.measure())
 
     # -- the terminal's width ----------------------------------------------------------------------------------
@@ -79,17 +81,21 @@ class Line(PlannedOutput):
         if width != self._width:
             self._set_width(width)
             self.rows.forget_plans()
-            self._replan = True
+            if self._scanner is not None:
+                self._scanner.forget_plans()
 
     def started(self, transaction: Transaction) -> None:
         self._follow_width()
 
-    def before_run(self, scanner: Any) -> None:
+    def scanner(
+        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
+    ) -> Scanner | None:
+        self._scanner = scanner = super().scanner(find, filter_, mask)
+        return scanner
+
+    def before_run(self) -> Written:
         self._follow_width()
-        if self._replan:
-            scanner.forget_plans()
-            self._replan = False
-        super().before_run(scanner)
+        return super().before_run()
 
     # -- rows --------------------------------------------------------------------------------------------------
 

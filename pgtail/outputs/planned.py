@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 from pgtail.changes.events import Ended, Event, RowChange, Started, Transaction
 from pgtail.changes.filters import Filter
@@ -131,33 +131,27 @@ class PlannedOutput:
             return False
         return not self.after and (transaction.state is None or not self.buffers_prepared)
 
-    def before_run(self, scanner: Any) -> None:
-        scanner.written = Written(self.elements, self.rows.ordinals, self.rows.last_end)
+    def before_run(self) -> Written:
+        return Written(self.elements, self.rows.ordinals, self.rows.last_end, self.rows.counts, {})
 
-    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
-        elements, ordinals, self.rows.last_end = scanner.written
-        if transaction is None:
-            self._leave()
-        else:
-            self._enter(transaction, elements, ordinals)
+    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
+        assert written is not None
+        self.rows.last_end = written.last_end
+        self._enter(transaction, written.elements)
+        self.rows.resume(written.ordinals, written.counts)
         if self._prepared is not None:
-            self._prepared.inside = transaction
+            self._prepared.inside = transaction is not None
 
-    def _enter(self, transaction: Transaction, elements: int, ordinals: Mapping[str, int]) -> None:
-        """The output is inside a transaction of which this much was written."""
+    def _enter(self, transaction: Transaction | None, elements: int = 0) -> None:
+        """The output is inside a transaction of which so many elements were written, or outside any."""
         self.open, self.elements = transaction, elements
-        self.rows.resume(ordinals)
-
-    def _leave(self) -> None:
-        """The output is outside any transaction: nothing of the next one was written."""
-        self.open, self.elements = None, 0
-        self.rows.resume({})
+        self.rows.resume({}, {})
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RowChange):
             self._row(event)
         elif isinstance(event, Started):
-            self._enter(event.transaction, 0, {})
+            self._enter(event.transaction)
             self.started(event.transaction)
         elif isinstance(event, Ended):
             self._end(event)
@@ -168,7 +162,7 @@ class PlannedOutput:
 
     def _end(self, event: Ended) -> None:
         self.ended(event)
-        self._leave()
+        self._enter(None)
         for text in self.after:
             self.write(text)
         self.after.clear()

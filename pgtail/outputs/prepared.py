@@ -34,14 +34,15 @@ class PreparedBuffer:
         self._buffer = StreamBuffer()
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
-        self.inside: Transaction | None = None
+        self.inside = False
+        """Whether events of a transaction are being passed on; transactions are never interleaved."""
         self._shown: set[int | None] = set()
         self._after: list[Outcome] = []
 
     def event(self, event: Event) -> None:
         """Pass an event on, or buffer it. Raises OutputError if it cannot be buffered."""
         if isinstance(event, Outcome):
-            if self.inside is not None:  # only in damaged input: transactions are not interleaved
+            if self.inside:  # only in damaged input
                 self._after.append(event)
             else:
                 self._outcome(event)
@@ -51,7 +52,7 @@ class PreparedBuffer:
         )
         if transaction is None or transaction.state != "prepared" or transaction.xid is None:
             self._pass_through(event)
-        elif self.inside is transaction:
+        elif self.inside:
             self._known_late(event, transaction)
         elif isinstance(event, Started):
             self._start(transaction)
@@ -74,9 +75,9 @@ class PreparedBuffer:
         """Pass on an event of a transaction that is not buffered, or of none."""
         self._pass_on(event)
         if isinstance(event, Started):
-            self.inside = event.transaction
+            self.inside = True
         elif isinstance(event, Ended):
-            self.inside = None
+            self.inside = False
             after, self._after = self._after, []
             for outcome in after:
                 self._outcome(outcome)

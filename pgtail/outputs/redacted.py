@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from pgtail.changes.events import Event, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
-from pgtail.native import Scanner
-from pgtail.outputs.base import Mask, ScannedOutput
+from pgtail.native import Scanner, Written
+from pgtail.outputs.base import Mask, Output
 
 
 class RedactedOutput:
     """Passes each event to `output`, masked by `redaction`, and gives the scanner plans of masked tables."""
 
-    def __init__(self, output: ScannedOutput, redaction: Redaction) -> None:
+    def __init__(self, output: Output, redaction: Redaction) -> None:
         self._output = output
         self.needs_outcomes = output.needs_outcomes
         self._redaction = redaction
@@ -35,8 +34,8 @@ class RedactedOutput:
     def takes(self, transaction: Transaction) -> bool:
         return self._output.takes(transaction)
 
-    def before_run(self, scanner: Any) -> None:
-        self._output.before_run(scanner)
+    def before_run(self) -> Written | None:
+        return self._output.before_run()
 
-    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
-        self._output.after_run(scanner, transaction)
+    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
+        self._output.after_run(written, transaction)

@@ -84,7 +84,7 @@ class Rows:
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
         self.counts: Counter[str] = Counter()
-        """The executions of each Count."""
+        """The executions of each Count in the open transaction."""
         self.ordinals: dict[str, int] = {}
         """The last number of each Ordinal in the open transaction."""
         self._plan_of = plan_of
@@ -98,10 +98,12 @@ class Rows:
         """For the rows of a transaction."""
         return Run(transaction, self._clock, self._groups, self.counts, self.ordinals, self.last_end)
 
-    def resume(self, ordinals: Mapping[str, int]) -> None:
-        """Number on from these last numbers. Runs share the dictionary."""
+    def resume(self, ordinals: Mapping[str, int], counts: Mapping[str, int]) -> None:
+        """Number and count on from these in the open transaction. Runs share the dictionaries."""
         self.ordinals.clear()
         self.ordinals.update(ordinals)
+        self.counts.clear()
+        self.counts.update(counts)
 
     def lines(self, shape: Shape) -> tuple[Lines, Write]:
         """How to write rows of this shape, and what they are written to. Raises NoPlan."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pgtail.changes.assembler import Assembler
@@ -10,7 +10,6 @@ from pgtail.changes.events import (
     Change,
     Ended,
     Event,
-    LogicalMessage,
     Note,
     Outcome,
     RowChange,
@@ -20,10 +19,13 @@ from pgtail.changes.events import (
     UndecodedRows,
 )
 from pgtail.changes.filters import Filter
+from pgtail.changes.relations import Relation
+from pgtail.native import Scanner
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
-from pgtail.pipeline.fast_path import fast_path
+from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pipeline.stop import Stop
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
@@ -36,8 +38,8 @@ class Pipeline:
     counts the shown transactions, prepared ones when they are committed if the output needs outcomes. `damaged` says
     that a warning reported lost input.
 
-    Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller stops after
-    `limit` shown transactions or at the LSN `until`; scan() leaves the message that reaches one of them.
+    Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
+    before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class Pipeline:
         self._waiting: Started | None = None
         self._prepared: dict[int | None, bool] = {}
         """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
-        self._interrupted: Transaction | None = None
-        self._limit, self._until = limit, until
-        self._fast_path = fast_path(assembler, output, self._filter)
+        self.stop = Stop(filter_ or Filter(), limit=limit, until=until)
+        self._tables: Mapping[int, Relation] = assembler.tables
+        self._version: object = None
+        needs_events = self._filter is not None and self._filter.needs_events
+        self._scanner = None if needs_events else output.scanner(self._table, self._filter)
         self._emit = output.event
         self.shown = 0
         self.rows = self.left_out = 0
@@ -88,9 +92,9 @@ class Pipeline:
     def unfinished(self) -> tuple[int | None, int] | None:
         """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
         found: list[tuple[int | None, int]] = list(self._assembler.streams.received.items())
-        whole = self._assembler.whole
-        if whole is not None:
-            found.append((whole.xid, whole.changes))
+        open_ = self._assembler.open_transaction
+        if open_ is not None and open_.begun:
+            found.append((open_.xid, open_.changes))
         return max(found, key=lambda one: one[1], default=None)
 
     def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int:
@@ -102,63 +106,79 @@ class Pipeline:
             after = self._assembler.keep_rows(buf, pos, end, framing)
             self.kept += after > pos
             return after
-        fast = self._fast_path
-        if fast is None or in_stream is None or self._interrupted is not None or pos >= end:
+        scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.whole
+        if scanner is None or in_stream is None or pos >= end:
             return pos
-        limit = None if self._limit is None else self._limit - self.shown
-        pos = fast.take(buf, pos, end, framing, started=self._waiting is None, limit=limit, until=self._until)
-        self.shown += fast.shown
-        self.rows += fast.rows
-        self.left_out += fast.left_out
-        self.messages += fast.messages
-        self.end_lsn = fast.end_lsn or self.end_lsn
-        whole = self._assembler.whole
-        # Inside an unstarted transaction or a stream segment the fast path did nothing.
-        if self._filter is not None and (whole is not None or self._assembler.outside):
-            self._waiting = None if whole is None or fast.started else Started(whole)
-        return pos
+        if transaction is None:
+            if not assembler.outside:
+                return pos
+            scanner.leave()
+        else:
+            if transaction.messages and not transaction.changes:
+                return pos  # it is shown for its logical messages, which a run does not count
+            if not self._output.takes(transaction):
+                return pos
+            scanner.enter(transaction, self._waiting is None)
+        self._before_run(scanner, assembler.tables, assembler.relations.changes)
+        scanner.most, scanner.until = self.stop.left(self.shown), self.stop.until
+        try:
+            return scanner.scan(buf, pos, end, framing)
+        finally:
+            transaction = assembler.resume_after(scanner)
+            self.shown += scanner.shown
+            self.messages += scanner.messages
+            self.end_lsn = scanner.resume_at or self.end_lsn
+            self._after_run(scanner, transaction)
 
     def _take_buffered(self, rows: UndecodedRows) -> None:
-        fast = self._fast_path
-        if fast is not None:
-            fast.take_buffered(rows, started=self._waiting is None)
-            self.rows += fast.rows
-            self.left_out += fast.left_out
-            if fast.started:
-                self._waiting = None
+        """Process rows of a streamed transaction undecoded, up to the first declined one."""
+        scanner, transaction = self._scanner, rows.transaction
+        if scanner is None or not transaction.begun or not self._output.takes(transaction):
+            return
+        scanner.enter(transaction, self._waiting is None)
+        self._before_run(scanner, rows.tables, rows.versions)
+        try:
+            rows.pos = scanner.scan(rows.frames, rows.pos, len(rows.frames), LENGTHS, in_stream=True)
+        finally:
+            transaction.changes = scanner.seq
+            self._after_run(scanner, transaction)
+
+    def _table(self, oid: int) -> Relation | None:
+        """The current table, for the scanner."""
+        relation = self._tables.get(oid)
+        return relation if relation is not None and relation.seen else None
+
+    def _before_run(self, scanner: Scanner, tables: Mapping[int, Relation], version: object) -> None:
+        """The scanner processes rows of these tables next; `version` changes whenever they do."""
+        self._tables = tables
+        if self._version != version:
+            self._version = version
+            scanner.forget()
+        scanner.written = self._output.before_run()
+
+    def _after_run(self, scanner: Scanner, transaction: Transaction | None) -> None:
+        """The scanner processed rows; the stream is now inside this transaction."""
+        self.rows += scanner.rows
+        self.left_out += scanner.left_out
+        self._output.after_run(scanner.written, transaction if scanner.started else None)
+        if self._filter is not None:
+            self._filter.not_sent += scanner.not_sent
+            self._waiting = None if transaction is None or scanner.started else Started(transaction)
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
-        events = self._assembler.feed(message, lsn, offset)
-        self._take(events if self._interrupted is None else self._skip_rendered(events))
+        self._take(self._assembler.feed(message, lsn, offset))
 
     def restart(self, *, gap: bool) -> None:
-        """The stream restarts, and the server repeats unfinished transactions.
-
-        Changes of an interrupted transaction that were already rendered are skipped when they are repeated; until then
-        every message must be decoded. After a `gap` nothing is repeated.
-        """
+        """The stream restarts, and the server repeats unfinished transactions; after a `gap` it repeats nothing."""
         if gap:
             self.gap = True
             self.lost()
-        self._take(self._assembler.streams.stop(complete=False))
-        interrupted = self._assembler.restart()
-        if interrupted is None:
-            return
-        if self._interrupted is not None:
-            # Interrupted a second time, possibly earlier than the first time. Outputs use the first object.
-            self._interrupted.changes = max(interrupted.changes, self._interrupted.changes)
-            self._interrupted.messages = max(interrupted.messages, self._interrupted.messages)
-            interrupted = self._interrupted
-        self._interrupted = interrupted
+        self._take(self._assembler.restart())
 
     def lost(self) -> None:
         """Messages are missing here."""
-        events = [*self._assembler.lost()]
-        if self._interrupted is not None and not any(isinstance(event, Ended) for event in events):
-            events.append(Ended(self._interrupted, complete=False))
-        self._interrupted = None
-        self._take(events)
+        self._take(self._assembler.lost())
 
     def finish(self) -> None:
         """The source ended. Raises AssemblyError if strict and a transaction is open."""
@@ -173,40 +193,6 @@ class Pipeline:
         self.broken_off = open_ if open_ is not None and open_.changes and self._waiting is None else None
         self.lost()
         self._output.finish()
-
-    def _skip_rendered(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events that were not rendered before the stream restarted.
-
-        Changes are identified by (commit LSN, seq), logical messages by their number. Outputs continue with the
-        Transaction object that they already have.
-        """
-        for event in events:
-            interrupted = self._interrupted
-            if interrupted is None or isinstance(event, Note | SchemaChange | Outcome | FromClient):
-                yield event
-            elif isinstance(event, UndecodedRows) or (event.transaction is not None and not event.transaction.settled):
-                continue  # outputs are still inside the interrupted transaction
-            elif isinstance(event, Started):
-                if event.transaction.lsn == interrupted.lsn:
-                    continue
-                self._interrupted = None
-                yield Ended(interrupted, complete=False)
-                yield event
-            elif isinstance(event, Ended):
-                self._interrupted = None
-                interrupted.take_over(event.transaction)
-                yield Ended(interrupted, complete=event.complete)
-            elif event.transaction is None:
-                yield event
-            else:
-                now = event.transaction
-                if isinstance(event, LogicalMessage):
-                    new = now.messages > interrupted.messages
-                else:
-                    new = now.changes > interrupted.changes
-                if new:
-                    event.transaction = interrupted
-                    yield event
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:

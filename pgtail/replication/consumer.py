@@ -23,8 +23,8 @@ class ConsumerThread(threading.Thread, ABC):
     """Takes frames until the queue is closed, `reached` is set, or an error occurs.
 
     The main thread reads these attributes, and `wake` is called when one of them changes: `position` (everything up to
-    it was processed), `delivered` (everything up to it was written and flushed), `reached` (why the thread needs no
-    more frames) and `error`.
+    it was processed), `delivered` (everything up to it was written and flushed), `reached` (whether the thread needs
+    no more frames) and `error`.
     """
 
     idle_timeout: ClassVar[float | None] = None
@@ -32,21 +32,19 @@ class ConsumerThread(threading.Thread, ABC):
     tracks_server: ClassVar[bool] = False
     """Whether the output stores which server it came from, so that server_changed() has an effect."""
 
-    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int, until: int | None = None) -> None:
+    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int) -> None:
         super().__init__(name="output", daemon=True)
         self._queue = queue
         self._wake = wake
         self.position = self.delivered = position
-        self.until = until
-        """The position at which to end; the main thread may set it."""
-        self.reached: str | None = None
+        self.reached = False
         self.error: BaseException | None = None
         self.ended = False
 
     def run(self) -> None:
         try:
             try:
-                while self.reached is None and (frames := self._queue.take(BATCH, self.idle_timeout)) != b"":
+                while not self.reached and (frames := self._queue.take(BATCH, self.idle_timeout)) != b"":
                     if frames is None:
                         self._tick()
                     else:
@@ -90,6 +88,10 @@ class ConsumerThread(threading.Thread, ABC):
 
     def deliver_complete(self) -> None:
         """After a lost connection, deliver all complete transactions. Call only while the queue is idle."""
+
+    @abstractmethod
+    def end_at(self, position: int) -> None:
+        """End at this position. The main thread may call it at any time."""
 
     @abstractmethod
     def restart(self, *, gap: bool, position: int) -> None:

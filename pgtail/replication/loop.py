@@ -148,7 +148,8 @@ class SessionLoop:
         if self._passes is not None and now >= self._passes:
             self._position.poll()
             if self._position.position is not None:
-                self._consumer.until, self._passes = self._position.position, None
+                self._consumer.end_at(self._position.position)
+                self._passes = None
 
     def server_changed(self, identity: Identity | None) -> None:
         """Report and record a change of the server's timeline; None is no change."""

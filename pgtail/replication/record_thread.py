@@ -49,7 +49,8 @@ class RecordThread(ConsumerThread):
         until_time: int | None = None,
         uploader: Uploader | None = None,
     ) -> None:
-        super().__init__(queue, wake, position=position, until=until)
+        super().__init__(queue, wake, position=position)
+        self._until = until
         self._recorder = recorder
         self._until_time = until_time
         self._uploader = uploader
@@ -86,6 +87,9 @@ class RecordThread(ConsumerThread):
             self._recorder.restart()
             self._deliver()
 
+    def end_at(self, position: int) -> None:
+        self._until = position
+
     def restart(self, *, gap: bool, position: int) -> None:
         self.position = self.delivered = position
 
@@ -97,7 +101,7 @@ class RecordThread(ConsumerThread):
     def _batch(self, frames: bytes) -> None:
         with self._lock:
             pos, end, recorder = 0, len(frames), self._recorder
-            while (pos := self._transactions(frames, pos)) < end and self.reached is None:
+            while (pos := self._transactions(frames, pos)) < end and not self.reached:
                 start = pos + LENGTH.size
                 pos = start + LENGTH.unpack_from(frames, pos)[0]
                 kind = frames[start] if start < pos else 0
@@ -113,7 +117,7 @@ class RecordThread(ConsumerThread):
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other one."""
         pos = self._recorder.take_transactions(
-            frames, pos, _NEVER if self.until is None else self.until, self._until_time
+            frames, pos, _NEVER if self._until is None else self._until, self._until_time
         )
         self._check_until()
         return pos
@@ -121,7 +125,7 @@ class RecordThread(ConsumerThread):
     def _record(self, frame: bytes) -> None:
         recorder = self._recorder
         if not recorder.inside and self._is_past(frame):
-            self.reached = "until"
+            self.reached = True
             return
         try:
             recorder.take(frame)
@@ -132,15 +136,15 @@ class RecordThread(ConsumerThread):
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether what a frame outside of transactions begins is not to be recorded."""
-        if self.until is not None and self._recorder.begins_at(frame) > self.until:
+        if self._until is not None and self._recorder.begins_at(frame) > self._until:
             return True
         time = None if self._until_time is None else self._recorder.time_of(frame)
         return time is not None and self._until_time is not None and time > self._until_time
 
     def _check_until(self) -> None:
         """Set `reached` if the capture is complete up to `until`."""
-        if self.until is not None and not self._recorder.inside and self._recorder.whole >= self.until:
-            self.reached = "until"
+        if self._until is not None and not self._recorder.inside and self._recorder.whole >= self._until:
+            self.reached = True
 
     def _tick(self) -> None:
         with self._lock:

@@ -7,16 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from pgtail.changes.commit_range import PLACES, CommitRange
 from pgtail.errors import DecodeError
 from pgtail.humanize import counted
-from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.frames import LENGTH, LENGTHS
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pgoutput.transaction import Begin, Commit, Message
-from pgtail.pgoutput.two_phase import BeginPrepare, Prepare
+from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
+from pgtail.pipeline.pipeline import Pipeline
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
 
@@ -24,30 +22,6 @@ _LARGE: Final = 10_000
 """Changes of a transaction from which on the status line counts them as they arrive."""
 SYNC_PAUSE: Final = 1.0
 """Seconds between two fsyncs while more data arrives."""
-
-
-_MILESTONES: Final = frozenset({*PLACES, Commit, Prepare, Keepalive})
-
-
-class MessagePipeline(Protocol):
-    """The part of the pipeline that this thread uses."""
-
-    shown: int
-    end_lsn: int | None
-
-    rows: int
-    left_out: int
-
-    @property
-    def inside(self) -> bool: ...
-    @property
-    def unfinished(self) -> tuple[int | None, int] | None: ...
-    @property
-    def commits_at(self) -> int | None: ...
-    def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int: ...
-    def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None: ...
-    def restart(self, *, gap: bool) -> None: ...
-    def break_off(self) -> None: ...
 
 
 class Sink(Protocol):
@@ -61,7 +35,7 @@ class Sink(Protocol):
 
 
 class RenderThread(ConsumerThread):
-    """Feeds the pipeline, up to the position `until`, past the end of `commits`, or until `enough()`.
+    """Feeds the pipeline until it is to stop.
 
     Delivered is what was flushed; if `durable`, what was synced to disk.
     """
@@ -69,26 +43,20 @@ class RenderThread(ConsumerThread):
     def __init__(
         self,
         queue: FrameQueue,
-        pipeline: MessagePipeline,
+        pipeline: Pipeline,
         sink: Sink,
         decoder: Callable[[], Decoder],
         wake: Callable[[], None],
         *,
         position: int,
         durable: bool,
-        until: int | None = None,
-        commits: CommitRange | None = None,
-        enough: Callable[[], bool] | None = None,
     ) -> None:
-        super().__init__(queue, wake, position=position, until=until)
+        super().__init__(queue, wake, position=position)
         self._pipeline = pipeline
         self._sink = sink
         self._new_decoder = decoder
         self._decoder = decoder()
         self._durable = durable
-        self._commits = commits or CommitRange()
-        self._enough = enough
-        self._inside = False
         self._synced = 0.0
         self._ending = threading.Lock()
         self._closing = False
@@ -124,9 +92,11 @@ class RenderThread(ConsumerThread):
             self._sink.stopped = not self._closing
         return super().stop(seconds)
 
+    def end_at(self, position: int) -> None:
+        self._pipeline.stop.until = position
+
     def restart(self, *, gap: bool, position: int) -> None:
         self._decoder = self._new_decoder()
-        self._inside = False
         self._pipeline.restart(gap=gap)
         self.position = self.delivered = position
 
@@ -135,22 +105,24 @@ class RenderThread(ConsumerThread):
 
     def _batch(self, frames: bytes) -> None:
         self._render(frames)
-        self._deliver(now=self.reached is not None or self._queue.paused)
+        self._deliver(now=self.reached or self._queue.paused)
 
     def _render(self, frames: bytes) -> None:
         """Process frames: runs of rows undecoded, everything else one by one."""
         pos, end = 0, len(frames)
-        while self.reached is None and (pos := self._scan(frames, pos)) < end:
+        while not self.reached and (pos := self._scan(frames, pos)) < end:
             start = pos + LENGTH.size
             pos = start + LENGTH.unpack_from(frames, pos)[0]
             try:
                 message, lsn, _ = self._decoder.frame(frames, start, pos)
             except DecodeError as error:
                 raise error.located(f"the stream after {lsn_text(self.position)}", error.offset - start) from None
-            if type(message) not in _MILESTONES:
-                self._pipeline.feed(message, lsn)
-            else:
-                self._milestone(message, lsn)
+            if self._pipeline.stop.is_before(message):
+                self.reached = True
+                return
+            self._pipeline.feed(message, lsn)
+            if not self._pipeline.inside:
+                self._advance(message)
             if self._sink.stopped:
                 raise Stopped
 
@@ -158,42 +130,20 @@ class RenderThread(ConsumerThread):
         """Process frames undecoded; returns where the first one starts that must be decoded."""
         after = self._pipeline.scan(frames, pos, len(frames), LENGTHS, self._decoder.in_stream)
         if after > pos:
-            self._inside = self._pipeline.inside
             self.position = max(self.position, self._pipeline.end_lsn or 0)
             if self._sink.stopped:
                 raise Stopped
         return after
 
-    def _milestone(self, message: AnyFrame, lsn: int | None) -> None:
-        """Process a message that may change the position or end the stream."""
-        place = PLACES.get(type(message))
-        if place is not None:
-            begins_at, moment = place(message)
-            if self._commits.is_past(begins_at, moment) or (self.until is not None and begins_at > self.until):
-                self.reached = "until"
-                return
-        self._pipeline.feed(message, lsn)
-        if isinstance(message, Begin | BeginPrepare):
-            self._inside = True
-            return
-        if isinstance(message, Commit | Prepare):
-            self._inside = False
-        self._advance(message)
-        if self._enough is not None and self._enough():
-            self.reached = "enough"
-        elif self.until is not None and self.position >= self.until:
-            self.reached = "until"
-
     def _advance(self, message: AnyFrame) -> None:
-        """Move `position` on; not inside a transaction."""
-        if self._inside:
-            return
+        """Move `position` on after a message outside a transaction, and stop there if all was shown."""
         position = self._pipeline.end_lsn or 0
         if isinstance(message, Keepalive):
             position = message.end_lsn
         elif isinstance(message, Message) and not message.transactional:
             position = message.lsn
         self.position = max(self.position, position)
+        self.reached = self._pipeline.stop.is_after(self._pipeline.shown, self.position)
 
     def _deliver(self, *, now: bool) -> None:
         """Flush the output and update `delivered`; sync files at most every SYNC_PAUSE, unless `now`."""

@@ -24,6 +24,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation, differences
 from pgtail.native import compiled
+from pgtail.outputs.base import Output
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.stats.clients import Clients
@@ -82,14 +83,12 @@ class HotKey:
     count: int
 
 
-class Statistics:
+class Statistics(Output):
     """The counts of one stream; an Output for the pipeline.
 
     Counts unmasked values: masked ones would all compare equal. `redaction` masks the hot keys, the only values that
     are reported.
     """
-
-    needs_outcomes = False
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         self.redaction = redaction
@@ -160,15 +159,6 @@ class Statistics:
         """A scanner that counts the rows; None if it was not compiled."""
         fast = compiled()
         return None if fast is None else fast.StatsScanner(find, filter_, self)
-
-    def takes(self, transaction: Transaction) -> bool:
-        return True
-
-    def before_run(self, scanner: Any) -> None:
-        """Does nothing: the scanner reads the counts itself."""
-
-    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
-        """Does nothing: the scanner adds to the counts itself."""
 
     def begin(self) -> None:
         """Reset the counts of the open transaction."""

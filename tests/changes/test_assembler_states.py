@@ -20,10 +20,13 @@ from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, RollbackPrep
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
 from tests.support.assembled import (
     NOT_TRANSACTIONAL,
+    RESTART,
     STOP,
     TRANSACTIONAL,
     Collector,
+    Restart,
     T,
+    U,
     begin,
     commit,
     events_of,
@@ -180,12 +183,36 @@ def test_seqs_are_unknown_after_lost_messages() -> None:
     ]
 
 
+# -- restarts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_repeated_transaction_goes_on_after_what_was_sent() -> None:
+    sent = (begin(), insert(b"1"), TRANSACTIONAL, Truncate(None, 0, (T,)))
+    half = (begin(), Origin(1, "n"), insert(b"1"), TRANSACTIONAL)
+    truncated = Truncate(None, 0, (T, U))  # a publication may have got a table meanwhile
+    repeated = (begin(), insert(b"1"), TRANSACTIONAL, truncated, insert(b"2"), commit())
+    assert events_of(table(T), table(U), *sent, RESTART, *half, RESTART, *repeated)[4:] == [
+        ("truncate", 3, U, False, False),
+        ("insert", 4, b"2"),
+        ("ended", 7, "complete"),
+    ]
+
+
+@pytest.mark.parametrize("other", [(begin(8), commit(8)), (start(8), STOP, stream_commit(8)), (insert(), commit())])
+def test_a_transaction_that_is_not_repeated_ends_before_the_next(other: tuple[AnyFrame, ...]) -> None:
+    events = [event for event in events_of(table(), begin(), insert(b"1"), RESTART, *other) if event[0] != "note"]
+    assert events[2] == ("ended", 7, "broken off")
+    assert events[3][0] == "started"
+    assert events_of(table(), begin(), insert(b"1"), RESTART)[2:] == [("ended", 7, "broken off")]
+
+
 # -- every message in every state --------------------------------------------------------------------------------------
 
-LEADING_MESSAGES: dict[State, tuple[AnyFrame, ...]] = {
+LEADING_MESSAGES: dict[State, tuple[AnyFrame | Restart, ...]] = {
     State.OUTSIDE: (),
     State.BEGUN: (begin(),),
     State.INSIDE: (begin(), TRANSACTIONAL),
+    State.REPEATED: (begin(), TRANSACTIONAL, RESTART, begin()),
     State.SEGMENT: (start(),),
 }
 ONE_OF_EACH: list[AnyFrame] = [
@@ -217,6 +244,7 @@ EXPECTED: dict[State, set[type]] = {
     State.OUTSIDE: {Begin, BeginPrepare, StreamStart},
     State.BEGUN: {Insert, Update, Delete, Truncate, Message, Commit, Origin},
     State.INSIDE: {Insert, Update, Delete, Truncate, Message, Commit},
+    State.REPEATED: {Insert, Update, Delete, Truncate, Message, Commit, Origin},
     State.SEGMENT: {Insert, Update, Delete, Truncate, Message, Origin, StreamStop},
 }
 ALWAYS = {Relation, Type, Keepalive, StandbyStatusUpdate}

@@ -60,6 +60,11 @@ def prepared(xid: int = 7, gid: str = "g") -> tuple[BeginPrepare, Prepare]:
     return BeginPrepare(xid * 16, xid * 16 + 8, 5, xid, gid), Prepare(0, xid * 16, xid * 16 + 8, 5, xid, gid)
 
 
+class Restart:
+    """In place of a message: the stream restarts here."""
+
+
+RESTART = Restart()
 STOP = StreamStop()
 NOT_TRANSACTIONAL = Message(None, 0, 9, "p", b"now")
 TRANSACTIONAL = Message(None, 1, 9, "p", b"later")
@@ -98,9 +103,12 @@ class Collector:
         self.assembler = Assembler(Types(), strict=strict, buffer=StreamBuffer(limit))
         self.events: list[Event] = []
 
-    def feed(self, *messages: AnyFrame) -> Collector:
+    def feed(self, *messages: AnyFrame | Restart) -> Collector:
         for message in messages:
-            self.events += self.assembler.feed(message, None, 40)
+            if isinstance(message, Restart):
+                self.events += self.assembler.restart()
+            else:
+                self.events += self.assembler.feed(message, None, 40)
         return self
 
     def end(self) -> list[tuple[Any, ...]]:
@@ -109,7 +117,7 @@ class Collector:
         return [shown(event) for event in self.events]
 
 
-def events_of(*messages: AnyFrame, **options: Any) -> list[tuple[Any, ...]]:
+def events_of(*messages: AnyFrame | Restart, **options: Any) -> list[tuple[Any, ...]]:
     """The events of these messages, without schema changes."""
     return [event for event in Collector(**options).feed(*messages).end() if event[0] != "described"]
 

@@ -9,7 +9,7 @@ from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, RowChan
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
 from pgtail.native.plan import Cells, Empty, NoPlan, Plan
-from pgtail.outputs.base import OutputOptions, ScannedOutput
+from pgtail.outputs.base import Output, OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
@@ -18,7 +18,7 @@ from pgtail.outputs.sql.statements import RowCondition, comment
 from pgtail.terminal.escape import quoted
 
 
-def open_sql(sink: Sink, options: OutputOptions) -> ScannedOutput:
+def open_sql(sink: Sink, options: OutputOptions) -> Output:
     """The output for `-o sql`, with or without `--undo`."""
     if options.undo:
         from pgtail.outputs.sql.undo import SqlUndo

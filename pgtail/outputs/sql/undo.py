@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from pgtail.changes.events import Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import plural
+from pgtail.native import Written
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
 from pgtail.outputs.base import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
@@ -83,16 +84,11 @@ class SqlUndo(PlannedOutput):
             self._add_omitted(self.rows.counts)
         else:
             self.write(_INCOMPLETE)
-        self.rows.counts.clear()
 
-    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
-        committed, of_open = scanner.take_counts()
-        if transaction is not self.open:
-            self._add_omitted(self.rows.counts)
-            self.rows.counts.clear()
-        self._add_omitted(committed)
-        self.rows.counts.update(of_open)
-        super().after_run(scanner, transaction)
+    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
+        assert written is not None
+        self._add_omitted(written.ended)
+        super().after_run(written, transaction)
 
     def close(self) -> None:
         if self._finished:

@@ -30,7 +30,7 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
 from pgtail.native import Scanner, compiled
-from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs.base import Mask, Output, OutputOptions
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
 from pgtail.pgoutput.decoder import FromClient
@@ -60,13 +60,11 @@ def clock() -> int:
     return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
 
 
-class Table:
+class Table(Output):
     """`-o table`. Lines are at most `options.width` cells wide, or what `options.measure` gives for a block.
 
     `now` is the clock for ages.
     """
-
-    needs_outcomes = False
 
     def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
         self._sink = sink
@@ -119,15 +117,6 @@ class Table:
             return None
         scanner: Scanner = fast.EventScanner(find, filter_, self, mask, events)
         return scanner
-
-    def takes(self, transaction: Transaction) -> bool:
-        return True
-
-    def before_run(self, scanner: Any) -> None:
-        scanner.full = self.left <= 0
-
-    def after_run(self, scanner: Any, transaction: Transaction | None) -> None:
-        pass
 
     def skipped(self, count: int) -> None:
         """Count rows that are not shown."""

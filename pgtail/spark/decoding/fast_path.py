@@ -105,12 +105,7 @@ class Runs:
         else:
             scanner.enter_at(transaction, ordinal, self._special is not None)
         pos = scanner.scan(buf, pos, len(buf), COPY_DATA)
-        if scanner.inside and (scanner.began or transaction is None):
-            xid, commit_lsn, commit_ts = scanner.begun
-            transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
-        if scanner.inside and transaction is not None:
-            transaction.changes = scanner.seq
-        assembler.resume_inside(transaction if scanner.inside else None)
+        assembler.resume_after(scanner)
         return pos
 
     def batch(self) -> pa.RecordBatch:
