@@ -85,7 +85,7 @@ class Assembler:
         """The prepared transactions that have no outcome yet."""
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
-        self._interrupted: Transaction | None = None
+        self.interrupted: Transaction | None = None
         """The transaction whose start was sent before a restart, until it is repeated."""
         self._to_skip = (0, 0)
         """How many changes and logical messages of the repeated transaction are still to be skipped."""
@@ -113,7 +113,7 @@ class Assembler:
         A transaction whose start was sent goes on when it is repeated: changes that were sent are skipped.
         """
         if self._state in (State.INSIDE, State.REPEATED):
-            self._interrupted = self._transaction
+            self.interrupted = self._transaction
         events = self._uncommitted(self.streams.stop(complete=False))
         self.streams.clear()
         self._enter(State.OUTSIDE)
@@ -137,7 +137,7 @@ class Assembler:
     @property
     def outside(self) -> bool:
         """Whether the stream, and what was sent of it, is outside any transaction and stream segment."""
-        return self._state is State.OUTSIDE and self._interrupted is None
+        return self._state is State.OUTSIDE and self.interrupted is None
 
     def resume_after(self, scanner: Scanner) -> Transaction | None:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
@@ -197,7 +197,7 @@ class Assembler:
 
     def _end_interrupted(self) -> list[Event]:
         """The interrupted transaction is not repeated: it ends incomplete."""
-        interrupted, self._interrupted = self._interrupted, None
+        interrupted, self.interrupted = self.interrupted, None
         return [] if interrupted is None else [Ended(interrupted, complete=False)]
 
     def _uncommitted(self, events: Events) -> Events:
@@ -205,7 +205,7 @@ class Assembler:
 
         What comes before the interrupted transaction was sent before its start.
         """
-        if self._interrupted is None:
+        if self.interrupted is None:
             return events
         deque(events, maxlen=0)
         return _NOTHING
@@ -253,12 +253,12 @@ class Assembler:
 
     def _open(self, transaction: Transaction) -> Events:
         """A transaction begins, or the interrupted one is repeated: it has the same xid and LSN."""
-        interrupted = self._interrupted
+        interrupted = self.interrupted
         if interrupted is None or (interrupted.xid, interrupted.lsn) != (transaction.xid, transaction.lsn):
             self._transaction = transaction
             self._enter(State.BEGUN)
         else:
-            self._transaction, self._interrupted = interrupted, None
+            self._transaction, self.interrupted = interrupted, None
             self._to_skip = interrupted.changes, interrupted.messages
             self._enter(State.REPEATED)
         return _NOTHING

@@ -189,7 +189,7 @@ class Pipeline:
 
     def break_off(self) -> None:
         """The source failed: complete the output so that it is well formed."""
-        open_ = self._interrupted or self._assembler.whole
+        open_ = self._assembler.interrupted or self._assembler.whole
         self.broken_off = open_ if open_ is not None and open_.changes and self._waiting is None else None
         self.lost()
         self._output.finish()
