@@ -158,7 +158,6 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
         (["--offset", "x"], "expected a byte offset such as 1043"),
         (["--kind", "x"], "expected one of Begin, "),
         (["--lsn", "12"], "expected an LSN such as"),
-        (["--op", "x"], "expected one of insert, "),
         (["--encoding", "x"], "'x' is no encoding of PostgreSQL that Python has"),
     ],
 )
