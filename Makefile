@@ -44,7 +44,7 @@ test: $(SPARK) ## the whole test suite, against the embedded servers and every i
 	@PGTAIL_REQUIRE=$${PGTAIL_REQUIRE-spark} $(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup
 
 test-core: $(INSTALLED) ## the same without Spark
-	@$(RUN) pytest -n $(WORKERS) --maxprocesses 4 -m 'not spark'
+	@$(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup -m 'not spark'
 
 check: $(SPARK) ## lint, format, types, and the order of the packages
 	@$(RUN) ruff check

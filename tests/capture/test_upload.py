@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tests.support import encode
 from tests.support.captures import SMALL, lengths, read
 from tests.support.corpus import Capture
 from tests.support.object_store import ObjectStore
-from tests.support.run import here
+from tests.support.run import decode, here
 
 
 class Killed(Exception):
@@ -139,37 +140,36 @@ def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Pa
             kills += 1
             acknowledged = max(acknowledged, uploading.position)
             crash(recorder, spool, rng)
-            check_readers(s3, target, tmp_path, groups, acknowledged)
+            check_readers(s3, target, found, acknowledged)
             if rng.random() < 0.3:
                 spool = tmp_path / f"spool {kills}"
     assert kills > 3
-    plain = tmp_path / "frames.bin"
-    plain.write_bytes(lengths(frame for group in groups for frame in group))
     again = here("decode", "-o", "json", *s3.arguments, str(target))
     assert (again.status, again.stderr) == (0, "")
-    assert again.stdout == read(plain).stdout
+    assert again.stdout == shown(found, len(groups))
 
 
-def check_readers(
-    s3: ObjectStore, target: Location, folder: Path, groups: list[list[bytes]], acknowledged: int
-) -> None:
+def check_readers(s3: ObjectStore, target: Location, stream: Capture, acknowledged: int) -> None:
     """Everything that was acknowledged can be read, and what is read is whole transactions from the start."""
     if read_state(target) is None:
         assert acknowledged == 0
         return
     found = here("decode", "-o", "json", "--strict", *s3.arguments, str(target))
     assert (found.status, found.stderr) == (0, "")
-    plain = folder / "frames.bin"
-    sizes = []
+    groups = transactions(stream)
     for count in range(len(groups) + 1):
         if count and end_of(groups[count - 1]) < acknowledged:
             continue
-        plain.write_bytes(lengths(frame for group in groups[:count] for frame in group))
-        sizes.append(len(read(plain).stdout))
-        if sizes[-1] == len(found.stdout):
-            assert read(plain).stdout == found.stdout
+        if len(shown(stream, count)) == len(found.stdout):
+            assert shown(stream, count) == found.stdout
             return
-    raise AssertionError(f"{len(found.stdout)} bytes of output, but whole transactions have {sizes}")
+    raise AssertionError(f"{len(found.stdout)} bytes of output are not those of whole transactions")
+
+
+@cache
+def shown(stream: Capture, count: int) -> bytes:
+    """What a dump of the first transactions of a stream gives."""
+    return decode(input=lengths(frame for group in transactions(stream)[:count] for frame in group)).stdout
 
 
 def record_some(spool: Path, target: Location, frames: list[bytes]) -> None:

@@ -93,7 +93,7 @@ class Workload(threading.Thread):
             with self.restarting, self._database.connect() as session:
                 for _ in range(20):
                     self._transaction(session)
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def _transaction(self, session: psycopg.Connection[tuple[object, ...]]) -> None:
         rows = 2000 if self._rng.random() < 0.01 else self._rng.randint(1, 5)

@@ -49,12 +49,6 @@ def test_commands_options_and_their_values(shell: str, tmp_path: Path) -> None:
     assert completed(shell, "decode", "--color", "") == {"auto", "always", "never"}
 
 
-def test_without_a_shell_the_error_names_them() -> None:
-    ran = subprocess.run([*PROGRAM, "completion"], capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-    assert "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish\n" in ran.stderr
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 def test_an_option_and_its_value_in_one_word(shell: str) -> None:
     """bash replaces what comes after the =, the others the whole word."""

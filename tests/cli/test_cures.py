@@ -41,6 +41,7 @@ _PRINTED_WITH: Final = {
     "pgtail.postgres.pgoutput_options": "--origin",
     "pgtail.postgres.pgoutput_options --streaming": "--streaming",
     "pgtail.postgres.pgoutput_options --two-phase": "--two-phase",
+    "pgtail.postgres.publications --exclude": "--exclude",
     "pgtail.postgres.publications --table": "--table",
     "pgtail.replication": "--publication",
     "pgtail.replication.decoding_errors --from": "--ack",

@@ -97,6 +97,7 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("stream -h", "-h is the host, as in psql, and needs a value", "pgtail stream"),
         ("slot list -h", "-h is the host, as in psql, and needs a value", "pgtail slot list"),
         ("decode", "missing argument 'FILE...'.", "pgtail decode"),
+        ("completion", "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish", "pgtail completion"),
         ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer range.", "pgtail decode"),
         ("stream --from x", "invalid value for '-I' / '--from' / '--startpos': ", "pgtail stream"),
     ],

@@ -7,7 +7,6 @@ import resource
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
@@ -123,45 +122,17 @@ def test_closed_standard_output_is_an_error(arguments: list[str | Path]) -> None
     assert (ran.returncode, ran.stderr) == (4, "pgtail: error: cannot write to standard output: it is closed\n")
 
 
-def test_ctrl_c_before_the_command_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(name: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pgtail.cli.import_module", interrupted)
-    result = CliRunner().invoke(main, ["decode", "x"])
-    assert (result.exit_code, result.output) == (130, "")
-
-
-@pytest.mark.parametrize("way", ["script", "module"])
-def test_ctrl_c_while_click_is_loaded(way: str) -> None:
-    [script] = entry_points(group="console_scripts", name="pgtail")
-    begins = {
-        "script": f"from {script.module} import {script.attr} as begin; begin()",
-        "module": "import runpy; runpy.run_module('pgtail', run_name='__main__')",
-    }
-    program = f"""
-import os, signal, sys
-
-class Interrupting:
-    def find_spec(self, name, path=None, target=None):
-        if name == "click":
-            os.kill(os.getpid(), signal.SIGINT)
-
-sys.meta_path.insert(0, Interrupting())
-{begins[way]}
-"""
-    ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, check=False, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
-
-
-def test_ctrl_c_before_the_command_line_is_read_is_quiet_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """click itself would say "Aborted!" and end with 1."""
+@pytest.mark.parametrize(
+    ("where", "name"), [("pgtail.cli", "import_module"), ("click.Group", "make_context")], ids=["loading", "reading"]
+)
+def test_ctrl_c_before_the_command_begins(where: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its module is loaded, and while the command line is read: click would say "Aborted!" and end with 1."""
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(click.Group, "make_context", interrupted)
-    result = CliRunner().invoke(main, ["decode", "--help"])
+    monkeypatch.setattr(f"{where}.{name}", interrupted)
+    result = CliRunner().invoke(main, ["decode", "x"])
     assert (result.exit_code, result.output) == (130, "")
 
 

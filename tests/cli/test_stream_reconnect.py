@@ -12,12 +12,8 @@ from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.refused import SECRET, role, without_password
 from tests.support.servers import Database, fresh_database
-from tests.support.tail import COMMAND, Tailing, ids, tailing, wait_for
+from tests.support.tail import COMMAND, Tailing, ids, tailing, terminate, wait_for
 from tests.support.terminals import on_terminal
-
-
-def terminate(database: Database) -> None:
-    database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
 
 
 @contextlib.contextmanager

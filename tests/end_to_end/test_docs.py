@@ -132,7 +132,6 @@ def test_output_formats_are_documented(format_: str) -> None:
 @pytest.mark.parametrize("format_", INPUTS)
 def test_input_formats_are_documented(format_: str) -> None:
     assert format_ in terms(section("pgtail-decode.1", "INPUT FORMATS"))
-    assert f"`{format_}`" in README
 
 
 def exit_statuses() -> set[int]:
@@ -144,7 +143,6 @@ def exit_statuses() -> set[int]:
 @pytest.mark.parametrize("status", sorted(exit_statuses()))
 def test_exit_statuses_are_documented(status: int) -> None:
     assert str(status) in terms(section("pgtail.1", "EXIT STATUS"))
-    assert re.search(rf"^\| `?{status}`? \|", README, re.MULTILINE)
 
 
 def variables() -> Iterator[str]:

@@ -10,17 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.support.refused import create_slot, publish
 from tests.support.run_process import pgtail, started
 from tests.support.servers import Database, client_program, since
 from tests.support.tail import ids, stream, tailing, wait_for
-
-
-def publish(database: Database) -> None:
-    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-
-
-def create_slot(database: Database, name: str, plugin: str = "pgoutput") -> None:
-    database.query(f"SELECT pg_create_logical_replication_slot('{name}', '{plugin}')")
 
 
 def slot(database: Database, name: str) -> tuple[Any, ...]:
@@ -96,19 +89,8 @@ def test_a_slot_of_any_plugin(database: Database) -> None:
     assert ids(lines) == [1, 2]
     assert slot(database, "td") == before
     program = str(client_program(database.server.installation, "pg_recvlogical"))
-    command = [
-        program,
-        f"--dbname={database.conninfo()}",
-        "-S",
-        "td",
-        "--start",
-        "-f",
-        "-",
-        "-s",
-        "0",
-        "-o",
-        "include-xids=0",
-    ]
+    options = ["-S", "td", "--start", "-f", "-", "-s", "0", "-o", "include-xids=0"]
+    command = [program, f"--dbname={database.conninfo()}", *options]
     with started(command, stdout=subprocess.PIPE) as consumer:
         assert consumer.stdout is not None
         wait_for("consumer", lambda: slot(database, "td")[2])

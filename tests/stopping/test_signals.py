@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -171,8 +172,14 @@ def test_stream_stopped_inside_a_large_transaction(newest_database: Database) ->
     assert "stopped inside" not in stream(newest_database, "-S", "s", "-n", "1")[1]
 
 
+@pytest.mark.parametrize("way", ["script", "module"])
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signal_before_a_command_begins_gives_its_own_status(sent: signal.Signals) -> None:
+def test_signal_before_a_command_begins_gives_its_own_status(sent: signal.Signals, way: str) -> None:
+    [script] = entry_points(group="console_scripts", name="pgtail")
+    begins = {
+        "script": f"from {script.module} import {script.attr} as begin; begin()",
+        "module": "import runpy; runpy.run_module('pgtail', run_name='__main__')",
+    }
     program = f"""
 import os, sys
 class Signalling:
@@ -180,7 +187,7 @@ class Signalling:
         if name == "click":
             os.kill(os.getpid(), {int(sent)})
 sys.meta_path.insert(0, Signalling())
-from pgtail.__main__ import main; main()
+{begins[way]}
 """
     ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, check=False, text=True)
     assert (ran.returncode, ran.stdout, ran.stderr) == (128 + sent, "", "")

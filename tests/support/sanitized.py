@@ -18,7 +18,7 @@ from pgtail import native
 
 _NAME: Final = "pgtail.native._scanner"
 _OPTIONS: Final = (
-    *("-O1", "-g", "-fPIC", "-shared", "-fsanitize=address"),
+    *("-O1", "-g1", "-fPIC", "-shared", "-fsanitize=address"),
     "-fsanitize=bounds,alignment,shift,signed-integer-overflow",
 )
 

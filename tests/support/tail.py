@@ -135,6 +135,11 @@ def tailing(database: Database | str, *arguments: str, **options: Any) -> Iterat
         started.kill()
 
 
+def terminate(database: Database) -> None:
+    """End pgtail's replication session."""
+    database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
+
+
 def stream(
     database: Database | str, *arguments: str, status: int = 0, **options: Any
 ) -> tuple[list[dict[str, Any]], str]:
