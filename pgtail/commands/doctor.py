@@ -10,7 +10,7 @@ from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ConnectionOptions, ReportOptions
+from pgtail.commands.options import DoctorOptions
 from pgtail.commands.output import report_palette
 from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
@@ -29,11 +29,11 @@ _SQL_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 """A part of a statement that must not be broken."""
 
 
-def run(connection: ConnectionOptions, options: ReportOptions) -> int:
+def run(options: DoctorOptions) -> int:
     """Examine a server, write the report, and return the exit status. Raises PgtailError and ClosedPipe."""
-    palette = report_palette(options)
+    palette = report_palette(options.report)
     with Stoppable():
-        report = examine(connector_of(connection))
+        report = examine(connector_of(options.connection))
     if palette is None:
         text = _json(report)
     else:

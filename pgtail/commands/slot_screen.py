@@ -11,7 +11,7 @@ from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ConnectionOptions, ReportOptions
+from pgtail.commands.options import ListOptions
 from pgtail.commands.output import report_palette, to_terminal
 from pgtail.commands.screen import Screen
 from pgtail.commands.sinks import FileSink, open_sink
@@ -30,19 +30,19 @@ _CONNECT_TIMEOUT: Final = 5
 """Seconds after which a server that does not answer is away."""
 
 
-def run(connection: ConnectionOptions, options: ReportOptions, *, interval: float | None) -> None:
-    """Write one report, or with an `interval` (seconds) one after another until Ctrl-C.
+def run(options: ListOptions) -> None:
+    """Write one report, or with --watch one after another until Ctrl-C.
 
     Raises PgtailError and ClosedPipe.
     """
-    connector, palette = connector_of(connection), report_palette(options)
+    connector, palette = connector_of(options.connection), report_palette(options.report)
     with open_sink(None) as sink:
-        if interval is None:
+        if not options.watch:
             with Stoppable():
                 _write(sink, _formatted(_reports(connector), palette))
         else:
             with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
-                _watch(sink, connector, palette, interval, interrupt)
+                _watch(sink, connector, palette, options.interval, interrupt)
 
 
 def _watch(
