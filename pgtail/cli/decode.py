@@ -1,4 +1,4 @@
-"""`pgtail decode`: its options."""
+"""`pgtail decode`: its command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgtail doctor`: the command line."""
+"""`pgtail doctor`: its command line."""
 
 from __future__ import annotations
 

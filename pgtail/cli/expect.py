@@ -1,4 +1,4 @@
-"""`pgtail expect`: its options."""
+"""`pgtail expect`: its command line."""
 
 from __future__ import annotations
 

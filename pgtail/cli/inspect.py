@@ -1,4 +1,4 @@
-"""`pgtail inspect`: its options."""
+"""`pgtail inspect`: its command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgtail record`: its options."""
+"""`pgtail record`: its command line."""
 
 from __future__ import annotations
 

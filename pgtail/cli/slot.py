@@ -1,4 +1,4 @@
-"""`pgtail slot`: the options of its commands."""
+"""`pgtail slot`: its command lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgtail spark`: its commands and their options."""
+"""`pgtail spark`: its command lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgtail stats`: its options."""
+"""`pgtail stats`: its command line."""
 
 from __future__ import annotations
 

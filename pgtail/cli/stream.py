@@ -1,4 +1,4 @@
-"""`pgtail stream`: its options."""
+"""`pgtail stream`: its command line."""
 
 from __future__ import annotations
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options import DoctorOptions
-from pgtail.commands.output import report_palette
+from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
 from pgtail.files.stopping import Stoppable
@@ -37,10 +36,9 @@ def run(options: DoctorOptions) -> int:
     if palette is None:
         text = _json(report)
     else:
-        text = render(report, palette, width=shutil.get_terminal_size((100, 24)).columns)
+        text = render(report, palette, width=terminal_width())
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
-        sink.write(text.encode("utf-8", "backslashreplace"))
-        sink.flush()
+        sink.show(text)
     return int(report.severity)
 
 

@@ -12,7 +12,7 @@ from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.options import EndOptions, ExpectOptions, StreamOptions
-from pgtail.commands.selection import filter_arguments, tell_filter
+from pgtail.commands.selection import filter_arguments, filters, tell_filter
 from pgtail.commands.stream import Stream
 from pgtail.errors import OptionError, PgtailError
 from pgtail.humanize import counted
@@ -64,11 +64,10 @@ class Expect(Stream):
 
     def _conditions(self) -> str:
         """The filters, as they were given."""
-        options = self._options.filter
-        given = [("-t", options.tables), ("--exclude", options.exclude), ("--op", options.ops)]
-        given += [("--xid", tuple(map(str, options.xids)))]
-        given += [("--where", tuple(f"'{text}'" for text in self.expectation.shown_conditions))]
-        return " ".join([f"{name} {value}" for name, values in given for value in values]) or "any change"
+        given = {one.names[0]: getattr(self._options.filter, name) for name, one in filters()}
+        given["--where"] = tuple([f"'{text}'" for text in self.expectation.shown_conditions])
+        several = {name: value if isinstance(value, tuple) else (value,) for name, value in given.items() if value}
+        return " ".join([f"{name} {value}" for name, values in several.items() for value in values]) or "any change"
 
 
 def _what_came_instead(expectation: Expectation) -> str:

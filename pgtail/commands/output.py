@@ -85,8 +85,8 @@ def build_output(
         options,
         client=name in ("table", "line") if options.client is None else options.client,
         colored=wants_color(options.color, terminal=terminal),
-        width=_columns(),
-        measure=_columns if terminal else None,
+        width=terminal_width(),
+        measure=terminal_width if terminal else None,
         database=database,
         tell=lambda text: tell(escape(text)),
         open_file=sink.open if isinstance(sink, DirectorySink) else None,
@@ -125,7 +125,7 @@ def check_acknowledged(options: OutputOptions, plan: Plan) -> None:
         )
 
 
-def _columns() -> int:
+def terminal_width() -> int:
     """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
     return shutil.get_terminal_size((100, 24)).columns
 

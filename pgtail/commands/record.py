@@ -46,10 +46,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
             return convert.record_dumps(
                 files,
                 directory,
-                format=dump.input_format,
-                assume=dump.assume,
-                encoding=dump.encoding,
-                storage=dump.storage,
+                dump,
                 rotation=_rotation(options),
                 compress=options.compress,
                 tell=lambda text: say(escape(text)),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtail.commands.decode import Decode
 from pgtail.commands.options import DecodeOptions, EndOptions, StatsOptions, StreamOptions
-from pgtail.commands.output import report_palette
+from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
 from pgtail.commands.sinks import FileSink, check_not_read, continue_file, open_sink
@@ -122,5 +121,5 @@ def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Pa
         else:
             from pgtail.stats.report_table import stats_table  # imports rich
 
-            sink.write(stats_table(stats, palette, width=shutil.get_terminal_size((100, 24)).columns))
+            sink.write(stats_table(stats, palette, width=terminal_width()))
         sink.flush()

@@ -143,8 +143,7 @@ class StatsWatch(StatsSlot):
             if self._screen is not None:
                 self._screen.show(text, f"\n{self._messages[-1]}\n" if self._messages else "")
             else:
-                self._sink.write(text.encode("utf-8", "backslashreplace"))
-                self._sink.flush()
+                self._sink.show(text)
 
         return _WatchThread(*args, **kwargs, show=show, interval=self._interval)
 
