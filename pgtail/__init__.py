@@ -49,7 +49,7 @@ To add...
                       code should do is a function in native/_encode*.pxi
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, a test in tests/inputs/, and its name in
                       the choices of --input-format in commands/options.py
-    an option:        a field of a class in commands/options.py (or of OutputOptions, Request or Wanted), its use where
+    an option:        a field of a class in commands/*options.py (or OutputOptions, Request or Wanted), its use where
                       the class is read, and a test; a filter is also an argument of Filter, with the same name
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
 A new format also needs its entry in man/parts/; `make man` writes the pages, with all options, and

@@ -11,7 +11,7 @@ from pgtail.cli import complete
 from pgtail.cli.command import Command
 from pgtail.cli.options import takes
 from pgtail.cli.settings import default_dsn, given
-from pgtail.commands.options import RecordOptions
+from pgtail.commands.server_options import RecordOptions
 from pgtail.errors import OptionError
 
 _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn", "until", "two_phase", "binary")

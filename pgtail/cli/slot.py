@@ -8,7 +8,7 @@ import click
 
 from pgtail.cli import Commands, complete
 from pgtail.cli.options import converting, dsn_argument, takes
-from pgtail.commands.options import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
+from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
 from pgtail.replication.request import lsn_or_now
 
 

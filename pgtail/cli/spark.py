@@ -11,7 +11,7 @@ import click
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
-from pgtail.commands.options import SparkOptions, VacuumOptions
+from pgtail.commands.spark_options import SparkOptions, VacuumOptions
 
 if TYPE_CHECKING:
     from pgtail.commands.spark import Dataset

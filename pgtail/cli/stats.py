@@ -7,7 +7,7 @@ import click
 from pgtail.cli import complete
 from pgtail.cli.command import Command
 from pgtail.cli.options import takes
-from pgtail.commands.options import StatsOptions
+from pgtail.commands.server_options import StatsOptions
 
 
 @click.command(

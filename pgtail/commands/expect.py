@@ -11,8 +11,8 @@ from pgtail.changes.events import Change
 from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.commands.options import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.selection import filter_arguments, filters, tell_filter
+from pgtail.commands.server_options import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.stream import Stream
 from pgtail.errors import OptionError, PgtailError
 from pgtail.humanize import counted

@@ -14,8 +14,8 @@ from pgtail.capture.upload import Uploader
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import RecordOptions
 from pgtail.commands.reading import interrupted
+from pgtail.commands.server_options import RecordOptions
 from pgtail.commands.stderr import StderrThread, say
 from pgtail.commands.stream import limits_of, request_of
 from pgtail.errors import OptionError

@@ -10,9 +10,9 @@ from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ListOptions
 from pgtail.commands.output import report_palette, terminal_width, to_terminal
 from pgtail.commands.screen import Screen
+from pgtail.commands.server_options import ListOptions
 from pgtail.commands.sinks import FileSink, open_sink
 from pgtail.commands.slot_table import away_note, render
 from pgtail.commands.stderr import say

@@ -6,7 +6,7 @@ import sys
 from typing import Literal
 
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ChangeOptions, ConnectionOptions, CreateOptions
+from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions
 from pgtail.commands.sinks import put
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError

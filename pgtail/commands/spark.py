@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pgtail.commands.options import SparkOptions, VacuumOptions
 from pgtail.commands.progress import has_bar
+from pgtail.commands.spark_options import SparkOptions, VacuumOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtail.commands.decode import Decode
-from pgtail.commands.options import DecodeOptions, EndOptions, StatsOptions, StreamOptions
+from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
+from pgtail.commands.server_options import EndOptions, StatsOptions, StreamOptions
 from pgtail.commands.sinks import FileSink, check_not_read, continue_file, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError

@@ -13,7 +13,6 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import EndOptions, StreamOptions
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
 from pgtail.commands.selection import (
     build_redaction,
@@ -23,6 +22,7 @@ from pgtail.commands.selection import (
     tell_note,
     tell_unmasked,
 )
+from pgtail.commands.server_options import EndOptions, StreamOptions
 from pgtail.commands.sinks import DirectorySink, FileSink, continue_file
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError

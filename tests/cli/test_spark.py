@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from pgtail.cli import main
 from pgtail.commands import spark
-from pgtail.commands.options import SparkOptions, Verbosity
+from pgtail.commands.options import Verbosity
 from pgtail.commands.spark import Dataset
+from pgtail.commands.spark_options import SparkOptions
 from pgtail.storage import StorageOptions
 
 CHANGES = ["-t", "a.*", "-t", "b", "--watch", "--every", "2m", "--master", "yarn", "--conf", "a=b"]
