@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from tests.support.corpus import capture, read
 from tests.support.encode import begin, insert, recvlogical, relation
-from tests.support.limits import within
 from tests.support.run import Result, command, here
 
 FORMS = {name: path for name, path in capture("Z_small", "p1").forms.items() if name != "walsender.bin"}

@@ -19,10 +19,6 @@ def resume(words: str) -> str:
     return words.rpartition("resume at ")[2].strip()
 
 
-def position(database: Database) -> str:
-    return str(database.value("SELECT pg_current_wal_flush_lsn()::text"))
-
-
 # -- where it begins and ends ----------------------------------------------------------------------------------
 
 
