@@ -88,7 +88,8 @@ def options_of(cls: type[Any], changes: Changes = NO_CHANGES) -> Iterator[tuple[
             inner, changed = one.metadata[FAMILY]
             yield from options_of(inner, {**changed, **change})
         elif OPTION in one.metadata:
-            yield one.name, replace(one.metadata[OPTION], **change)
+            declared = one.metadata[OPTION]
+            yield one.name, replace(declared, **change) if change else declared
 
 
 def from_parameters(cls: type[T], parameters: Mapping[str, Any], changes: Changes = NO_CHANGES) -> T:

@@ -12,7 +12,7 @@ from pgtail.cli import complete
 from pgtail.cli.command import GROUPS, GroupedOption
 from pgtail.cli.settings import Configured, ConfiguredArgument, always_redacted, given, settings_in_use
 from pgtail.errors import OptionError
-from pgtail.options import Option, from_parameters, options_of
+from pgtail.options import GIVEN, Option, from_parameters, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +38,7 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
         def run(**parameters: Any) -> None:
             from pgtail.commands import stderr
 
-            arguments = {name: value for name, value in parameters.items() if name not in declared and name != "dsn"}
+            arguments = {name: value for name, value in parameters.items() if name not in {*declared, *GIVEN}}
             for name, one in declared.items():
                 if one.instead_of is not None and parameters[name] is not None and not given(one.instead_of):
                     parameters[one.instead_of] = None
