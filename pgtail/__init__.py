@@ -7,8 +7,8 @@ HOW IT IS BUILT
 Data flows one way: bytes -> messages -> change events -> text. A package imports only from packages below it in this
 list; the import-linter contract in pyproject.toml enforces it.
 
-    cli           click declarations
-    commands      what each command does; no click
+    cli           the command line, made by click from the options that commands declare
+    commands      what each command does, and its options; no click
     spark         captures to Delta tables on Spark; the only importer of pyspark and deltalake
     demo          the embedded server and its workload
     doctor        one module for each family of checks
@@ -27,6 +27,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
     storage       paths and URIs: list, read, conditional put; the only importer of obstore and pyarrow.fs
     files         signals, gzip, the Sink protocol
+    options       how options are declared, as fields of dataclasses
     errors, humanize, _orjson
 
 There are two ways from bytes to text. The decoder handles everything and explains every error. It describes each
@@ -43,12 +44,15 @@ byte.
 Reading bytes has three outcomes: a message, Truncated (more is needed) or Malformed (never valid).
 
 To add...
-    an output format: a module of plans in outputs/, a line in OUTPUTS of its __init__.py, a test in tests/outputs/; a
-                      conversion of values that compiled code should do is a function in native/_encode*.pxi
+    an output format: a module of plans in outputs/, a line in OUTPUTS of its __init__.py (and fields in OutputOptions
+                      if it has options of its own), a test in tests/outputs/; a conversion of values that compiled
+                      code should do is a function in native/_encode*.pxi
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, a test in tests/inputs/, and its name in
-                      the choices of --input-format in cli/options/shared.py
+                      the choices of --input-format in commands/options.py
+    an option:        a field of a class in commands/*options.py (or OutputOptions, Request or Wanted), its use where
+                      the class is read, and a test; a filter is also an argument of Filter, with the same name
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
-A new format or option also needs its entry in man/parts/; `make man` writes the pages, and
+A new format also needs its entry in man/parts/; `make man` writes the pages, with all options, and
 tests/end_to_end/test_docs.py names what is undocumented.
 
 GLOSSARY

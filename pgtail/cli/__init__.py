@@ -135,4 +135,4 @@ def main() -> None:
 
 
 if "_PGTAIL_COMPLETE" in os.environ:
-    import_module("pgtail.cli.shells")  # how click answers a shell
+    import_module("pgtail.cli.completion")  # how click answers a shell

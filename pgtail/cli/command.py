@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
 import click
 
 from pgtail.files.stopping import status_after
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 GROUPS: Final = {
     "connection": "Connection",
@@ -28,27 +25,22 @@ GROUPS: Final = {
 }
 """Name -> heading, in the order of --help all."""
 
-_group_of: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
 _ASKED: Final = "pgtail.help"
 
 
-def heading(group: str) -> Callable[[F], F]:
-    """Put the options that are declared below, down to the next heading, into a group (a key of GROUPS)."""
-    assert group in GROUPS
+class GroupedOption(click.Option):
+    """An option in a group (a key of GROUPS) of --help."""
 
-    def decorate(function: F) -> F:
-        for parameter in getattr(function, "__click_params__", ()):
-            _group_of.setdefault(parameter, group)
-        return function
-
-    return decorate
+    def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
 
 
 def groups(options: list[click.Option]) -> dict[str, list[click.Option]]:
     """The options by the name of their group, `other` without one, in the order of GROUPS."""
     found: dict[str, list[click.Option]] = {name: [] for name in GROUPS}
     for option in options:
-        found[_group_of.get(option, "other")].append(option)
+        found[getattr(option, "group", "other")].append(option)
     return {name: those for name, those in found.items() if those}
 
 
@@ -158,7 +150,8 @@ class Command(click.Command):
         elif asked in grouped:
             write(GROUPS[asked], grouped[asked])
         else:
-            write("Options", [one for one in options if one.name in self.first or one is self.get_help_option(ctx)])
+            named = {one.name: one for one in options}
+            write("Options", [*[named[name] for name in self.first], options[-1]])
             formatter.write_paragraph()
             formatter.write_text(
                 f"--help all shows all {len(options)} options, --help GROUP those of a group: {', '.join(grouped)}."

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from pgtail.cli.settings import SettingError, settings
 
 if TYPE_CHECKING:
-    from pgtail.commands.options import ConnectionOptions
+    from pgtail.commands.server_options import ConnectionOptions
     from pgtail.postgres.names import Named
 
 
@@ -94,7 +94,8 @@ def _on_server(named: Named, ctx: click.Context) -> list[str]:
 
 def _connection(ctx: click.Context) -> ConnectionOptions:
     """Where the command line so far says to connect, else the configuration."""
-    from pgtail.commands.options import ConnectionOptions, from_parameters
+    from pgtail.commands.server_options import ConnectionOptions
+    from pgtail.options import from_parameters
 
     given = {name: value for name, value in ctx.params.items() if value is not None}
     words = given.get("source") or (given.get("sources") if given.get("slot") else None)

@@ -1,23 +1,12 @@
-"""`pgtail decode`: its options."""
+"""`pgtail decode`: its command line."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
 from pgtail.cli.command import Command
-from pgtail.cli.options.shared import (
-    dump_options,
-    filter_options,
-    limit_option,
-    options_from,
-    output_options,
-    pager_option,
-    verbose_option,
-    verify_option,
-)
-from pgtail.cli.options.stream import dump_range_options
+from pgtail.cli.options import takes
+from pgtail.commands.options import DecodeOptions
 
 
 @click.command(
@@ -26,27 +15,8 @@ from pgtail.cli.options.stream import dump_range_options
     first=("output", "format_string", "file", "tables", "ops", "where", "since", "until", "redact", "limit"),
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
-@output_options
-@filter_options
-@dump_range_options
-@limit_option
-@dump_options
-@click.option(
-    "--strict", is_flag=True, help="Stop, with exit status 1, if the input starts or ends inside a transaction."
-)
-@verify_option
-@click.option(
-    "--resync", is_flag=True, help="Skip damage, up to the next message that decodes; the exit status is still 1."
-)
-@click.option(
-    "--client/--no-client",
-    default=None,
-    help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables and"
-    " lines without a filter.",
-)
-@pager_option
-@verbose_option
-def command(files: tuple[str, ...], **options: Any) -> None:
+@takes(DecodeOptions)
+def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
     """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.
 
     The form of each file is detected from its content: files of pg_recvlogical, concatenated messages, walsender
@@ -61,9 +31,5 @@ def command(files: tuple[str, ...], **options: Any) -> None:
         pgtail decode -
     """
     from pgtail.commands.decode import Decode
-    from pgtail.commands.options import DecodeOptions
-    from pgtail.commands.stderr import exit_statuses
 
-    with exit_statuses():
-        damaged = Decode(options_from(DecodeOptions, options)).run(files)
-    raise SystemExit(1 if damaged else 0)
+    return Decode(options).run(files)

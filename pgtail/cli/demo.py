@@ -1,4 +1,4 @@
-"""`pgtail demo`: its option."""
+"""`pgtail demo`: its command line."""
 
 from __future__ import annotations
 

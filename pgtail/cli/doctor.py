@@ -1,26 +1,18 @@
-"""`pgtail doctor`: its options."""
+"""`pgtail doctor`: its command line."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from pgtail.cli.command import Command, heading
-from pgtail.cli.options.shared import color_options
-from pgtail.cli.options.stream import connection_options
-from pgtail.commands.options import ConnectionOptions, ReportOptions, from_parameters
-from pgtail.commands.stderr import exit_statuses
+from pgtail.cli.command import Command
+from pgtail.cli.options import dsn_argument, takes
+from pgtail.commands.server_options import DoctorOptions
 
 
 @click.command("doctor", cls=Command)
-@connection_options
-@heading("output")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), help="Format; json in a pipe: a line per finding."
-)
-@color_options
-def command(**options: Any) -> None:
+@dsn_argument
+@takes(DoctorOptions)
+def command(options: DoctorOptions) -> int:
     """Check a server's setup for logical replication, and say how to fix it.
 
     Checks the server, the connection to it, the publications and tables of the database, and all slots. Each finding
@@ -33,5 +25,4 @@ def command(**options: Any) -> None:
     """
     from pgtail.commands.doctor import run
 
-    with exit_statuses():
-        raise SystemExit(run(from_parameters(ConnectionOptions, options), from_parameters(ReportOptions, options)))
+    return run(options)

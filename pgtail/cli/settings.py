@@ -9,40 +9,29 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import click
 from click.core import ParameterSource
 
+from pgtail.cli.command import GroupedOption
+from pgtail.commands.options import FilterOptions
 from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
+from pgtail.options import MOST_DIGITS, SettingKind, options_of
+from pgtail.outputs import OutputOptions
+from pgtail.replication.request import Request
 
-Kind: TypeAlias = Literal["text", "list", "one by one", "flag", "number"]
-
-SETTINGS: Final[dict[str, Kind]] = {
+SETTINGS: Final[dict[str, SettingKind]] = {
     "dsn": "text",
-    "slot": "text",
-    "publication": "list",
-    "table": "list",
-    "exclude": "list",
-    "op": "list",
-    "where": "one by one",
-    "redact": "list",
-    "redact-hash": "flag",
-    "redact-key-file": "text",
-    "output": "text",
-    "numbers": "text",
-    "max-width": "number",
-    "max-rows": "number",
-    "color": "text",
-    "colors": "text",
-    "highlight": "one by one",
+    **{
+        declared.long_name.removeprefix("--"): declared.setting
+        for cls in (Request, FilterOptions, OutputOptions)
+        for _, declared in options_of(cls)
+        if declared.setting is not None
+    },
 }
-"""The long name of each option; dsn is an argument. In a variable, commas separate the items of a "list", and "one by
-one" is a single item."""
-
-MOST_DIGITS: Final = 18
-"""Digits that a number may have: Python raises ValueError for thousands of them."""
+"""How the config file has each setting: the long name of an option, or dsn, an argument."""
 
 ADDED: Final = frozenset(("redact",))
 """Settings that flags add to instead of overriding."""
@@ -70,7 +59,7 @@ class Setting(NamedTuple):
     origin: str
 
 
-class Configured(click.Option):
+class Configured(GroupedOption):
     """An option whose default is the setting of the same long name, if there is one."""
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
@@ -160,13 +149,12 @@ def settings_in_use() -> str | None:
     ctx = click.get_current_context(silent=True)
     if ctx is None:
         return None
+    parameters = {key_of(one): one for one in ctx.command.params if isinstance(one, Configured | ConfiguredArgument)}
     used: dict[str, list[str]] = {}
-    for parameter in ctx.command.params:
-        found = settings(ctx).get(key_of(parameter))
-        if found is None:
-            continue
-        if ctx.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT_MAP or key_of(parameter) in ADDED:
-            used.setdefault(found.origin, []).append(key_of(parameter))
+    for key, found in settings(ctx).items() if parameters else ():
+        source = ctx.get_parameter_source(parameters[key].name or "") if key in parameters else None
+        if source is ParameterSource.DEFAULT_MAP or (source is not None and key in ADDED):
+            used.setdefault(found.origin, []).append(key)
     return "; ".join([f"{', '.join(keys)} from {origin}" for origin, keys in used.items()]) or None
 
 
@@ -236,7 +224,7 @@ def _from_file(path: Path) -> dict[str, Setting]:
     return {key: Setting(_checked(path, key, SETTINGS[key], entries[key]), str(path)) for key in entries}
 
 
-def _checked(path: Path, key: str, kind: Kind, value: Any) -> str | bool | int | list[str]:
+def _checked(path: Path, key: str, kind: SettingKind, value: Any) -> str | bool | int | list[str]:
     """A value of the file, if it has the type of its key; a string is also a list of one. Raises SettingError."""
     if kind == "flag" and isinstance(value, bool):
         return value
@@ -260,7 +248,7 @@ def _in_toml(value: object) -> str:
     return names.get(type(value), "a date or time")
 
 
-def _from_variable(key: str, kind: Kind, text: str) -> Setting:
+def _from_variable(key: str, kind: SettingKind, text: str) -> Setting:
     origin = variable(key)
     if kind == "flag":
         if text.lower() not in (*_YES, *_NO):

@@ -1,19 +1,15 @@
-"""`pgtail slot`: the options of its commands."""
+"""`pgtail slot`: its command lines."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
 from pgtail.cli import Commands, complete
-from pgtail.cli.command import heading
-from pgtail.cli.options.shared import color_options
-from pgtail.cli.options.stream import connection_options, interval_option, place
-from pgtail.commands.options import ConnectionOptions, ReportOptions, from_parameters
-from pgtail.commands.stderr import exit_statuses
-
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+from pgtail.cli.options import converting, dsn_argument, takes
+from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
+from pgtail.replication.request import lsn_or_now
 
 
 @click.group("slot", cls=Commands)
@@ -29,13 +25,9 @@ def command() -> None:
 
 
 @command.command("list")
-@connection_options
-@heading("output")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="Format; json in a pipe: a line per slot.")
-@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
-@interval_option
-@color_options
-def list_(watch: bool, interval: float, **options: Any) -> None:
+@dsn_argument
+@takes(ListOptions)
+def list_(options: ListOptions) -> None:
     """Show every slot: who reads it, and what it retains.
 
     All slots of the server are shown, whatever the database. LAG is the distance from the confirmed position to the
@@ -44,19 +36,14 @@ def list_(watch: bool, interval: float, **options: Any) -> None:
     """
     from pgtail.commands.slot_screen import run
 
-    with exit_statuses():
-        connection, report = from_parameters(ConnectionOptions, options), from_parameters(ReportOptions, options)
-        run(connection, report, interval=interval if watch else None)
+    run(options)
 
 
 @command.command("create")
 @click.argument("name")
-@connection_options
-@heading("slot")
-@click.option("--temporary", is_flag=True, help="The slot exists until this command ends with Ctrl-C.")
-@click.option("--two-phase", is_flag=True, help="Decode PREPARE TRANSACTION (PostgreSQL 15 and later).")
-@click.option("--failover", is_flag=True, help="Let standbys synchronize the slot (PostgreSQL 17 and later).")
-def create(name: str, temporary: bool, two_phase: bool, failover: bool, **options: Any) -> None:
+@dsn_argument
+@takes(CreateOptions)
+def create(name: str, options: CreateOptions) -> None:
     """Create a logical slot for pgoutput, and print its position.
 
     The slot starts with what is committed after its creation. The server first waits for all running transactions to
@@ -64,22 +51,14 @@ def create(name: str, temporary: bool, two_phase: bool, failover: bool, **option
     """
     from pgtail.commands import slots
 
-    with exit_statuses():
-        slots.create(
-            from_parameters(ConnectionOptions, options),
-            name,
-            temporary=temporary,
-            two_phase=two_phase,
-            failover=failover,
-        )
+    slots.create(options, name)
 
 
 @command.command("drop")
 @click.argument("name", shell_complete=complete.slots)
-@connection_options
-@heading("other")
-@_yes_option
-def drop(name: str, yes: bool, **options: Any) -> None:
+@dsn_argument
+@takes(ChangeOptions)
+def drop(name: str, options: ChangeOptions) -> None:
     """Drop a slot that nobody is reading.
 
     The server may then remove the WAL that the slot retained; its consumer can no longer read it. pgtail shows the
@@ -87,17 +66,15 @@ def drop(name: str, yes: bool, **options: Any) -> None:
     """
     from pgtail.commands import slots
 
-    with exit_statuses():
-        slots.drop(from_parameters(ConnectionOptions, options), name, yes=yes)
+    slots.drop(options, name)
 
 
 @command.command("advance")
 @click.argument("name", shell_complete=complete.slots)
-@click.argument("to", metavar="LSN|now", type=place)
-@connection_options
-@heading("other")
-@_yes_option
-def advance(name: str, to: int | Literal["now"], yes: bool, **options: Any) -> None:
+@click.argument("to", metavar="LSN|now", callback=converting(lsn_or_now))
+@dsn_argument
+@takes(ChangeOptions)
+def advance(name: str, to: int | Literal["now"], options: ChangeOptions) -> None:
     """Advance a slot without reading it, and print the position it reached.
 
     Its consumer never receives the changes in between. The server decodes up to the new position, which may take a
@@ -105,15 +82,15 @@ def advance(name: str, to: int | Literal["now"], yes: bool, **options: Any) -> N
     """
     from pgtail.commands import slots
 
-    with exit_statuses():
-        slots.advance(from_parameters(ConnectionOptions, options), name, to, yes=yes)
+    slots.advance(options, name, to)
 
 
 @command.command("copy")
 @click.argument("source", metavar="SRC", shell_complete=complete.slots)
 @click.argument("name", metavar="DST")
-@connection_options
-def copy(source: str, name: str, **options: Any) -> None:
+@dsn_argument
+@takes(ConnectionOptions)
+def copy(source: str, name: str, options: ConnectionOptions) -> None:
     """Copy a slot, even one in use, to a new permanent one, and print its position.
 
     The copy has the position and the plugin of SRC; the server does not copy two_phase and failover. To read a slot
@@ -121,5 +98,4 @@ def copy(source: str, name: str, **options: Any) -> None:
     """
     from pgtail.commands import slots
 
-    with exit_statuses():
-        slots.copy(from_parameters(ConnectionOptions, options), source, name)
+    slots.copy(options, source, name)

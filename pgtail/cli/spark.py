@@ -1,29 +1,22 @@
-"""`pgtail spark`: its commands and their options."""
+"""`pgtail spark`: its command lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
 from pgtail.cli import Commands
-from pgtail.cli.options.shared import in_order, storage_option, verbose_option
-from pgtail.cli.options.spark import (
-    changes_options,
-    compact_option,
-    spark_options,
-    state_options,
-    watch_options,
-)
+from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
-from pgtail.commands.stderr import exit_statuses
+from pgtail.commands.spark_options import SparkOptions, VacuumOptions
 
 if TYPE_CHECKING:
     from pgtail.commands.spark import Dataset
-    from pgtail.storage import StorageOptions
 
-Options = Callable[[Callable[..., None]], Callable[..., None]]
+_OF_STATE = ("until", "allow_gap", "retain")
 
 
 @click.group("spark", cls=Commands)
@@ -36,29 +29,26 @@ def command() -> None:
     """
 
 
-def _add(
-    name: str, *options: Options, makes: tuple[Dataset, ...] = ()
-) -> Callable[[Callable[[], None]], click.Command]:
+def _add(name: str, *makes: Dataset) -> Callable[[Callable[[], None]], click.Command]:
     """Add a command that brings OUT/changes up to date, then the datasets `makes`; its help is the docstring."""
 
     def add(described: Callable[[], None]) -> click.Command:
-        def run(places: tuple[str, ...], **values: Any) -> None:
+        def run(places: tuple[str, ...], options: SparkOptions) -> None:
             from pgtail.commands import spark
 
-            with exit_statuses():
-                refuse_masks("pgtail spark")
-                spark.run(spark.SparkOptions(*spark.captures_and_out(places), **values), makes)
+            refuse_masks("pgtail spark")
+            captures, out = spark.captures_and_out(places)
+            spark.run(replace(options, captures=captures, out=out), makes)
 
+        left_out = () if "state" in makes or "history" in makes else _OF_STATE
         argument = click.argument("places", nargs=-1, required=True, metavar="CAPTURE... OUT")
-        decorate: Options = in_order(
-            [argument, changes_options, *options, watch_options, storage_option, spark_options]
-        )
-        return command.command(name, help=described.__doc__)(decorate(run))
+        decorated = argument(takes(SparkOptions, **dict.fromkeys(left_out))(run))
+        return command.command(name, help=described.__doc__)(decorated)
 
     return add
 
 
-@_add("changes", compact_option)
+@_add("changes")
 def _changes() -> None:
     """Write every change in captures as rows: OUT/changes, OUT/transactions and OUT/relations.
 
@@ -71,7 +61,7 @@ def _changes() -> None:
     """
 
 
-@_add("tables", compact_option, makes=("tables",))
+@_add("tables", "tables")
 def _tables() -> None:
     """Write the changes of each table with its columns and their types: OUT/tables/SCHEMA.TABLE.
 
@@ -85,7 +75,7 @@ def _tables() -> None:
     """
 
 
-@_add("state", state_options, compact_option, makes=("state",))
+@_add("state", "state")
 def _state() -> None:
     """Keep the rows of every table as they are after the last commit: OUT/state/SCHEMA.TABLE.
 
@@ -99,7 +89,7 @@ def _state() -> None:
     """
 
 
-@_add("history", state_options, compact_option, makes=("history",))
+@_add("history", "history")
 def _history() -> None:
     """Keep every version of every row, with the commits that made and ended it (SCD 2): OUT/history/SCHEMA.TABLE.
 
@@ -110,7 +100,7 @@ def _history() -> None:
     """
 
 
-@_add("all", state_options, compact_option, makes=("tables", "state", "history"))
+@_add("all", "tables", "state", "history")
 def _all() -> None:
     """Make everything: OUT/changes, OUT/transactions, OUT/relations, OUT/tables, OUT/state and OUT/history.
 
@@ -121,10 +111,8 @@ def _all() -> None:
 
 @command.command("vacuum")
 @click.argument("out", metavar="OUT")
-@click.option("--delete", is_flag=True, help="Remove the files; without this they are only listed.")
-@storage_option
-@verbose_option
-def _vacuum(out: str, *, delete: bool, storage: StorageOptions, verbose: int) -> None:
+@takes(VacuumOptions)
+def _vacuum(out: str, options: VacuumOptions) -> None:
     """List the files of OUT that no reader needs any more; with --delete remove them.
 
     These are files that were replaced, and what a killed run left behind. Files that are younger than the --retain of
@@ -136,5 +124,4 @@ def _vacuum(out: str, *, delete: bool, storage: StorageOptions, verbose: int) ->
     """
     from pgtail.commands import spark
 
-    with exit_statuses():
-        spark.vacuum(spark.SparkOptions(captures=(), out=out, storage=storage, verbose=verbose), delete=delete)
+    spark.vacuum(out, options)

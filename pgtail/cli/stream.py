@@ -1,15 +1,12 @@
-"""`pgtail stream`: its options."""
+"""`pgtail stream`: its command line."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
 from pgtail.cli.command import Command
-from pgtail.cli.options.shared import filter_options, limit_option, options_from, output_options, verbose_option
-from pgtail.cli.options.stream import connection_options, protocol_options, range_options, slot_options
-from pgtail.cli.settings import given
+from pgtail.cli.options import dsn_argument, takes
+from pgtail.commands.server_options import StreamOptions
 
 
 @click.command(
@@ -17,15 +14,9 @@ from pgtail.cli.settings import given
     cls=Command,
     first=("slot", "fork", "ack", "until", "limit", "output", "file", "tables", "ops", "where"),
 )
-@connection_options
-@slot_options
-@range_options
-@limit_option
-@output_options
-@filter_options
-@protocol_options
-@verbose_option
-def command(**options: Any) -> None:
+@dsn_argument
+@takes(StreamOptions)
+def command(options: StreamOptions) -> bool:
     """Tail a replication slot, as tables or JSON.
 
     DSN is a connection string, a URI or a database name; the rest comes from PG* variables, the service file and
@@ -37,12 +28,6 @@ def command(**options: Any) -> None:
     pgtail stream shop --fork cdc           the same, while cdc is in use
     pgtail stream shop -t orders | jq .new  one table, as JSON
     """
-    from pgtail.commands.options import StreamOptions
-    from pgtail.commands.stderr import exit_statuses
     from pgtail.commands.stream import Stream
 
-    if options["fork"] is not None and not given("slot"):
-        options["slot"] = None  # a slot from the configuration
-
-    with exit_statuses():
-        raise SystemExit(1 if Stream(options_from(StreamOptions, options)).run() else 0)
+    return Stream(options).run()

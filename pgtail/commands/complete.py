@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ConnectionOptions
 from pgtail.commands.selection import expanded
+from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import PgtailError
 from pgtail.files.small import read_small
 from pgtail.inputs import open_input

@@ -7,7 +7,7 @@ import getpass
 import os
 import termios
 
-from pgtail.commands.options import ConnectionOptions
+from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import OptionError
 from pgtail.files.stopping import status_after
 from pgtail.postgres.connection import Connector, parameters

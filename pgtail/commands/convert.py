@@ -9,12 +9,13 @@ from pgtail.capture.convert import DumpConverter
 from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.commands.checksums import Coverage
+from pgtail.commands.options import DumpOptions
 from pgtail.commands.reading import Reading
 from pgtail.errors import InputError
 from pgtail.inputs import Chunk, Source, open_input
 from pgtail.pgoutput.cursor import Cursor
-from pgtail.pgoutput.decoder import AnyMessage, Assume, Decoder
-from pgtail.storage import NO_OPTIONS, StorageOptions, is_uri, locate
+from pgtail.pgoutput.decoder import AnyMessage, Decoder
+from pgtail.storage import is_uri, locate
 
 
 class RawDecoder(Decoder):
@@ -32,28 +33,26 @@ class RawDecoder(Decoder):
 def record_dumps(
     files: Sequence[str],
     directory: Path,
+    dump: DumpOptions,
     *,
-    format: str | None,  # noqa: A002 - the option's name
-    assume: Assume,
-    encoding: str,
     rotation: Rotation,
     compress: bool,
     tell: Callable[[str], None],
-    storage: StorageOptions = NO_OPTIONS,
 ) -> bool:
     """Record files, one after another, as one stream. Returns whether the capture lacks something of them.
 
     Raises InputError if one is damaged or not read to its end (the capture then has the complete transactions before
     that), OutputError.
     """
-    decoder = RawDecoder(assume=assume, encoding=encoding)
-    head = {"client_encoding": encoding, DUMPS: "dumps, streamed transactions as whole ones"}
+    decoder = RawDecoder(assume=dump.assume, encoding=dump.encoding)
+    head = {"client_encoding": dump.encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     converter = DumpConverter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
     left = list(files)
     try:
         while left:
-            with Source(locate(left[0], storage) if is_uri(left[0]) else left[0]) as source, Reading(source) as reading:
-                _record(reading, source, decoder, converter, format, tell)
+            place = locate(left[0], dump.storage) if is_uri(left[0]) else left[0]
+            with Source(place) as source, Reading(source) as reading:
+                _record(reading, source, decoder, converter, dump.input_format, tell)
             if reading.stopped:
                 break
             del left[0]

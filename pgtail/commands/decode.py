@@ -77,18 +77,17 @@ class Decode:
         if fast is not None:
             fast.keep_memory()
         options, dump = self._options, self._options.dump
-        if options.verbose and options.settings:
-            _tell(f"settings: {options.settings}")
+        if options.verbosity.verbose and options.verbosity.settings:
+            _tell(f"settings: {options.verbosity.settings}")
         types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
         filter_ = Filter(**filter_arguments(options.filter, self._redaction, options.until))
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
         assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
         check_not_read(options.format.file, files)
-        if options.verify:
+        if dump.verify:
             verify(files, dump.storage)
-        format_ = options.format
-        if filter_.active and format_.client is None:
-            format_ = replace(format_, client=False)
+        client = False if filter_.active and options.client is None else options.client
+        format_ = replace(options.format, client=client)
         whole = unmasked = False
         try:
             with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
@@ -183,7 +182,7 @@ class Decode:
         with Source(name, on_wait=sink.flush, check=check) as source, Reading(source) as reading:
             self._source = source.name
             reading.input_ = input_ = open_input(source, decoder, format=self._options.dump.input_format)
-            if self._options.verbose:
+            if self._options.verbosity.verbose:
                 _tell(f"{source.name}: {input_.name}")
             with (
                 contextlib.closing(input_),

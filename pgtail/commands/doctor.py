@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ConnectionOptions, ReportOptions
-from pgtail.commands.output import report_palette
+from pgtail.commands.output import report_palette, terminal_width
+from pgtail.commands.server_options import DoctorOptions
 from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
 from pgtail.files.stopping import Stoppable
@@ -29,18 +28,17 @@ _SQL_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 """A part of a statement that must not be broken."""
 
 
-def run(connection: ConnectionOptions, options: ReportOptions) -> int:
+def run(options: DoctorOptions) -> int:
     """Examine a server, write the report, and return the exit status. Raises PgtailError and ClosedPipe."""
-    palette = report_palette(options)
+    palette = report_palette(options.report)
     with Stoppable():
-        report = examine(connector_of(connection))
+        report = examine(connector_of(options.connection))
     if palette is None:
         text = _json(report)
     else:
-        text = render(report, palette, width=shutil.get_terminal_size((100, 24)).columns)
+        text = render(report, palette, width=terminal_width())
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
-        sink.write(text.encode("utf-8", "backslashreplace"))
-        sink.flush()
+        sink.show(text)
     return int(report.severity)
 
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 from typing import Final
 
 from pgtail.changes.events import Change
 from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.commands.options import EndOptions, ExpectOptions, StreamOptions
-from pgtail.commands.selection import filter_arguments, tell_filter
-from pgtail.commands.stderr import StderrThread
+from pgtail.commands.selection import filter_arguments, filters, tell_filter
+from pgtail.commands.server_options import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.stream import Stream
 from pgtail.errors import OptionError, PgtailError
 from pgtail.humanize import counted
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import Json
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pipeline.pipeline import Pipeline
-from pgtail.replication.tail import Tail
 
 _LINE_LIMIT: Final = 1000
 """Characters of a line that shows an unexpected change."""
@@ -33,54 +31,43 @@ class Expect(Stream):
         super().__init__(
             StreamOptions(
                 connection=options.connection,
-                publication=options.publication,
+                request=replace(options.request, ack="none"),
                 end=EndOptions(seconds=options.within, reconnect=options.reconnect),
                 format=options.format,
                 filter=options.filter,
-                slot=options.slot,
-                ack="none",
-                verbose=options.verbose,
-                settings=options.settings,
+                verbosity=options.verbosity,
             )
         )
         self.expectation = Expectation(options.count, **filter_arguments(options.filter, self._redaction))
         self._since = time.monotonic()
 
-    def _filter(self) -> Filter:
+    def _make_filter(self) -> Filter:
         return self.expectation
 
-    def _ready(self, position: int, stderr: StderrThread) -> None:
+    def _ready(self, position: int) -> None:
         self._since = time.monotonic()
-        stderr.tell(f"ready: every commit from {lsn_text(position)} on will be seen")
+        self._stderr.tell(f"ready: every commit from {lsn_text(position)} on will be seen")
 
-    def _summarize(
-        self,
-        tail: Tail,
-        pipeline: Pipeline,
-        filter_: Filter,
-        stderr: StderrThread,
-        error: PgtailError | None = None,
-    ) -> None:
-        if tail.resume is None or isinstance(error, OptionError):
+    def _summarize(self, error: PgtailError | None = None) -> None:
+        if self._tail.resume is None or isinstance(error, OptionError):
             return  # it was never ready, or could not test a change, and the error says why
-        expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
+        stderr, expectation, after = self._stderr, self.expectation, f"after {time.monotonic() - self._since:.1f} s"
         if expectation.met:
             stderr.inform(f"as expected, {after}: {counted(expectation.came, 'change')}")
             return
-        tell_filter(filter_, stderr.tell)
+        tell_filter(expectation, stderr.tell)
         came = f"{expectation.came} came" if expectation.came else "none came"
         expected = counted(expectation.count, "change")
-        unread = "; changes may be among those that were not read" if pipeline.gap else ""
+        unread = "; changes may be among those that were not read" if self._pipeline.gap else ""
         stderr.tell(f"not as expected, {after}: {came} of {expected} ({self._conditions()}){unread}")
         stderr.tell(_what_came_instead(expectation))
 
     def _conditions(self) -> str:
         """The filters, as they were given."""
-        options = self._options.filter
-        given = [("-t", options.tables), ("--exclude", options.exclude), ("--op", options.ops)]
-        given += [("--xid", tuple(map(str, options.xids)))]
-        given += [("--where", tuple(f"'{text}'" for text in self.expectation.shown_conditions))]
-        return " ".join([f"{name} {value}" for name, values in given for value in values]) or "any change"
+        given = {one.names[0]: getattr(self._options.filter, name) for name, one in filters()}
+        given["--where"] = tuple([f"'{text}'" for text in self.expectation.shown_conditions])
+        several = {name: value if isinstance(value, tuple) else (value,) for name, value in given.items() if value}
+        return " ".join([f"{name} {value}" for name, values in several.items() for value in values]) or "any change"
 
 
 def _what_came_instead(expectation: Expectation) -> str:

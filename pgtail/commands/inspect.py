@@ -99,7 +99,7 @@ class Inspect:
         """
         check_not_read(self._options.report.file, files)
         file = self._options.report.file
-        if self._options.verify:
+        if self._options.dump.verify:
             verify(files, self._options.dump.storage)
         whole = unmasked = False
         try:
@@ -129,7 +129,7 @@ class Inspect:
             width=shutil.get_terminal_size((120, 24)).columns,
             color=wants_color(options.color, terminal=to_terminal(options.file)),
             max_bytes=self._options.max_bytes,
-            colors=options.colors or "",
+            colors=options.colors,
         )
 
     def _file(self, file: str | Location, sink: FileSink) -> bool:

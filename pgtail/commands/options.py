@@ -1,75 +1,100 @@
-"""The options of each command as objects: `pgtail.cli` makes them, `pgtail.commands` reads them."""
+"""The options that commands share, and those of decode and inspect. `pgtail.cli` makes the command line from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, TypeVar, get_type_hints
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from pgtail.pgoutput.decoder import Assume
-from pgtail.pgoutput.scalars import Point
-from pgtail.storage.options import NO_OPTIONS, StorageOptions
+from pgtail.options import family, items, option, size_or_no_limit
+from pgtail.outputs import OutputOptions, color_option, colors_option
+from pgtail.replication.request import encoding_name
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from pgtail.pgoutput.decoder import Assume
+    from pgtail.pgoutput.scalars import Point
+    from pgtail.storage.options import StorageOptions
 
-Position = int | Literal["now"] | None
-"""A log position, or the server's current one; None where the option was not given."""
-End = Point | Literal["now"] | None
-"""A log position or a time of commit, or the server's current position; None where the option was not given."""
+_range = partial(option, group="range")
+_filter = partial(option, group="filter")
+_masking = partial(option, group="masking")
+_output = partial(option, group="output")
+_input = partial(option, group="input")
+_UNCONFIGURED: Final = {"setting": None}
+
+
+def point(text: str) -> Point:
+    """A log position or a time of commit. Raises ValueError."""
+    from pgtail.changes.commit_range import point_of  # imports orjson
+
+    return point_of(text)
+
+
+def storage_options(texts: tuple[str, ...]) -> StorageOptions:
+    """Options given as KEY=VALUE. Raises OptionError, which does not repeat a value: it may be a secret."""
+    from pgtail.storage.options import parse_options
+
+    return parse_options(texts)
+
+
+def storage_option(group: str = "other") -> Any:
+    """A field `storage`."""
+    return option(
+        "--storage",
+        default=(),
+        convert=storage_options,
+        group=group,
+        metavar="KEY=VALUE",
+        help="An option of the storage of s3://, gs://, az:// and abfs:// URIs, such as aws_region; by default the"
+        " environment's. Repeatable.",
+    )
+
+
+def limit_option(what: str = "transactions") -> Any:
+    """A field `limit`."""
+    return _range("-n", "--limit", kind="positive number", metavar="N", help=f"Stop after N {what} were shown.")
+
+
+def resync_option() -> Any:
+    """A field `resync`."""
+    return _input(
+        "--resync", default=False, help="Skip damage, up to the next message that decodes; the exit status is still 1."
+    )
+
+
+def pager_option() -> Any:
+    """A field `pager`."""
+    return _output(
+        "--pager/--no-pager", default=True, help="On a terminal, show long output with $PAGER, or less; the default."
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionOptions:
-    """Where to connect, as in psql; None leaves it to libpq.
+class Verbosity:
+    """What is said on standard error. `settings` names the configuration in force, for -v."""
 
-    `password`: ask for it before connecting; `no_password`: never.
-    """
-
-    dsn: str | None = None
-    host: str | None = None
-    port: str | None = None
-    username: str | None = None
-    dbname: str | None = None
-    password: bool = False
-    no_password: bool = False
+    verbose: int = option("-v", "--verbose", counted=True, help="Print details on standard error; -vv: a trace.")
+    quiet: bool = option(
+        "-q",
+        "--quiet",
+        default=False,
+        help="Print no notes and no progress on standard error, only errors and warnings.",
+    )
+    settings: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
     """A report for people, or JSON for programs. `output` None: a table on a terminal, JSON elsewhere."""
 
-    output: str | None = None
-    file: str | None = None
-    color: str = "auto"
-    colors: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FormatOptions(ReportOptions):
-    """The output of changes, where it goes, and what belongs to a single format.
-
-    `client`: what a client sent is shown; None: in tables. `max_width` (cells of a value) and `max_rows` (changes of a
-    transaction) are None for no limit.
-    """
-
-    format_string: str | None = None
-    columns: tuple[str, ...] = ()
-    changed: bool = False
-    numbers: Literal["exact", "string"] = "exact"
-    fill_unchanged: bool = False
-    transactions: bool = False
-    schema_changes: bool = False
-    client: bool | None = None
-    show_aborted: bool = False
-    show_uncommitted: bool = False
-    max_width: int | None = 60
-    max_rows: int | None = 20
-    highlight: tuple[str, ...] = ()
-    undo: bool = False
-    wal2json: tuple[str, ...] = ()
-    source_name: str | None = None
-    kafka_schema: bool = False
-    keys: bool = False
+    output: str | None = _output(
+        "-o", "--output", kind=("table", "json"), help="Format; the default is table on a terminal, and json elsewhere."
+    )
+    file: str | None = _output(
+        "-f", "--file", kind="file", metavar="FILE", help="Write to FILE (*.gz: compressed) instead of standard output."
+    )
+    color: str = color_option()
+    colors: str | None = colors_option()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +104,73 @@ class FilterOptions:
     `always_redacted` is the part of `redact` that a configuration adds to every command.
     """
 
-    tables: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    ops: tuple[str, ...] = ()
-    xids: tuple[int, ...] = ()
-    where: tuple[str, ...] = ()
-    since: Point | None = None
-    redact: tuple[str, ...] = ()
-    redact_hash: bool = False
-    redact_key_file: str | None = None
+    tables: tuple[str, ...] = _filter(
+        "-t",
+        "--table",
+        default=(),
+        convert=items,
+        metavar="GLOB,...",
+        completion="tables",
+        setting="list",
+        help="Only these tables: a glob on schema.table, or, without a dot, on the table name. Repeatable.",
+    )
+    exclude: tuple[str, ...] = _filter(
+        "--exclude",
+        default=(),
+        convert=items,
+        metavar="GLOB,...",
+        completion="tables",
+        setting="list",
+        help="Not these tables, even if --table matches. Repeatable.",
+    )
+    ops: tuple[str, ...] = _filter(
+        "--op",
+        default=(),
+        convert=items,
+        metavar="OP,...",
+        completion="ops",
+        setting="list",
+        help="Only these operations: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
+        " Repeatable.",
+    )
+    xids: tuple[int, ...] = _filter("--xid", default=(), kind="number", help="Only this transaction. Repeatable.")
+    where: tuple[str, ...] = _filter(
+        "--where",
+        default=(),
+        metavar="CONDITION",
+        setting="one by one",
+        help="Only changes for which it is true: \"total > 100 and (status in ('new', 'paid') or not note like 'a%')\","
+        " \"changed(status) and old.status = 'new'\"; see pgtail-filter(7). Repeatable: all must be true.",
+    )
+    since: Point | None = _range(
+        "--since",
+        convert=point,
+        metavar="TIME|LSN",
+        completion="points",
+        help="Only what was committed at this time or later: 10m (ago), yesterday, 10:30, 2026-11-22T10:00 (UTC without"
+        " a zone); or at this log position or later.",
+    )
+    redact: tuple[str, ...] = _masking(
+        "--redact",
+        default=(),
+        metavar="COLUMN,...",
+        setting="list",
+        help="Mask the values of these columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs. Repeatable;"
+        " adds to the columns in the config file.",
+    )
+    redact_hash: bool = _masking(
+        "--redact-hash",
+        default=False,
+        setting="flag",
+        help="Mask with a keyed hash: equal values stay equal. Needs --redact-key-file.",
+    )
+    redact_key_file: str | None = _masking(
+        "--redact-key-file",
+        kind="file",
+        metavar="FILE",
+        setting="text",
+        help="The key of --redact-hash: at least 16 bytes, for example from `head -c 32 /dev/urandom`.",
+    )
     always_redacted: tuple[str, ...] = ()
 
 
@@ -95,180 +178,102 @@ class FilterOptions:
 class DumpOptions:
     """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
-    input_format: str | None = None
-    encoding: str = "utf-8"
-    assume: Assume = None
-    types: tuple[str, ...] = ()
-    storage: StorageOptions = NO_OPTIONS
-
-
-@dataclass(frozen=True, slots=True)
-class EndOptions:
-    """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
-
-    until_lsn: int | None = None
-    until: End = None
-    seconds: float | None = None
-    idle: float | None = None
-    reconnect: bool | None = None
-    spill_limit: int = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class PublicationOptions:
-    """What is published."""
-
-    publications: tuple[str, ...] = ()
-    allow_missing_publication: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ContentOptions:
-    """Options of pgoutput that stream and record share; None leaves the choice to the server's version."""
-
-    binary: bool = False
-    messages: bool | None = None
-    origin: Literal["any", "none"] = "any"
-    two_phase: bool = False
+    input_format: str | None = _input(
+        "--input-format",
+        kind=(
+            *("recvlogical", "raw", "copydata", "lengths", "pgcap"),
+            *("psql", "csv", "hex", "hexdump", "copytext", "pgcopy", "pcap"),
+        ),
+        help="The form of the files, if pgtail does not detect it.",
+    )
+    encoding: str = _input(
+        "--encoding", default="utf-8", convert=encoding_name, help="The encoding of names and text in the dump."
+    )
+    assume: Assume = _input(
+        "--assume",
+        kind=("streaming=on", "streaming=parallel"),
+        convert=lambda text: text.partition("=")[2],
+        help="The streaming option of the dump: with parallel, a Stream Abort has an LSN and a time.",
+    )
+    types: tuple[str, ...] = _input(
+        "--type",
+        default=(),
+        metavar="NAME=enum",
+        help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
+    )
+    storage: StorageOptions = storage_option("input")
+    verify: bool = _input(
+        "--verify",
+        default=False,
+        help="Compare the checksums of gzipped files and captures before anything is shown; takes a second pass.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """Options of `pgtail decode`. `settings` names the configuration in force, for -v."""
+    """Options of `pgtail decode`."""
 
-    format: FormatOptions = FormatOptions()
-    filter: FilterOptions = FilterOptions()
-    dump: DumpOptions = DumpOptions()
-    until: Point | None = None
-    limit: int | None = None
-    strict: bool = False
-    pager: bool = False
-    resync: bool = False
-    verify: bool = False
-    verbose: int = 0
-    settings: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """Options of `pgtail stream`. `encoding` None: the server converts text to UTF-8."""
-
-    connection: ConnectionOptions = ConnectionOptions()
-    publication: PublicationOptions = PublicationOptions()
-    content: ContentOptions = ContentOptions()
-    end: EndOptions = EndOptions()
-    format: FormatOptions = FormatOptions()
-    filter: FilterOptions = FilterOptions()
-    slot: str | None = None
-    fork: str | None = None
-    create_slot: bool = False
-    ack: Literal["none", "commit", "exit"] | None = None
-    yes: bool = False
-    start: Position = None
-    limit: int | None = None
-    proto_version: int | None = None
-    streaming: Literal["off", "on", "parallel"] | None = None
-    encoding: str | None = None
-    verbose: int = 0
-    settings: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordOptions:
-    """Options of `pgtail record`. `segment_size` is in bytes, `segment_age` and `sync_interval` in seconds.
-
-    `directory` may be a URI: then segments are written to `spool`, and uploaded.
-    `server_encoding` is what text is read in as the server stores it; None: the server converts to UTF-8.
-    """
-
-    directory: str
-    spool: str | None = None
-    connection: ConnectionOptions = ConnectionOptions()
-    publication: PublicationOptions = PublicationOptions()
-    content: ContentOptions = ContentOptions()
-    end: EndOptions = EndOptions()
-    dump: DumpOptions = DumpOptions()
-    slot: str | None = None
-    segment_size: int = 64 << 20
-    segment_age: float = 60.0
-    sync_interval: float = 1.0
-    compress: bool = True
-    allow_gap: bool = False
-    verify: bool = False
-    server_encoding: str | None = None
-    verbose: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StatsOptions:
-    """Options of `pgtail stats`; `interval` is in seconds."""
-
-    report: ReportOptions = ReportOptions()
-    connection: ConnectionOptions = ConnectionOptions()
-    publication: PublicationOptions = PublicationOptions()
-    filter: FilterOptions = FilterOptions()
-    dump: DumpOptions = DumpOptions()
-    slot: str | None = None
-    fork: str | None = None
-    reconnect: bool | None = None
-    watch: bool = False
-    interval: float = 2.0
-    until: End = None
-    seconds: float | None = None
-    limit: int | None = None
-    pager: bool = False
-    resync: bool = False
-    verify: bool = False
-    verbose: int = 0
-    settings: str | None = None
+    format: OutputOptions = family(OutputOptions)
+    filter: FilterOptions = family(FilterOptions)
+    until: Point | None = _range(
+        "--until",
+        convert=point,
+        metavar="TIME|LSN",
+        completion="points",
+        help="Only what was committed up to this time or log position, written as for --since.",
+    )
+    limit: int | None = limit_option()
+    dump: DumpOptions = family(DumpOptions)
+    strict: bool = _input(
+        "--strict", default=False, help="Stop, with exit status 1, if the input starts or ends inside a transaction."
+    )
+    resync: bool = resync_option()
+    client: bool | None = _input(
+        "--client/--no-client",
+        help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables"
+        " and lines without a filter.",
+    )
+    pager: bool = pager_option()
+    verbosity: Verbosity = family(Verbosity)
 
 
 @dataclass(frozen=True, slots=True)
 class InspectOptions:
     """Options of `pgtail inspect`. `max_bytes` of a field, None for no limit."""
 
-    report: ReportOptions = ReportOptions()
-    filter: FilterOptions = FilterOptions()
-    dump: DumpOptions = DumpOptions()
-    numbers: tuple[str, ...] = ()
-    offsets: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    lsns: tuple[str, ...] = ()
-    limit: int | None = None
-    max_bytes: int | None = 48
-    pager: bool = False
-    resync: bool = False
-    verify: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectOptions:
-    """Options of `pgtail expect`: `count` changes, in `within` seconds."""
-
-    connection: ConnectionOptions = ConnectionOptions()
-    publication: PublicationOptions = PublicationOptions()
-    format: FormatOptions = FormatOptions()
-    filter: FilterOptions = FilterOptions()
-    slot: str | None = None
-    reconnect: bool | None = None
-    within: float = 30.0
-    count: int = 1
-    verbose: int = 0
-    settings: str | None = None
-
-
-def from_parameters(cls: type[T], parameters: Mapping[str, Any]) -> T:
-    """An object of one of these classes: each field, also of objects inside it, has the parameter of its name.
-
-    A field without a parameter keeps its default.
-    """
-    assert is_dataclass(cls)
-    kinds = get_type_hints(cls)
-    values = {}
-    for field in fields(cls):
-        kind = kinds[field.name]
-        if is_dataclass(kind) and isinstance(kind, type):
-            values[field.name] = from_parameters(kind, parameters)
-        elif field.name in parameters:
-            values[field.name] = parameters[field.name]
-    return cls(**values)
+    numbers: tuple[str, ...] = _filter(
+        "--message", default=(), metavar="N|N-M", help="Only message N, or N to M, from 1. Repeatable."
+    )
+    offsets: tuple[str, ...] = _filter(
+        "--offset", default=(), metavar="BYTE", help="Only the message that contains this byte. Repeatable."
+    )
+    kinds: tuple[str, ...] = _filter(
+        "--kind",
+        default=(),
+        metavar="KIND",
+        completion="kinds",
+        help="Only messages of this kind: insert, relation, ..., keepalive, or a first byte such as I. Repeatable.",
+    )
+    lsns: tuple[str, ...] = _filter(
+        "--lsn",
+        default=(),
+        metavar="LSN|LSN-LSN",
+        help="Only messages at this log position or between two, or with such a position in a field. Repeatable.",
+    )
+    filter: FilterOptions = family(
+        FilterOptions, **dict.fromkeys(("tables", "exclude", "ops", "where"), _UNCONFIGURED), since=None
+    )
+    limit: int | None = limit_option("messages")
+    report: ReportOptions = family(
+        ReportOptions, output={"default": "table", "help": "Lines for people, or a JSON object per message."}
+    )
+    max_bytes: int | None = _output(
+        "--max-bytes",
+        default="48",
+        convert=size_or_no_limit,
+        metavar="N",
+        help="table: bytes of a field to show, the rest is counted; 0 for no limit.",
+    )
+    pager: bool = pager_option()
+    dump: DumpOptions = family(DumpOptions)
+    resync: bool = resync_option()

@@ -6,20 +6,21 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.streaming import Show
-from pgtail.commands.options import FormatOptions, ReportOptions
+from pgtail.commands.options import ReportOptions
 from pgtail.commands.pager import terminal_output
 from pgtail.commands.sinks import GZIP, DirectorySink, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
-from pgtail.outputs import OUTPUTS, open_output
-from pgtail.outputs.base import Output, OutputOptions
+from pgtail.options import OPTION
+from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
+from pgtail.outputs.base import Output
 from pgtail.outputs.redacted import RedactedOutput
-from pgtail.outputs.wal2json.options import enabled
 from pgtail.terminal.escape import escape
 from pgtail.terminal.escaping_sink import EscapingSink
 
@@ -27,28 +28,8 @@ if TYPE_CHECKING:
     from pgtail.replication.plan import Plan
     from pgtail.terminal.style import Palette
 
-TEMPLATE: Final = "--format-string"
-SHOW_UNSETTLED: Final = ("table", "line", "json", "json-tx")
-"""The formats that mark what was not committed."""
-
-SHOW_CLIENT: Final = ("table", "line", "json", "json-tx")
-"""The formats that show what a client sent."""
-
-_FORMATS_OF: Final[dict[str, tuple[str, ...]]] = {
-    "undo": ("sql",),
-    "wal2json": ("wal2json", "wal2json-v1"),
-    "source_name": ("debezium",),
-    "kafka_schema": ("debezium",),
-    "keys": ("debezium",),
-}
-"""Option -> the formats that it belongs to."""
-
 _NAMED_BY_FILES: Final = ("csv", "sql")
 """The formats with which names of files end."""
-
-_CHOOSE_COLUMNS: Final = ("table", "line", "json", "json-tx", "csv")
-_WHOLE_ROWS: Final = {"sql": "a statement needs the whole row", TEMPLATE: "%{NAME} selects a column"}
-"""Why a format cannot leave out columns; the others are the formats of other programs."""
 
 
 @contextlib.contextmanager
@@ -78,12 +59,12 @@ def report_palette(options: ReportOptions) -> Palette | None:
     from pgtail.terminal.style import palette  # imports rich
 
     terminal = to_terminal(options.file)
-    found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors or "")
+    found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors)
     return found if _format(options, terminal) == "table" else None
 
 
 def build_output(
-    options: FormatOptions,
+    options: OutputOptions,
     sink: Sink,
     redaction: Redaction | None,
     *,
@@ -96,17 +77,21 @@ def build_output(
     """
     terminal = to_terminal(options.file)
     name = _format(options, terminal) if options.format_string is None else TEMPLATE
-    _check_shows(options, name)
-    _check_format_options(options, name, sink)
+    format_ = FORMATS[name]
+    _check_shows(options, name, format_)
+    _check_options(options, name, format_, sink)
     _tell_other_format(options, name, tell)
-    made = _output_options(options, name, terminal, sink, lambda text: tell(escape(text)), database)
-    output: Output
-    if name == TEMPLATE:
-        from pgtail.outputs.template import Template  # imports rich
-
-        output = Template(sink, made)
-    else:
-        output = open_output(name, _escaping(sink, name, tell), made)
+    resolved = replace(
+        options,
+        client=name in ("table", "line") if options.client is None else options.client,
+        colored=wants_color(options.color, terminal=terminal),
+        width=terminal_width(),
+        measure=terminal_width if terminal else None,
+        database=database,
+        tell=lambda text: tell(escape(text)),
+        open_file=sink.open if isinstance(sink, DirectorySink) else None,
+    )
+    output = open_output(name, _escaping(sink, format_, tell), resolved)
     if redaction is None:
         return output
     if name == "sql":
@@ -114,12 +99,12 @@ def build_output(
     return RedactedOutput(output, redaction)
 
 
-def show_of(options: FormatOptions) -> Show:
+def show_of(options: OutputOptions) -> Show:
     """What is shown of streamed transactions."""
     return Show(options.show_aborted, options.show_uncommitted)
 
 
-def check_acknowledged(options: FormatOptions, plan: Plan) -> None:
+def check_acknowledged(options: OutputOptions, plan: Plan) -> None:
     """Check that nothing is acknowledged before it is written. Raises OptionError.
 
     A temporary slot is exempt: it does not outlive this run.
@@ -140,24 +125,23 @@ def check_acknowledged(options: FormatOptions, plan: Plan) -> None:
         )
 
 
-def _columns() -> int:
+def terminal_width() -> int:
     """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def _format(options: ReportOptions, terminal: bool) -> str:
+def _format(options: ReportOptions | OutputOptions, terminal: bool) -> str:
     return options.output or ("table" if terminal else "json")
 
 
-def _escaping(sink: Sink, name: str, tell: Callable[[str], None]) -> Sink:
+def _escaping(sink: Sink, format_: Format, tell: Callable[[str], None]) -> Sink:
     """The sink of a format; on a terminal, values cannot control it."""
-    hidden = OUTPUTS[name].hidden
-    if hidden == "spelled out" or not (isinstance(sink, FileSink) and sink.on_terminal):
+    if format_.hidden == "spelled out" or not (isinstance(sink, FileSink) and sink.on_terminal):
         return sink
-    return EscapingSink(sink, tell, json=hidden == "as they are in JSON")
+    return EscapingSink(sink, tell, json=format_.hidden == "as they are in JSON")
 
 
-def _check_shows(options: FormatOptions, name: str) -> None:
+def _check_shows(options: OutputOptions, name: str, format_: Format) -> None:
     """Formats of other programs cannot mark what was not committed. Raises OptionError."""
     asked = "--show-aborted" if options.show_aborted else "--show-uncommitted" if options.show_uncommitted else None
     if options.format_string is not None:
@@ -165,27 +149,27 @@ def _check_shows(options: FormatOptions, name: str) -> None:
             raise OptionError(f"{TEMPLATE} replaces --output: give one of them")
         if asked and "%a" not in options.format_string:
             raise OptionError(f"{TEMPLATE} needs %a with {asked}, to mark what was not committed")
-    elif asked and name not in SHOW_UNSETTLED:
-        raise OptionError(f"{asked}: only with -o {', '.join(SHOW_UNSETTLED)}; this is {name}")
+    elif asked and not format_.marks:
+        raise OptionError(f"{asked}: only with -o {_formats_that_mark()}; this is {name}")
 
 
-def _check_format_options(options: FormatOptions, name: str, sink: Sink) -> None:
+def _check_options(options: OutputOptions, name: str, format_: Format, sink: Sink) -> None:
     """Options that belong to another format. Raises OptionError."""
-    for option, formats in _FORMATS_OF.items():
-        if getattr(options, option) and name not in formats:
-            shown = "--schema" if option == "kafka_schema" else "--" + option.replace("_", "-")
-            raise OptionError(f"{shown} belongs to -o {' and '.join(formats)}, not to {name}")
-    if name not in _CHOOSE_COLUMNS and (options.columns or options.changed):
+    for one in fields(options):
+        formats = one.metadata[OPTION].formats if OPTION in one.metadata else ()
+        if formats and name not in formats and getattr(options, one.name):
+            raise OptionError(f"{one.metadata[OPTION].long_name} belongs to -o {' and '.join(formats)}, not to {name}")
+    if format_.whole_rows is not None and (options.columns or options.changed):
         asked = "--columns" if options.columns else "--changed"
-        why = _WHOLE_ROWS.get(name, "its readers expect whole rows")
-        raise OptionError(f"{asked} belongs to -o {', '.join(_CHOOSE_COLUMNS)}, not to {name}: {why}")
-    if options.client and name not in SHOW_CLIENT:
-        raise OptionError(f"--client: only with -o {', '.join(SHOW_CLIENT)}; this is {name}")
+        others = ", ".join([other for other, one in OUTPUTS.items() if one.whole_rows is None])
+        raise OptionError(f"{asked} belongs to -o {others}, not to {name}: {format_.whole_rows}")
+    if options.client and not format_.marks:
+        raise OptionError(f"--client: only with -o {_formats_that_mark()}; this is {name}")
     if isinstance(sink, DirectorySink) and name != "csv":
         raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
 
 
-def _tell_other_format(options: FormatOptions, name: str, tell: Callable[[str], None]) -> None:
+def _tell_other_format(options: OutputOptions, name: str, tell: Callable[[str], None]) -> None:
     """Tell if the name of the file ends with another format than the default."""
     if options.file is None or options.output is not None or options.format_string is not None:
         return
@@ -194,32 +178,5 @@ def _tell_other_format(options: FormatOptions, name: str, tell: Callable[[str], 
         tell(escape(f"note: {options.file} will contain {name}: -o {ending} writes {ending}"))
 
 
-def _output_options(
-    options: FormatOptions, name: str, terminal: bool, sink: Sink, tell: Callable[[str], None], database: str
-) -> OutputOptions:
-    source, _, named = (options.source_name or "pgtail").partition("/")
-    return OutputOptions(
-        columns=options.columns,
-        changed=options.changed,
-        fill_unchanged=options.fill_unchanged,
-        transactions=options.transactions,
-        schema_changes=options.schema_changes,
-        client=name in ("table", "line") if options.client is None else options.client,
-        color=wants_color(options.color, terminal=terminal),
-        measure=_columns if terminal else None,
-        width=_columns(),
-        max_width=options.max_width,
-        max_rows=options.max_rows,
-        numbers=options.numbers,
-        undo=options.undo,
-        wal2json=enabled(options.wal2json),
-        source_name=source,
-        database=named or database,
-        kafka_schema=options.kafka_schema,
-        keys=options.keys,
-        tell=tell,
-        open_file=sink.open if isinstance(sink, DirectorySink) else None,
-        colors=options.colors or "",
-        highlight=options.highlight,
-        format=options.format_string or "",
-    )
+def _formats_that_mark() -> str:
+    return ", ".join([name for name, one in OUTPUTS.items() if one.marks])

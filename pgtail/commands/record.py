@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pgtail.capture.lock import open_directory
@@ -13,19 +14,17 @@ from pgtail.capture.upload import Uploader
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import RecordOptions
 from pgtail.commands.reading import interrupted
+from pgtail.commands.server_options import RecordOptions
 from pgtail.commands.stderr import StderrThread, say
-from pgtail.commands.stream import limits_of, until_of, until_time_of
+from pgtail.commands.stream import limits_of, request_of
 from pgtail.errors import OptionError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.postgres.pgoutput_options import Wanted
 from pgtail.postgres.slots import check_name
 from pgtail.replication.identity import Identity
-from pgtail.replication.plan import Request
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
 from pgtail.replication.record_thread import RecordThread
@@ -41,16 +40,13 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
     if is_uri(options.directory):
         raise OptionError("--from makes a capture in a local directory: name one with -D, then copy it")
     try:
-        if options.verify:
+        if dump.verify:
             verify(files, dump.storage)
         with Stoppable(), open_directory(Path(options.directory), empty=True) as directory:
             return convert.record_dumps(
                 files,
                 directory,
-                format=dump.input_format,
-                assume=dump.assume,
-                encoding=dump.encoding,
-                storage=dump.storage,
+                dump,
                 rotation=_rotation(options),
                 compress=options.compress,
                 tell=lambda text: say(escape(text)),
@@ -68,12 +64,12 @@ class Record:
     def run(self) -> bool:
         """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
         options = self._options
-        if options.slot is None:
+        if options.request.slot is None:
             raise OptionError("name a slot (--slot NAME, created if there is none) or a dump (--from FILE) to record")
-        check_name(options.slot)
+        check_name(options.request.slot)
         target = locate(options.directory, options.dump.storage)
         spool = _spool_of(target, options.spool)
-        stderr = StderrThread(options.verbose)
+        stderr = StderrThread(options.verbosity.verbose)
         try:
             with open_directory(spool) as directory:
                 uploader = None
@@ -88,7 +84,9 @@ class Record:
 
     def _record(self, directory: Path, uploader: Uploader | None, stderr: StderrThread) -> None:
         options = self._options
-        connector, request = connector_of(options.connection), self._request()
+        wanted = replace(options.request.wanted, streaming="off")
+        request = replace(request_of(options.request, options.end), ack="commit", wanted=wanted)
+        connector = connector_of(options.connection)
         recovered = recover(directory, compress=options.compress)
         for warning in recovered.warnings:
             stderr.tell(warning)
@@ -142,25 +140,6 @@ class Record:
                             f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged:"
                             " the next run does that"
                         )
-
-    def _request(self) -> Request:
-        options, content = self._options, self._options.content
-        return Request(
-            slot=options.slot,
-            publications=options.publication.publications,
-            wanted=Wanted(
-                binary=content.binary,
-                messages=content.messages,
-                streaming="off",
-                two_phase=content.two_phase,
-                origin=content.origin,
-            ),
-            ack="commit",
-            until=until_of(options.end),
-            until_time=until_time_of(options.end),
-            encoding=options.server_encoding,
-            allow_missing_publication=options.publication.allow_missing_publication,
-        )
 
 
 def _rotation(options: RecordOptions) -> Rotation:

@@ -54,5 +54,4 @@ class Screen:
             lines[room - 1 :] = [f"… {len(lines) - room + 1} more lines"]
         page = _HOME + "".join([f"{line}{_CLEAR_LINE}\n" for line in lines]) + _CLEAR_SCREEN
         self._last = f"{now}\n\n{text}"
-        self._sink.write(page.encode("utf-8", "backslashreplace"))
-        self._sink.flush()
+        self._sink.show(page)

@@ -21,6 +21,7 @@ from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
 from pgtail.inputs.base import Input
+from pgtail.options import Option, options_of
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location, StorageOptions, is_uri, locate
 from pgtail.terminal.escape import escape
@@ -40,6 +41,11 @@ def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Lo
             yield place if is_uri(name) else name
 
 
+def filters() -> Iterator[tuple[str, Option]]:
+    """The options that are arguments of a Filter, with the names of the arguments."""
+    return ((name, one) for name, one in options_of(FilterOptions) if one.group == "filter")
+
+
 def filter_arguments(
     options: FilterOptions, redaction: Redaction | None, until: Point | None = None, *, margin: int = MARGIN
 ) -> dict[str, Any]:
@@ -48,11 +54,8 @@ def filter_arguments(
         if op.lower() not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
     return {
-        "tables": options.tables,
-        "exclude": options.exclude,
+        **{name: getattr(options, name) for name, _ in filters()},
         "ops": [op.lower() for op in options.ops],
-        "xids": options.xids,
-        "where": options.where,
         "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
         "redaction": redaction,
     }

@@ -62,6 +62,11 @@ class FileSink:
         if self._size >= self._batch:
             self.flush()
 
+    def show(self, text: str) -> None:
+        """Write a text at once. Raises ClosedPipe and OutputError."""
+        self.write(text.encode("utf-8", "backslashreplace"))
+        self.flush()
+
     def flush(self) -> None:
         """Write everything. Raises ClosedPipe if the reader is gone, and OutputError."""
         parts, self._parts, self._size = self._parts, [], 0
@@ -78,10 +83,9 @@ class FileSink:
         """Flush, and fsync if the descriptor supports it. Raises ClosedPipe and OutputError."""
         self.flush()
         try:
-            os.fsync(self.fd)
+            _fsync(self.fd)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
-                raise self._failed(error) from error
+            raise self._failed(error) from error
 
     def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
@@ -102,6 +106,15 @@ class FileSink:
         if isinstance(error, BrokenPipeError):
             return ClosedPipe()
         return OutputError(f"cannot write to {self.name}: {error.strerror}")
+
+
+def _fsync(fd: int) -> None:
+    """Sync a descriptor, if it supports that. Raises OSError."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
+            raise
 
 
 def _joined(parts: list[bytes], large: int) -> Iterator[bytes]:
@@ -136,12 +149,17 @@ def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
         last = _cut_member(sink, tell)
     else:
         last = b""
-        with contextlib.suppress(OSError), open(sink.name, "rb") as file:
-            if file.seek(0, os.SEEK_END) > 0:
-                file.seek(-1, os.SEEK_END)
-                last = file.read()
+        with contextlib.suppress(OSError):
+            last = _last_byte(Path(sink.name))
     if last not in (b"", b"\n"):
         sink.write(b"\n")
+
+
+def _last_byte(path: Path) -> bytes:
+    """The last byte of a file; none if it is empty. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        return file.read()
 
 
 def _cut_member(sink: FileSink, tell: Callable[[str], None]) -> bytes:
@@ -193,8 +211,7 @@ def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
 def put(line: str) -> None:
     """Write a line to standard output at once. Raises ClosedPipe and OutputError."""
     with open_sink(None) as sink:
-        sink.write(f"{line}\n".encode("utf-8", "backslashreplace"))
-        sink.flush()
+        sink.show(f"{line}\n")
 
 
 _NAME_LIMIT: Final = 255
@@ -265,7 +282,7 @@ class DirectorySink:
             file = _File(self, path)
             if not found:
                 file.write(header)
-            elif not self._ends_whole(path):
+            elif self._last_byte(path) != b"\n":  # an earlier run may have been killed
                 file.write(b"\n")
             return file
 
@@ -279,12 +296,9 @@ class DirectorySink:
         except OSError as error:
             raise self._failed(path, error) from error
 
-    def _ends_whole(self, path: Path) -> bool:
-        """Whether the file ends with a complete line: an earlier run may have been killed."""
+    def _last_byte(self, path: Path) -> bytes:
         try:
-            with path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                return file.read() == b"\n"
+            return _last_byte(path)
         except OSError as error:
             raise self._failed(path, error) from error
 
@@ -318,12 +332,11 @@ class DirectorySink:
             try:
                 fd = os.open(path, os.O_RDONLY)
                 try:
-                    os.fsync(fd)
+                    _fsync(fd)
                 finally:
                     os.close(fd)
             except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
-                    raise self._failed(path, error) from error
+                raise self._failed(path, error) from error
         self._unsynced.clear()
 
     def _failed(self, path: Path, error: OSError) -> OutputError:

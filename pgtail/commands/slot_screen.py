@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import select
-import shutil
 import time
 from datetime import UTC, datetime
 from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ConnectionOptions, ReportOptions
-from pgtail.commands.output import report_palette, to_terminal
+from pgtail.commands.output import report_palette, terminal_width, to_terminal
 from pgtail.commands.screen import Screen
+from pgtail.commands.server_options import ListOptions
 from pgtail.commands.sinks import FileSink, open_sink
 from pgtail.commands.slot_table import away_note, render
 from pgtail.commands.stderr import say
@@ -30,19 +29,19 @@ _CONNECT_TIMEOUT: Final = 5
 """Seconds after which a server that does not answer is away."""
 
 
-def run(connection: ConnectionOptions, options: ReportOptions, *, interval: float | None) -> None:
-    """Write one report, or with an `interval` (seconds) one after another until Ctrl-C.
+def run(options: ListOptions) -> None:
+    """Write one report, or with --watch one after another until Ctrl-C.
 
     Raises PgtailError and ClosedPipe.
     """
-    connector, palette = connector_of(connection), report_palette(options)
+    connector, palette = connector_of(options.connection), report_palette(options.report)
     with open_sink(None) as sink:
-        if interval is None:
+        if not options.watch:
             with Stoppable():
-                _write(sink, _formatted(_reports(connector), palette))
+                sink.show(_formatted(_reports(connector), palette))
         else:
             with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
-                _watch(sink, connector, palette, interval, interrupt)
+                _watch(sink, connector, palette, options.interval, interrupt)
 
 
 def _watch(
@@ -56,10 +55,10 @@ def _watch(
     with contextlib.nullcontext() if screen is None else screen.shown():
         while True:
             if screen is not None and palette is not None:
-                note = "" if away is None else away_note(away, palette, width=_width())
+                note = "" if away is None else away_note(away, palette, width=terminal_width())
                 screen.show(note + _formatted(reports, palette))
             elif away is None:
-                _write(sink, _formatted(reports, palette) + ("\n" if palette is not None else ""))
+                sink.show(_formatted(reports, palette) + ("\n" if palette is not None else ""))
             select.select([interrupt], [], [], interval)
             with interrupt.raising():
                 before, (reports, away) = away, _next(connector, reports, away)
@@ -82,17 +81,8 @@ def _reports(connector: Connector, *, connect_timeout: int | None = None) -> lis
         return slot_report.reports(connection, catalog.server_facts(connection).major)
 
 
-def _write(sink: FileSink, text: str) -> None:
-    sink.write(text.encode("utf-8", "backslashreplace"))
-    sink.flush()
-
-
 def _formatted(reports: list[SlotReport], palette: Palette | None) -> str:
     if palette is not None:
-        return render(reports, palette, width=_width())
+        return render(reports, palette, width=terminal_width())
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return "".join([escape_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports])
-
-
-def _width() -> int:
-    return shutil.get_terminal_size((100, 24)).columns

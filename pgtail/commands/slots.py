@@ -6,7 +6,7 @@ import sys
 from typing import Literal
 
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import ConnectionOptions
+from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions
 from pgtail.commands.sinks import put
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
@@ -20,10 +20,12 @@ from pgtail.postgres.connection import Connection
 from pgtail.terminal.escape import escape
 
 
-def create(options: ConnectionOptions, name: str, *, temporary: bool, two_phase: bool, failover: bool) -> None:
+def create(options: CreateOptions, name: str) -> None:
     """Create a slot; keep a temporary one until Ctrl-C. Raises OptionError and ServerError."""
-    connector = connector_of(options)
-    creation = slots.Creation(connector, name, temporary=temporary, two_phase=two_phase, failover=failover)
+    connector, temporary = connector_of(options.connection), options.temporary
+    creation = slots.Creation(
+        connector, name, temporary=temporary, two_phase=options.two_phase, failover=options.failover
+    )
     with Interrupt() as interrupt:
         try:
             with interrupt.raising():
@@ -45,22 +47,22 @@ def create(options: ConnectionOptions, name: str, *, temporary: bool, two_phase:
             session.close()
 
 
-def drop(options: ConnectionOptions, name: str, *, yes: bool) -> None:
-    """Drop a slot; `yes` skips the question. Raises ServerError, and OptionError without a terminal to ask on."""
-    with Stoppable(), connector_of(options).ordinary() as connection:
+def drop(options: ChangeOptions, name: str) -> None:
+    """Drop a slot; --yes skips the question. Raises ServerError, and OptionError without a terminal to ask on."""
+    with Stoppable(), connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
-        if not yes:
+        if not options.yes:
             _confirm(connection, slot, "Drop it")
         slots.drop(connection, slot)
         say(f"slot {name} was dropped")
 
 
-def advance(options: ConnectionOptions, name: str, to: int | Literal["now"], *, yes: bool) -> None:
-    """Advance a slot; `yes` skips the question. Raises ServerError and OptionError."""
-    with Stoppable(), connector_of(options).ordinary() as connection:
+def advance(options: ChangeOptions, name: str, to: int | Literal["now"]) -> None:
+    """Advance a slot; --yes skips the question. Raises ServerError and OptionError."""
+    with Stoppable(), connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
         target = slots.target(connection, slot, to)
-        if not yes:
+        if not options.yes:
             _confirm(connection, slot, f"Advance it to {lsn_text(target)}")
         put(lsn_text(slots.advance(connection, slot, target)))
 

@@ -11,10 +11,10 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail.commands.progress import has_bar
+from pgtail.commands.spark_options import SparkOptions, VacuumOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
@@ -22,7 +22,7 @@ from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings, until_of
-from pgtail.storage import NO_OPTIONS, StorageOptions, locate_target
+from pgtail.storage import locate_target
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
@@ -33,25 +33,6 @@ if TYPE_CHECKING:
 Dataset = Literal["tables", "state", "history"]
 _OFTEN: Final = 64
 """With --watch: batches from one merging of small files to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class SparkOptions:
-    """What the options of a `pgtail spark` command say; each command sets those that it has. Times are in seconds."""
-
-    captures: Sequence[str]
-    out: str
-    tables: Sequence[str] = ()
-    compact: bool = False
-    until: str | None = None
-    allow_gap: bool = False
-    retain: float = 3600
-    watch: bool = False
-    every: float = 60
-    storage: StorageOptions = NO_OPTIONS
-    master: str | None = None
-    conf: Sequence[str] = ()
-    verbose: int = 0
 
 
 def captures_and_out(places: Sequence[str]) -> tuple[list[str], str]:
@@ -70,8 +51,9 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
     with _stoppable():
         locate_target(options.out, options.storage)
-        progress = SparkProgress(options.verbose)
-        started = session(options.master, _conf(options.conf), quiet=not options.verbose)
+        verbose = options.verbosity.verbose
+        progress = SparkProgress(verbose)
+        started = session(options.master, _conf(options.conf), quiet=not verbose)
         with progress.shown(), started as spark, progress.counting(spark):
             _update(spark, options, kept, progress, typed=bool(datasets))
 
@@ -115,18 +97,18 @@ def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> None
 
     applied = update_state(lake, settings)
     if applied.changes or applied.waiting is not None or not options.watch:
-        say(escape(_summary(settings.kind, applied, verbose=options.verbose > 0)))
+        say(escape(_summary(settings.kind, applied, verbose=options.verbosity.verbose > 0)))
 
 
-def vacuum(options: SparkOptions, *, delete: bool) -> None:
-    """Show which files of OUT nobody needs any more; with `delete` remove them. Raises PgtailError."""
+def vacuum(out: str, options: VacuumOptions) -> None:
+    """Show which files of `out` nobody needs any more; with --delete remove them. Raises PgtailError."""
     check_installed()
     from pgtail.spark.lake.vacuum import vacuum as expired
 
-    found = expired(locate_target(options.out, options.storage), delete=delete)
-    for path in found if options.verbose or not delete else ():
+    found = expired(locate_target(out, options.storage), delete=options.delete)
+    for path in found if options.verbosity.verbose or not options.delete else ():
         say(escape(path))
-    done = "removed" if delete else "would be removed with --delete"
+    done = "removed" if options.delete else "would be removed with --delete"
     say(f"{counted(len(found), 'file')} {done}")
 
 

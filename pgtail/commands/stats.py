@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtail.commands.decode import Decode
-from pgtail.commands.options import (
-    DecodeOptions,
-    EndOptions,
-    FormatOptions,
-    StatsOptions,
-    StreamOptions,
-)
-from pgtail.commands.output import report_palette
+from pgtail.commands.options import DecodeOptions
+from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
+from pgtail.commands.server_options import EndOptions, StatsOptions, StreamOptions
 from pgtail.commands.sinks import FileSink, check_not_read, continue_file, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
+from pgtail.outputs import OutputOptions
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
 
 if TYPE_CHECKING:
     from pgtail.terminal.style import Palette
 
-_NO_OUTPUT = FormatOptions(file=os.devnull, output="table")
+_NO_OUTPUT = OutputOptions(file=os.devnull, output="table")
 """The report is the only output, and comes at the end."""
 
 
@@ -40,7 +35,7 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
     stats = Statistics(build_redaction(options.filter))
     palette = report_palette(options.report)
     if options.watch:
-        from pgtail.commands.stats_watch import StatsWatch  # imports psycopg
+        from pgtail.commands.stats_slot import StatsWatch  # imports psycopg
 
         stream = _stream_options(sources, options)
         with open_sink(file, append=True) as sink:
@@ -62,7 +57,7 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
 
 def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> Callable[[], bool]:
     """What reads the files or the slot. Raises OptionError."""
-    if options.slot is None and options.fork is None and options.seconds is None:
+    if options.request.slot is None and options.request.fork is None and options.seconds is None:
         if not sources:
             raise OptionError(
                 "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
@@ -82,7 +77,7 @@ def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None
         ("assume", options.dump.assume),
         ("type", options.dump.types),
         ("storage", options.dump.storage.pairs),
-        ("verify", options.verify),
+        ("verify", options.dump.verify),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")
@@ -96,9 +91,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
-        verify=options.verify,
-        verbose=options.verbose,
-        settings=options.settings,
+        verbosity=options.verbosity,
     )
 
 
@@ -108,16 +101,12 @@ def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOp
     until = options.until or ("now" if options.seconds is None and not options.watch else None)
     return StreamOptions(
         connection=replace(options.connection, dsn=sources[0] if sources else None),
-        publication=options.publication,
+        request=replace(options.request, ack="none"),
         end=EndOptions(until=until, seconds=options.seconds, reconnect=options.reconnect),
         format=_NO_OUTPUT,
         filter=options.filter,
-        slot=options.slot,
-        fork=options.fork,
-        ack="none",
         limit=options.limit,
-        verbose=options.verbose,
-        settings=options.settings,
+        verbosity=options.verbosity,
     )
 
 
@@ -133,5 +122,5 @@ def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Pa
         else:
             from pgtail.stats.report_table import stats_table  # imports rich
 
-            sink.write(stats_table(stats, palette, width=shutil.get_terminal_size((100, 24)).columns))
+            sink.write(stats_table(stats, palette, width=terminal_width()))
         sink.flush()

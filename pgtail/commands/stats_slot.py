@@ -1,19 +1,86 @@
-"""`pgtail stats` of a slot; apart from stats.py because it imports psycopg."""
+"""`pgtail stats` of a slot, and --watch: what is written now, as a screen or as lines of JSON, until Ctrl-C."""
 
 from __future__ import annotations
 
-from pgtail.changes.filters import Filter
-from pgtail.commands.options import StreamOptions
+import contextlib
+import shutil
+import sys
+import time
+from collections import deque
+from typing import Any, Final, Protocol
+
+from pgtail.commands.output import to_terminal
+from pgtail.commands.screen import HEAD, Screen
 from pgtail.commands.selection import tell_filter
-from pgtail.commands.sinks import DirectorySink
+from pgtail.commands.server_options import StreamOptions
+from pgtail.commands.sinks import DirectorySink, FileSink
 from pgtail.commands.stderr import StderrThread
 from pgtail.commands.stream import Stream, StreamSink
 from pgtail.errors import PgtailError
 from pgtail.outputs.base import Output
-from pgtail.pipeline.pipeline import Pipeline
+from pgtail.outputs.table.table import clock
+from pgtail.replication.lag import LagProbe
 from pgtail.replication.plan import Plan
-from pgtail.replication.tail import Tail
+from pgtail.replication.render_thread import RenderThread
 from pgtail.stats.collect import Statistics
+from pgtail.stats.top import Position, Sample, Top
+from pgtail.stats.top_json import top_json
+from pgtail.terminal.style import Palette
+
+_MESSAGES: Final = 100
+"""Messages that are kept while the screen is shown."""
+
+
+class _KeptMessages(StderrThread):
+    """Keeps messages while the screen is shown; the screen shows the last one, and all are printed after it."""
+
+    def __init__(self, verbosity: int) -> None:
+        super().__init__(verbosity)
+        self.wants_status, self._wants_detail = False, verbosity > 0
+        self.kept: deque[str] = deque(maxlen=_MESSAGES)
+
+    def _put(self, line: str) -> None:
+        self.kept.append(line)
+
+
+class _Show(Protocol):
+    """Shows what was counted up to a position; the last call is the one at the end."""
+
+    def __call__(self, position: int, *, last: bool) -> None: ...
+
+
+class _WatchThread(RenderThread):
+    """Counts, and calls `show` (with the position) every `interval` seconds and at the end."""
+
+    idle_timeout = 0.1
+
+    def __init__(self, *args: Any, show: _Show, interval: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._show = show
+        self._interval = interval
+        self._due = time.monotonic() + interval
+
+    @property
+    def status_always(self) -> bool:
+        return False
+
+    def _batch(self, frames: bytes) -> None:
+        super()._batch(frames)
+        self._show_if_due()
+
+    def _tick(self) -> None:
+        super()._tick()
+        self._show_if_due()
+
+    def _end(self) -> None:
+        super()._end()
+        self._show(self.position, last=True)
+
+    def _show_if_due(self) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + self._interval
+            self._show(self.position, last=False)
 
 
 class StatsSlot(Stream):
@@ -23,15 +90,69 @@ class StatsSlot(Stream):
         super().__init__(options, stats.redaction)
         self._stats = stats
 
-    def _output(self, sink: StreamSink | DirectorySink, stderr: StderrThread, plan: Plan) -> Output:
+    def _output(self, sink: StreamSink | DirectorySink, plan: Plan) -> Output:
         return self._stats
 
-    def _summarize(
-        self,
-        tail: Tail,
-        pipeline: Pipeline,
-        filter_: Filter,
-        stderr: StderrThread,
-        error: PgtailError | None = None,
+    def _summarize(self, error: PgtailError | None = None) -> None:
+        tell_filter(self._filter, self._stderr.tell)
+
+
+class StatsWatch(StatsSlot):
+    """Shows samples of the statistics. `palette` None: lines of JSON."""
+
+    def __init__(
+        self, options: StreamOptions, stats: Statistics, sink: FileSink, palette: Palette | None, interval: float
     ) -> None:
-        tell_filter(filter_, stderr.tell)
+        super().__init__(options, stats)
+        self._sink = sink
+        self._palette = palette
+        self._interval = interval
+        self._screen = Screen(sink, interval) if palette is not None and sink.on_terminal and to_terminal() else None
+        self._shown = contextlib.ExitStack()
+        self._messages: deque[str] = deque()
+
+    def run(self) -> bool:
+        """Count and show until the end, as Stream.run()."""
+        try:
+            with self._shown:
+                return super().run()
+        finally:
+            if self._messages and sys.stderr is not None:
+                sys.stderr.write("".join([f"{line}\n" for line in self._messages]))
+
+    def _open_stderr(self) -> StderrThread:
+        if self._screen is None:
+            return super()._open_stderr()
+        stderr = _KeptMessages(self._options.verbosity.verbose)
+        self._messages = stderr.kept
+        return stderr
+
+    def _render_thread(self, *args: Any, **kwargs: Any) -> RenderThread:
+        if self._screen is not None:  # not before: the connection may have asked for a password
+            self._shown.enter_context(self._screen.shown())
+        lag = LagProbe(self._connector, pause=self._interval)
+        lag.poll()
+        top = Top(self._stats, time.monotonic())
+
+        def show(position: int, *, last: bool) -> None:
+            if last and self._screen is not None and not self._screen.empty:
+                return  # its rates would be those of an instant
+            sample = top.sample(time.monotonic(), Position(position, lag.position, self._pipeline.unfinished))
+            lag.poll()
+            text = self._text(sample)
+            if self._screen is not None:
+                self._screen.show(text, f"\n{self._messages[-1]}\n" if self._messages else "")
+            else:
+                self._sink.show(text)
+
+        return _WatchThread(*args, **kwargs, show=show, interval=self._interval)
+
+    def _text(self, sample: Sample) -> str:
+        if self._palette is None:
+            return top_json(self._stats, sample, now=clock())
+        from pgtail.stats.top_table import top_table  # imports rich
+
+        size = shutil.get_terminal_size((100, 24))
+        room = size.lines - HEAD - 2
+        text = top_table(self._stats, sample, self._palette, width=size.columns, height=room, now=clock())
+        return text if self._screen is not None else f"{text}\n"

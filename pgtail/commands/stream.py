@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from dataclasses import replace
 from typing import Any
 
 from pgtail.changes.assembler import Assembler
@@ -12,7 +13,6 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of
-from pgtail.commands.options import EndOptions, StreamOptions
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
 from pgtail.commands.selection import (
     build_redaction,
@@ -22,6 +22,7 @@ from pgtail.commands.selection import (
     tell_note,
     tell_unmasked,
 )
+from pgtail.commands.server_options import EndOptions, StreamOptions
 from pgtail.commands.sinks import DirectorySink, FileSink, continue_file
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError
@@ -33,14 +34,14 @@ from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
-from pgtail.postgres.pgoutput_options import Wanted
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
-from pgtail.replication.plan import LsnOrNow, Plan, Request, prepare
+from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import RenderThread
-from pgtail.replication.tail import MakeConsumer, Tail
+from pgtail.replication.request import LsnOrNow, Request
+from pgtail.replication.tail import Tail
 from pgtail.values import Types
 
 
@@ -66,6 +67,12 @@ class StreamSink(FileSink):
 class Stream:
     """One run of the command. Other commands override what is shown, and the summary."""
 
+    _filter: Filter
+    _connector: Connector
+    _stderr: StderrThread
+    _pipeline: Pipeline
+    _tail: Tail
+
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
         self._options = options
         self._redaction = redaction or build_redaction(options.filter)
@@ -75,42 +82,39 @@ class Stream:
 
         Raises PgtailError, and ClosedPipe if the reader of the output is gone.
         """
-        options, file = self._options, self._options.format.file
-        types = Types(encoding=options.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
-        filter_ = self._filter()
-        request, connector = self._request(), connector_of(options.connection)
-        stderr = self._open_stderr()
-        if options.settings:
-            stderr.detail(f"settings: {options.settings}")
+        options = self._options
+        self._filter = self._make_filter()
+        request = request_of(options.request, options.end)
+        request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
+        self._connector = connector_of(options.connection)
+        self._stderr = self._open_stderr()
+        if options.verbosity.settings:
+            self._stderr.detail(f"settings: {options.verbosity.settings}")
         try:
-            with Interrupt() as interrupt, open_target(file, append=True) as target:
-                if isinstance(target, DirectorySink):
-                    return self._tail(connector, request, types, filter_, target, stderr, interrupt)
-                # Only a terminal shares the screen with the status line: a full pipe must not block standard error.
-                sink = StreamSink(target.fd, target.name, stderr if os.isatty(target.fd) else None)
-                if file not in (None, "-"):
-                    continue_file(sink, stderr.tell)
-                return self._tail(connector, request, types, filter_, sink, stderr, interrupt)
+            with Interrupt() as interrupt, open_target(options.format.file, append=True) as target:
+                return self._follow(request, self._shared(target), interrupt)
         except KeyboardInterrupt:
-            stderr.tell("stopped before anything was read")
+            self._stderr.tell("stopped before anything was read")
             return False
         finally:
-            stderr.close()
+            self._stderr.close()
 
-    def _tail(
-        self,
-        connector: Connector,
-        request: Request,
-        types: Types,
-        filter_: Filter,
-        sink: StreamSink | DirectorySink,
-        stderr: StderrThread,
-        interrupt: Interrupt,
-    ) -> bool:
-        options = self._options
-        plan = self._plan(connector, request, types, filter_, interrupt)
+    def _shared(self, target: FileSink | DirectorySink) -> StreamSink | DirectorySink:
+        """The target, for a thread that shares a terminal with the status line."""
+        if isinstance(target, DirectorySink):
+            return target
+        # Only a terminal shares the screen with the status line: a full pipe must not block standard error.
+        sink = StreamSink(target.fd, target.name, self._stderr if os.isatty(target.fd) else None)
+        if self._options.format.file not in (None, "-"):
+            continue_file(sink, self._stderr.tell)
+        return sink
+
+    def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
+        options, stderr, encoding = self._options, self._stderr, request.encoding or "utf-8"
+        types = Types(encoding=encoding, numbers=options.format.numbers, own_session=True)
+        plan = self._plan(request, types, interrupt)
         check_acknowledged(options.format, plan)
-        if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not options.yes:
+        if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
             raise OptionError(
                 "--since together with --ack permanently skips earlier changes of the slot, also for its other readers;"
                 " --yes confirms this"
@@ -120,78 +124,82 @@ class Stream:
         for note in plan.notes:
             stderr.tell(f"note: {note}")
         assembler = Assembler(types, show=show_of(options.format))
-        pipeline = Pipeline(
+        self._pipeline = Pipeline(
             assembler,
-            self._output(sink, stderr, plan),
-            filter_=filter_,
+            self._output(sink, plan),
+            filter_=self._filter,
             note=lambda note: tell_note(note, tell=stderr.tell),
             limit=options.limit,
             until=plan.until,
         )
-        tail = Tail(
+
+        def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
+            return self._render_thread(
+                spool,
+                self._pipeline,
+                sink,
+                lambda: Decoder(encoding=encoding),
+                interrupt.wake,
+                position=position,
+                durable=options.format.file not in (None, "-") and plan.ack != "none",
+            )
+
+        self._tail = Tail(
             plan,
-            connector,
+            self._connector,
             interrupt,
             stderr,
             limits_of(options.end, plan, output=_watched_output(options.format.file)),
-            self._make_consumer(plan, pipeline, sink, interrupt),
+            make_consumer,
             reconnect=options.end.reconnect,
-            ready=lambda position: self._ready(position, stderr),
+            ready=self._ready,
         )
         try:
             with no_quotes(self._redaction):
-                ending = tail.run()
+                ending = self._tail.run()
             if ending is Ending.CLOSED:
                 raise ClosedPipe
         except PgtailError as error:
-            self._summarize(tail, pipeline, filter_, stderr, error)
+            self._summarize(error)
             raise
         finally:
             assembler.close()
             unmasked = tell_unmasked(self._redaction, stderr.tell)
-        self._summarize(tail, pipeline, filter_, stderr)
-        return pipeline.damaged or unmasked
+        self._summarize()
+        return self._pipeline.damaged or unmasked
 
-    def _plan(
-        self, connector: Connector, request: Request, types: Types, filter_: Filter, interrupt: Interrupt
-    ) -> Plan:
-        with interrupt.raising(), connector.ordinary() as connection:
+    def _plan(self, request: Request, types: Types, interrupt: Interrupt) -> Plan:
+        with interrupt.raising(), self._connector.ordinary() as connection:
             plan = prepare(request, connection)
-            plan.warnings.extend(check_columns(connection, plan, self._options.filter, filter_))
+            plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._filter))
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
 
     def _open_stderr(self) -> StderrThread:
-        return StderrThread(self._options.verbose)
+        return StderrThread(self._options.verbosity.verbose)
 
-    def _render_thread(self, pipeline: Pipeline, *args: Any, **kwargs: Any) -> RenderThread:
-        """The thread that feeds `pipeline`, with the arguments of RenderThread."""
+    def _render_thread(self, *args: Any, **kwargs: Any) -> RenderThread:
+        """The thread that feeds the pipeline, with the arguments of RenderThread."""
         return RenderThread(*args, **kwargs)
 
-    def _filter(self) -> Filter:
+    def _make_filter(self) -> Filter:
         until = Point(time=until_time_of(self._options.end))
         return Filter(**filter_arguments(self._options.filter, self._redaction, until, margin=0))
 
-    def _output(self, sink: StreamSink | DirectorySink, stderr: StderrThread, plan: Plan) -> Output:
+    def _output(self, sink: StreamSink | DirectorySink, plan: Plan) -> Output:
         database = plan.server.database
-        return build_output(self._options.format, sink, self._redaction, tell=stderr.tell, database=database)
+        return build_output(self._options.format, sink, self._redaction, tell=self._stderr.tell, database=database)
 
-    def _ready(self, position: int, stderr: StderrThread) -> None:
+    def _ready(self, position: int) -> None:
         """Called once the stream has started: every commit from `position` on will be seen."""
 
-    def _summarize(
-        self,
-        tail: Tail,
-        pipeline: Pipeline,
-        filter_: Filter,
-        stderr: StderrThread,
-        error: PgtailError | None = None,
-    ) -> None:
+    def _summarize(self, error: PgtailError | None = None) -> None:
         """Print what was shown and where to resume; after an error of the output, how much was shown is unknown."""
-        if tail.resume is None:
+        if self._tail.resume is None:
             return
-        tell_filter(filter_, stderr.tell)
+        tell_filter(self._filter, self._stderr.tell)
+        pipeline = self._pipeline
         shown = f"{counted(pipeline.shown, 'transaction')} shown"
         if pipeline.left_out:
             selected = counted(pipeline.rows - pipeline.left_out, "row")
@@ -200,65 +208,21 @@ class Stream:
         broken_off = pipeline.broken_off
         if broken_off is not None and not self._options.format.undo:
             changes = counted(broken_off.changes, "change")
-            stderr.tell(
+            self._stderr.tell(
                 f"note: stopped inside transaction {broken_off.xid}: of its first {changes} those selected were shown"
                 if pipeline.left_out
                 else f"note: stopped inside transaction {broken_off.xid}: its first {changes} were shown"
             )
-        stderr.inform(f"{before}resume at {lsn_text(tail.resume)}")
+        self._stderr.inform(f"{before}resume at {lsn_text(self._tail.resume)}")
 
-    def _request(self) -> Request:
-        options, content = self._options, self._options.content
-        if options.create_slot and options.slot is None:
-            raise OptionError("--create-slot needs a name for the slot: --slot NAME")
-        if options.fork is not None and options.slot is not None:
-            raise OptionError("--fork reads a temporary copy, --slot the slot itself: give one of them")
-        return Request(
-            slot=options.slot,
-            create_slot=options.create_slot,
-            fork=options.fork,
-            publications=options.publication.publications,
-            wanted=Wanted(
-                proto_version=options.proto_version,
-                binary=content.binary,
-                messages=content.messages,
-                streaming=options.streaming,
-                two_phase=content.two_phase,
-                origin=content.origin,
-            ),
-            ack=options.ack,
-            start=options.start,
-            until=until_of(options.end),
-            until_time=until_time_of(options.end),
-            tables=options.filter.tables,
-            exclude=options.filter.exclude,
-            yes=options.yes,
-            allow_missing_publication=options.publication.allow_missing_publication,
-            encoding=options.encoding,
-        )
 
-    def _make_consumer(
-        self,
-        plan: Plan,
-        pipeline: Pipeline,
-        sink: StreamSink | DirectorySink,
-        interrupt: Interrupt,
-    ) -> MakeConsumer:
-        options = self._options
-
-        def make(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
-            return self._render_thread(
-                pipeline,
-                spool,
-                pipeline,
-                sink,
-                lambda: Decoder(encoding=options.encoding or "utf-8"),
-                interrupt.wake,
-                position=position,
-                durable=options.format.file not in (None, "-") and plan.ack != "none",
-            )
-
-        return make
+def request_of(request: Request, end: EndOptions) -> Request:
+    """What the options ask of a slot, with where to stop. Raises OptionError."""
+    if request.create_slot and request.slot is None:
+        raise OptionError("--create-slot needs a name for the slot: --slot NAME")
+    if request.fork is not None and request.slot is not None:
+        raise OptionError("--fork reads a temporary copy, --slot the slot itself: give one of them")
+    return replace(request, until=until_of(end), until_time=until_time_of(end))
 
 
 def until_of(options: EndOptions) -> LsnOrNow:

@@ -42,7 +42,9 @@ class TextView:
     Lines are at most `width` cells wide. `max_bytes` limits the bytes shown of a field (None: no limit).
     """
 
-    def __init__(self, sink: Sink, *, width: int, color: bool, max_bytes: int | None, colors: str = "") -> None:
+    def __init__(
+        self, sink: Sink, *, width: int, color: bool, max_bytes: int | None, colors: str | None = None
+    ) -> None:
         self._sink = sink
         self._width = max(width, NARROWEST)
         self._most = max_bytes

@@ -1,17 +1,22 @@
-"""Write events as text. A format is one module or folder, and one entry in OUTPUTS."""
+"""Write events as text. A format is one module or folder, and one entry in OUTPUTS; its own options are fields here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from pgtail.options import option, size_or_no_limit
 
 if TYPE_CHECKING:
     from pgtail.files.sink import Sink
-    from pgtail.outputs.base import Output, OutputOptions
+    from pgtail.outputs.base import OpenFile, Output
 
 
 class Format(NamedTuple):
-    """The implementation of an output format, and how it writes hidden characters."""
+    """The implementation of an output format, and what it can show."""
 
     module: str
     """Loaded on use only: the table loads rich."""
@@ -21,23 +26,196 @@ class Format(NamedTuple):
     """How control and invisible characters are written. All but "spelled out" need an EscapingSink on a terminal."""
     buffers_prepared: bool = False
     """Whether a prepared transaction is written on its commit only (outputs/prepared.py)."""
+    marks: bool = False
+    """Whether it marks what was not committed, and shows what a client sent."""
+    whole_rows: str | None = "its readers expect whole rows"
+    """Why it cannot leave out columns; None if it can."""
 
 
+_output = partial(option, group="output")
+_JSON: Final = "as they are in JSON"
 OUTPUTS: Final = {
-    "table": Format("pgtail.outputs.table.table", "Table", "spelled out"),
-    "line": Format("pgtail.outputs.line", "Line", "spelled out"),
-    "json": Format("pgtail.outputs.ndjson", "Json", "as they are in JSON"),
-    "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", "as they are in JSON"),
-    "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", "as they are in JSON", buffers_prepared=True),
-    "wal2json-v1": Format("pgtail.outputs.wal2json.v1", "Wal2JsonV1", "as they are in JSON", buffers_prepared=True),
-    "debezium": Format("pgtail.outputs.debezium.events", "Debezium", "as they are in JSON", buffers_prepared=True),
-    "sql": Format("pgtail.outputs.sql.forward", "open_sql", "spelled out"),
-    "csv": Format("pgtail.outputs.csv", "Csv", buffers_prepared=True),
+    "table": Format("pgtail.outputs.table.table", "Table", "spelled out", marks=True, whole_rows=None),
+    "line": Format("pgtail.outputs.line", "Line", "spelled out", marks=True, whole_rows=None),
+    "json": Format("pgtail.outputs.ndjson", "Json", _JSON, marks=True, whole_rows=None),
+    "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", _JSON, marks=True, whole_rows=None),
+    "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", _JSON, buffers_prepared=True),
+    "wal2json-v1": Format("pgtail.outputs.wal2json.v1", "Wal2JsonV1", _JSON, buffers_prepared=True),
+    "debezium": Format("pgtail.outputs.debezium.events", "Debezium", _JSON, buffers_prepared=True),
+    "sql": Format(
+        "pgtail.outputs.sql.forward", "open_sql", "spelled out", whole_rows="a statement needs the whole row"
+    ),
+    "csv": Format("pgtail.outputs.csv", "Csv", buffers_prepared=True, whole_rows=None),
+}
+"""The formats of --output."""
+
+TEMPLATE: Final = "--format-string"
+FORMATS: Final = {
+    **OUTPUTS,
+    TEMPLATE: Format("pgtail.outputs.template", "Template", "spelled out", whole_rows="%{NAME} selects a column"),
 }
 
 
 def open_output(name: str, sink: Sink, options: OutputOptions) -> Output:
-    """The output of that name. Raises KeyError for a name that is not in OUTPUTS."""
-    format_ = OUTPUTS[name]
+    """The output of that name. Raises KeyError for a name that is not in FORMATS."""
+    format_ = FORMATS[name]
     output: Output = getattr(import_module(format_.module), format_.factory)(sink, options)
     return output
+
+
+def color_option() -> Any:
+    """The field `color` of options: when to write colours."""
+    return _output(
+        "--color",
+        kind=("auto", "always", "never"),
+        default="auto",
+        setting="text",
+        help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+    )
+
+
+def colors_option() -> Any:
+    """The field `colors` of options: the styles."""
+    return _output(
+        "--colors",
+        metavar="THING=STYLE:...",
+        completion="colors",
+        setting="text",
+        help="Styles, such as insert=bold green:old=01;31; see pgtail(1).",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """The output of changes, where it goes, and what belongs to a single format.
+
+    `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit. The fields after
+    `highlight` are no options of the command line: they tell an output about the terminal and the command.
+    """
+
+    output: str | None = _output(
+        "-o",
+        "--output",
+        kind=tuple(OUTPUTS),
+        setting="text",
+        help="Format; the default is table on a terminal, and json elsewhere.",
+    )
+    format_string: str | None = _output(
+        TEMPLATE,
+        metavar="FORMAT",
+        instead_of="output",
+        help="Instead of -o: a line per change, such as '%o %t %k %{total}'; see pgtail(1).",
+    )
+    file: str | None = _output(
+        "-f",
+        "--file",
+        kind="file",
+        metavar="FILE",
+        help="Write to FILE (*.gz: compressed); decode overwrites it, stream and expect append. csv: DIR/ for a file"
+        " per table.",
+    )
+    columns: tuple[str, ...] = _output(
+        "--columns",
+        default=(),
+        metavar="GLOB,...",
+        help="Show only these columns and the key: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs; other"
+        " tables are shown whole. Table, line, JSON, CSV.",
+    )
+    changed: bool = _output(
+        "--changed",
+        default=False,
+        help="Of updates show only the key and what changed, or may have: without the old row that is unknown, and"
+        " marked ? or named in maybe_changed. Table, line, JSON, CSV.",
+    )
+    wal2json: tuple[str, ...] = _output(
+        "--wal2json",
+        default=(),
+        metavar="NAME[=on|off]",
+        completion="wal2json",
+        formats=("wal2json", "wal2json-v1"),
+        help="wal2json, wal2json-v1: an option of that plugin, such as include-xids. Repeatable.",
+    )
+    source_name: str | None = _output(
+        "--source-name",
+        metavar="NAME[/DATABASE]",
+        formats=("debezium",),
+        help="debezium: source.name and source.db; stream knows the database.",
+    )
+    kafka_schema: bool = _output(
+        "--schema/--no-schema", default=False, formats=("debezium",), help="debezium: include the schema in each event."
+    )
+    keys: bool = _output(
+        "--keys",
+        default=False,
+        formats=("debezium",),
+        help="debezium: the key and a tab before each event, and an empty event (a tombstone) after a delete.",
+    )
+    undo: bool = _output(
+        "--undo",
+        default=False,
+        formats=("sql",),
+        help="sql: statements that undo the changes, newest first, written at the end.",
+    )
+    numbers: Literal["exact", "string"] = _output(
+        "--numbers",
+        kind=("exact", "string"),
+        default="exact",
+        setting="text",
+        help="JSON: int8 and numeric as numbers with all digits, or quoted, for readers with 53-bit numbers. debezium:"
+        " numeric and money as with decimal.handling.mode precise, or string.",
+    )
+    fill_unchanged: bool = _output(
+        "--fill-unchanged", default=False, help="Take unchanged TOAST values from the old row, if it was sent."
+    )
+    transactions: bool = _output(
+        "--transactions", default=False, help="json, debezium: also a line at the begin and end of a transaction."
+    )
+    schema_changes: bool = _output(
+        "--schema-changes", default=False, help="Also show when the description of a table first comes or changes."
+    )
+    show_aborted: bool = _output(
+        "--show-aborted", default=False, help="Also show rolled-back parts of streamed transactions. Table, line, JSON."
+    )
+    show_uncommitted: bool = _output(
+        "--show-uncommitted",
+        default=False,
+        help="Show streamed transactions as they arrive, before they commit. Table, line, JSON.",
+    )
+    max_width: int | None = _output(
+        "--max-width",
+        default="60",
+        convert=size_or_no_limit,
+        metavar="N",
+        setting="number",
+        help="table, line on a terminal: width of a value before it is cut; 0 for no limit.",
+    )
+    max_rows: int | None = _output(
+        "--max-rows",
+        default="20",
+        convert=size_or_no_limit,
+        metavar="N",
+        setting="number",
+        help="table: changes of a transaction to show, the rest is counted; 0 for no limit.",
+    )
+    color: str = color_option()
+    colors: str | None = colors_option()
+    highlight: tuple[str, ...] = _output(
+        "--highlight",
+        default=(),
+        metavar="PATTERN",
+        setting="one by one",
+        help="table, line: mark matches of this regular expression in colour. Repeatable.",
+    )
+    client: bool | None = None
+    """Whether what a client sent is shown; None: in tables and lines."""
+    colored: bool = False
+    width: int = 80
+    """Of the terminal, in cells."""
+    measure: Callable[[], int] | None = None
+    """Gives the width after a resize; None: there is no terminal."""
+    database: str = ""
+    """The name of the database that is read, if it is known."""
+    tell: Callable[[str], None] = lambda _: None
+    """Shows a message to the user."""
+    open_file: OpenFile | None = None
+    """None if all tables go to one sink."""

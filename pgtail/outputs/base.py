@@ -1,62 +1,20 @@
-"""The interface of all outputs, and their options."""
+"""The interface of all outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from pgtail.changes.events import Event, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
-from pgtail.outputs.wal2json import options
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
 """Opens the file of a table in the output directory: (schema and table, header) -> a sink after the header.
 
 A table may come again; with another header it gets another file."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """The user's options for outputs; each output reads those that concern it.
-
-    All: `tell` shows a message to the user. JSON, table, line: `client` (what a client sent is shown). These and CSV:
-    `columns`, `changed`. Table: `max_rows` (of a transaction, None for no limit). Table and line: `color`, `colors`
-    (changed styles), `highlight` (regular expressions), `width` (of the terminal, in cells), `measure` (gives the width
-    after a resize; None: there is no terminal), `max_width` (cells of a value, None for no limit). Debezium: `numbers`,
-    `source_name`, `database`, `kafka_schema`, `keys`. SQL: `undo`. CSV: `open_file`, None if all tables go to one sink.
-    Template: `format`.
-    """
-
-    columns: tuple[str, ...] = ()
-    """The rules of the columns that are shown; all, if empty."""
-    changed: bool = False
-    """Show only the key and what changed of updates."""
-    fill_unchanged: bool = False
-    transactions: bool = False
-    schema_changes: bool = False
-    client: bool = False
-    color: bool = False
-    width: int = 80
-    measure: Callable[[], int] | None = None
-    max_width: int | None = 60
-    max_rows: int | None = 20
-    numbers: Literal["exact", "string"] = "exact"
-    undo: bool = False
-    wal2json: frozenset[str] = options.ON
-    """The enabled options of wal2json."""
-    source_name: str = "pgtail"
-    database: str = ""
-    kafka_schema: bool = False
-    keys: bool = False
-    tell: Callable[[str], None] = lambda _: None
-    open_file: OpenFile | None = None
-    colors: str = ""
-    highlight: tuple[str, ...] = ()
-    format: str = ""
 
 
 Mask: TypeAlias = Callable[[Relation], Relation]

@@ -16,7 +16,7 @@ from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
 from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Names, Odd, Piece, Plan, Side, Undecodable, Value
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import changed_columns
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined

@@ -15,7 +15,8 @@ from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
 from pgtail.native.plan import Cell, Cells, Field, Fitted, Piece, Plan, Side, Text, Value, Was
-from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs import OutputOptions
+from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import MAYBE, ColumnChoice, Shown
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
@@ -53,10 +54,10 @@ class Line(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self.choice = ColumnChoice(options.columns, changed=True, tell=options.tell)
-        self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
+        self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._codes = self._painter.codes
-        self._more = f"{RESET}…".encode() if options.color else "…".encode()
-        self.events_only = options.color and bool(options.highlight)
+        self._more = f"{RESET}…".encode() if options.colored else "…".encode()
+        self.events_only = options.colored and bool(options.highlight)
         self._scanner: Any = None
         self._set_width(options.width if options.measure is None else options.measure())
 

@@ -34,7 +34,7 @@ from pgtail.native.plan import (
     Undecodable,
     Value,
 )
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import ColumnChoice, Shown, changed_columns
 from pgtail.outputs.executor import Part
 from pgtail.outputs.planned import PlannedOutput

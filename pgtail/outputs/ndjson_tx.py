@@ -5,7 +5,7 @@ from __future__ import annotations
 from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Field, Plan, Value
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import (
     RowObjects,
     client_object,

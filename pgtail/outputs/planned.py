@@ -12,7 +12,8 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written, compiled
 from pgtail.native.plan import NoPlan, Plan
-from pgtail.outputs.base import Mask, OutputOptions
+from pgtail.outputs import OutputOptions
+from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.executor import Clock
 from pgtail.outputs.prepared import PreparedBuffer

@@ -15,7 +15,7 @@ from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import did_you_mean
 from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
 from pgtail.outputs.values import shown_encoding, text_of_item
@@ -127,8 +127,9 @@ class Template(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._sequences = [*_sequences(options.format)]
-        named = [match["column"] or match["shown"] for match in _SEQUENCE.finditer(options.format)]
+        format_ = options.format_string or ""
+        self._sequences = [*_sequences(format_)]
+        named = [match["column"] or match["shown"] for match in _SEQUENCE.finditer(format_)]
         self._named = {one for one in named if one is not None}
         self._columns: set[str] = set()
         """The columns of the tables that were shown."""

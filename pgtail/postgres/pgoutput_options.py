@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from pgtail.errors import OptionError
+from pgtail.options import option
 from pgtail.pgoutput.scalars import lsn_text
 
 Streaming: TypeAlias = Literal["off", "on", "parallel"]
 Origin: TypeAlias = Literal["any", "none"]
 
+_protocol = partial(option, group="protocol")
 _HIGHEST: Final = ((16, 4), (15, 3), (14, 2), (10, 1))
 """(server version, highest protocol version), newest first."""
 
@@ -23,12 +26,27 @@ _HIGHEST: Final = ((16, 4), (15, 3), (14, 2), (10, 1))
 class Wanted:
     """What the user asked for. None means the best value for the server."""
 
-    proto_version: int | None = None
-    binary: bool = False
-    messages: bool | None = None
-    streaming: Streaming | None = None
-    two_phase: bool = False
-    origin: Origin = "any"
+    proto_version: int | None = _protocol(
+        "--proto-version", kind="number", metavar="N", help="Protocol version; the default is the server's highest."
+    )
+    binary: bool = _protocol("--binary", default=False, help="Send values in binary form, if their types have one.")
+    messages: bool | None = _protocol(
+        "--messages/--no-messages", help="Send logical messages; the default from PostgreSQL 14 on."
+    )
+    origin: Origin = _protocol(
+        "--origin",
+        kind=("any", "none"),
+        default="any",
+        help="none: leave out changes that were replicated from elsewhere.",
+    )
+    streaming: Streaming | None = _protocol(
+        "--streaming",
+        kind=("off", "on", "parallel"),
+        help="Send large transactions before they commit; the default is on from PostgreSQL 14.",
+    )
+    two_phase: bool = _protocol(
+        "--two-phase", default=False, help="With --create-slot or a temporary slot: decode PREPARE TRANSACTION."
+    )
 
 
 @dataclass(frozen=True, slots=True)

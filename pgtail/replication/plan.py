@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
 
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import OptionError, ServerError
@@ -12,36 +11,10 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection, application_name
-from pgtail.postgres.pgoutput_options import Options, Wanted, check_two_phase, resolve
-
-Ack: TypeAlias = Literal["none", "commit", "exit"]
-LsnOrNow: TypeAlias = int | Literal["now"] | None
-"""A WAL position; 'now' is the server's current one."""
+from pgtail.postgres.pgoutput_options import Options, check_two_phase, resolve
+from pgtail.replication.request import Ack, Request
 
 _TOKEN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)|(\()')
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the user asked for. None means the default for the slot."""
-
-    slot: str | None = None
-    create_slot: bool = False
-    fork: str | None = None
-    """The slot to copy; the temporary copy is read."""
-    publications: tuple[str, ...] = ()
-    wanted: Wanted = field(default_factory=Wanted)
-    ack: Ack | None = None
-    start: LsnOrNow = None
-    until: LsnOrNow = None
-    until_time: int | None = None
-    """End before the first transaction that is committed later: microseconds since 2000-01-01 UTC."""
-    tables: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    yes: bool = False
-    allow_missing_publication: bool = False
-    encoding: str | None = None
-    """Receive text as the server stores it, not converted to UTF8, and decode it with this encoding."""
 
 
 @dataclass(frozen=True, slots=True)

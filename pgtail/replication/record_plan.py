@@ -13,7 +13,8 @@ from pgtail.postgres import catalog
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
 from pgtail.replication.identity import Identity
-from pgtail.replication.plan import Plan, Request, prepare
+from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.request import Request
 
 SLOT: Final = "pgtail.slot"
 SYSTEM: Final = "pgtail.system_identifier"

@@ -97,14 +97,14 @@ RESET: Final = "\x1b[0m"
 _NUMBERS: Final = re.compile(r"[0-9;]+")
 
 
-def palette(*, color: bool, colors: str = "") -> Palette:
+def palette(*, color: bool, colors: str | None = None) -> Palette:
     """No colours, or pgtail's palette with the changes in `colors`: THING=STYLE:THING=STYLE...
 
     A style is one of rich's ("bold red", "color(208) on grey11", "#ff8700"), the numbers of an SGR sequence as in
     GREP_COLORS ("01;31"), or empty for none. Raises OptionError.
     """
     changes = {}
-    for item in filter(None, colors.split(":")):
+    for item in filter(None, (colors or "").split(":")):
         thing, equals, style = item.partition("=")
         if not equals or thing not in THINGS:
             raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(THINGS)}")

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from pgtail.capture.recorder import Rotation
 from pgtail.commands.convert import record_dumps
+from pgtail.commands.options import DumpOptions
 from pgtail.errors import OptionError
 from pgtail.spark.session import check_installed
 from tests.bench.workload import WORK, Backlog
@@ -178,9 +179,7 @@ def _capture(backlog: Backlog) -> Path:
         record_dumps(
             [str(backlog.lengths)],
             draft,
-            format="lengths",
-            assume=None,
-            encoding="utf-8",
+            DumpOptions(input_format="lengths"),
             rotation=Rotation(),
             compress=True,
             tell=lambda text: None,

@@ -13,9 +13,7 @@ import pytest
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show
-from pgtail.commands.output import SHOW_UNSETTLED
-from pgtail.outputs import OUTPUTS, open_output
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OUTPUTS, OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.pipeline import Pipeline
@@ -236,7 +234,7 @@ def test_other_formats_refuse() -> None:
     for output in OUTPUTS:
         for option in BOTH:
             result = decode("-o", output, option, input=MIXED)
-            if output in SHOW_UNSETTLED:
+            if OUTPUTS[output].marks:
                 assert result.status == 0
                 continue
             assert (result.status, result.stdout) == (2, b"")

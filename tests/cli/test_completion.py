@@ -16,9 +16,9 @@ from pgtail.commands.complete import LIMIT
 from tests.support.corpus import capture
 from tests.support.limits import within
 from tests.support.run import here
+from tests.support.run_process import PROGRAM
 from tests.support.servers import Database
 
-PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
 SHELLS = ["bash", "zsh", "fish"]
 TABLES = capture("A_ddl", "p1").forms["recv.bin"]
 

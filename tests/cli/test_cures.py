@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import click
 import pytest
 
 import pgtail
-from pgtail.cli import main
+from tests.tools import make_man
 
 _ROOT: Final = Path(pgtail.__file__).parent
 _OPTION: Final = re.compile(r"(?<![\w-])(?:--[a-z][a-z0-9-]+|-[A-Zdhp](?= [A-Z{]))")
 """An option, or the short form of one before its value."""
 _COMMAND: Final = re.compile(r"pgtail ((?:[a-z]+ ?)+)")
 _OTHER_PROGRAMS: Final = re.compile(r"(?:pip|hadoop classpath) [^;]*")
-_NO_MESSAGES: Final = {"pgtail.demo.server", "pgtail.demo.installation", "pgtail.spark.java"}
-"""Arguments of other programs."""
+_NO_MESSAGES: Final = {"pgtail.demo.server", "pgtail.demo.installation", "pgtail.spark.java", "pgtail.__init__"}
+"""The arguments of other programs, and what is no text of the program."""
 _PRINTED_WITH: Final = {
     "pgtail.capture": "--directory",
     "pgtail.changes": "--where",
@@ -65,44 +64,16 @@ class Text(NamedTuple):
     refuses: bool
 
 
-def commands() -> dict[str, click.Command]:
-    """Every command by its name, such as `slot list`."""
-    found: dict[str, click.Command] = {}
-    context = click.Context(main, **main.context_settings)
-    for name in main.list_commands(context):
-        command = main.get_command(context, name)
-        assert command is not None
-        found[name] = command
-        if isinstance(command, click.Group):
-            found |= {
-                f"{name} {sub}": one
-                for sub in command.list_commands(context)
-                if (one := command.get_command(context, sub))
-            }
-    return found
-
-
-def options(command: click.Command) -> set[str]:
-    """All names of a command's options."""
-    context = click.Context(command, **main.context_settings)
-    return {
-        name
-        for one in command.get_params(context)
-        if isinstance(one, click.Option)
-        for name in (*one.opts, *one.secondary_opts)
-    }
-
-
 def texts() -> Iterator[Text]:
-    """Every text in the source but docstrings and what cli declares."""
+    """Every text in the source but docstrings and the help."""
     for path in sorted(_ROOT.rglob("*.py")):
         module = ".".join(("pgtail", *path.relative_to(_ROOT).with_suffix("").parts))
-        if module.startswith("pgtail.cli.") or module == "pgtail.__init__":
+        if module.startswith("pgtail.cli.") or module in _NO_MESSAGES:
             continue
         tree = ast.parse(path.read_text())
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         for node in ast.walk(tree):
-            if isinstance(parents.get(node), (ast.Expr, ast.JoinedStr)):
+            if isinstance(parents.get(node), (ast.Expr, ast.JoinedStr)) or _declares(node, parents):
                 continue
             if isinstance(node, ast.JoinedStr):
                 text = "".join([str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values])
@@ -113,6 +84,15 @@ def texts() -> Iterator[Text]:
             if module == "pgtail.commands.demo":
                 text = text.replace("{} stream", "pgtail stream")
             yield Text(module.removesuffix(".__init__"), node.lineno, text, _refuses(node, parents))
+
+
+def _declares(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a text is part of an option's declaration: it is in a call with `help`, or in family()."""
+    above = parents.get(node)
+    if isinstance(above, ast.Call):
+        named = isinstance(above.func, ast.Name) and above.func.id == "family"
+        return named or any(one.arg == "help" for one in above.keywords) or _declares(above, parents)
+    return above is not None and not isinstance(above, ast.stmt) and _declares(above, parents)
 
 
 def _refuses(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
@@ -145,13 +125,19 @@ def printers(text: Text, option: str) -> list[str]:
     return [name for name, has in COMMANDS.items() if _PRINTED_WITH[max(keys, key=len)] in has]
 
 
-COMMANDS: Final = {name: options(command) for name, command in commands().items()}
+COMMANDS: Final = {
+    context.command_path.removeprefix("pgtail "): {
+        name for one in make_man.options(context) for name in (*one.opts, *one.secondary_opts)
+    }
+    for context in make_man.commands()
+    if context.parent is not None
+}
 
 
 @pytest.fixture(scope="module")
 def found() -> list[Text]:
     """The texts that name an option."""
-    return [text for text in texts() if text.module not in _NO_MESSAGES and any(advised(text.text))]
+    return [text for text in texts() if any(advised(text.text))]
 
 
 def test_a_message_names_only_options_that_its_command_has(found: list[Text]) -> None:

@@ -33,11 +33,10 @@ from tests.support.encode import (
 )
 from tests.support.limits import within
 from tests.support.run import command, decode, here
-from tests.support.run_process import started
+from tests.support.run_process import PROGRAM, started
 from tests.support.terminals import on_terminal, open_terminal
 
 RECV = capture("Z_small", "p1").forms["recv.bin"]
-PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')", "decode"]
 
 DUMP = recvlogical(
     relation(),
@@ -173,8 +172,8 @@ def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> No
     value = "\x1b]0;title\x07 \x9b31m \u202e \x7f \u00e4 \u20ac"
     dump = tmp_path / "dump"
     dump.write_bytes(recvlogical(relation(), begin(), insert("1", value), commit()))
-    options = ("--no-pager", "-o", name, "--color", "never", "--max-width", "0", str(dump))
-    status, text = on_terminal([*PROGRAM, *options], env={"COLUMNS": "120"})
+    options = ["--no-pager", "-o", name, "--color", "never", "--max-width", "0", str(dump)]
+    status, text = on_terminal([*PROGRAM, "decode", *options], env={"COLUMNS": "120"})
     seen = text.replace("\r\n", "\n")
     assert status == 0
     assert {char for char in seen if not (char.isprintable() or char == "\n")} == set()
@@ -260,7 +259,7 @@ def test_a_full_disk(dump: Path) -> None:
 @pytest.mark.parametrize("name", ["decode", "inspect"])
 def test_closed_output_pipe_ends_quietly(name: str) -> None:
     big = capture("A_big", "p1_msg").forms["walsender.bin"]
-    with started([*PROGRAM[:-1], name, str(big)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started([*PROGRAM, name, str(big)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stderr
         process.stdout.readline()
@@ -289,7 +288,7 @@ def test_progress_of_a_long_file(tmp_path: Path) -> None:
     try:
         for options, drawn in ((("-f", os.devnull), True), (("-f", os.devnull, "-n", "1", RECV), False)):
             process = subprocess.Popen(
-                [*PROGRAM, *options, *([long] if drawn else [])],
+                [*PROGRAM, "decode", *options, *([long] if drawn else [])],
                 stdout=subprocess.DEVNULL,
                 stderr=theirs,
                 env={**os.environ, "TERM": "xterm", "PGTAIL_PURE": "1"},

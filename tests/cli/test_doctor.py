@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from pgtail.cli import main
 from tests.support.run_process import lines, pgtail
 from tests.support.servers import Database
 
@@ -16,21 +15,13 @@ def shop(newest_database: Database) -> Database:
     return newest_database
 
 
-def status(*arguments: str) -> int:
-    """The exit status of a run in this process."""
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor", *arguments], standalone_mode=False)
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
-
-
-def test_the_exit_status_is_the_severity(shop: Database, capfd: pytest.CaptureFixture[str]) -> None:
-    assert status(shop.conninfo()) == 0
+def test_the_exit_status_is_the_severity(shop: Database) -> None:
+    pgtail("doctor", shop.conninfo())
     shop.execute("CREATE PUBLICATION empty")
-    assert status(shop.conninfo()) == 1
+    pgtail("doctor", shop.conninfo(), status=1)
     shop.execute("CREATE TABLE bare (id int)", "ALTER PUBLICATION p ADD TABLE bare")
-    assert status(shop.conninfo()) == 2
-    assert {line["severity"] for line in lines(capfd.readouterr().out)} == {"ok", "warning", "problem"}
+    out, _ = pgtail("doctor", shop.conninfo(), status=2)
+    assert {line["severity"] for line in lines(out)} == {"ok", "warning", "problem"}
     _, words = pgtail("doctor", "host=127.0.0.1 port=1 dbname=x", status=3)
     assert "Check that the server runs" in words
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 
 from tests.support.corpus import capture, read
 from tests.support.encode import begin, insert, recvlogical, relation
-from tests.support.limits import within
+from tests.support.run import Result, command, here
 
 FORMS = {name: path for name, path in capture("Z_small", "p1").forms.items() if name != "walsender.bin"}
 RECV = FORMS["recv.bin"]
@@ -22,24 +19,22 @@ WALSENDER = capture("Z_small", "p1").forms["walsender.bin"]
 ROWS = "insert,update,delete,truncate"
 
 
-def inspect(*arguments: str | Path, stdin: bytes | None = None, width: int = 120) -> subprocess.CompletedProcess[bytes]:
-    """Run the command as a user would."""
-    command = [sys.executable, "-c", "from pgtail.cli import main; main()", "inspect", *map(str, arguments)]
-    environment = {"COLUMNS": str(width), "PATH": ""}
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment, timeout=within(60))
+def inspect(*arguments: str | Path) -> Result:
+    """Run the command's code on a terminal's width of 120."""
+    return here("inspect", *arguments, COLUMNS="120")
 
 
-def lines(*arguments: str | Path) -> list[Any]:
+def lines(*arguments: str | Path) -> list[dict[str, Any]]:
     """The lines of `-o json`, from a run without errors."""
     ran = inspect(*arguments, "-o", "json")
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    return [json.loads(line) for line in ran.stdout.splitlines()]
+    assert (ran.status, ran.stderr) == (0, "")
+    return ran.objects
 
 
 def shown(*arguments: str | Path) -> str:
     """The text output of a run without errors."""
     ran = inspect(*arguments)
-    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert (ran.status, ran.stderr) == (0, "")
     return ran.stdout.decode()
 
 
@@ -57,10 +52,10 @@ def test_every_form_of_a_capture_has_the_same_fields(form: str) -> None:
     assert [contents(line) for line in lines(path, "--kind", ROWS)] == expected
 
 
-@pytest.mark.parametrize("source", [RECV, WALSENDER], ids=lambda path: str(path.name))
-def test_offsets_are_the_files_own(source: Path) -> None:
-    data = read(source)
-    for line in lines(source):
+@pytest.mark.parametrize("path", [RECV, WALSENDER])
+def test_offsets_are_the_files_own(path: Path) -> None:
+    data = read(path)
+    for line in lines(path):
         for field in line["fields"]:
             assert data[field["offset"] :].startswith(bytes.fromhex(field["hex"]))
 
@@ -72,8 +67,9 @@ def test_where_the_file_is_text_offsets_count_from_the_message() -> None:
 
 def test_gzip_and_standard_input() -> None:
     data = read(RECV)
-    assert inspect("-", stdin=gzip.compress(data)).stdout == inspect(RECV).stdout
-    assert inspect("-", stdin=data).stdout.count("●".encode()) == len(lines(RECV))
+    for given in (data, gzip.compress(data)):
+        ran = command("inspect", "-", input=given, environment={"COLUMNS": "120"})
+        assert ran.stdout == inspect(RECV).stdout
 
 
 def test_message_larger_than_the_buffer_is_shown_whole(tmp_path: Path) -> None:
@@ -85,7 +81,7 @@ def test_message_larger_than_the_buffer_is_shown_whole(tmp_path: Path) -> None:
     (tmp_path / "frames").write_bytes(b"".join([struct.pack(">i", len(frame)) + frame for frame in frames]))
     for form in ("recv", "frames"):
         ran = inspect(tmp_path / form, "--message", "3", "-o", "json")
-        [line] = map(json.loads, ran.stdout.splitlines())
+        [line] = ran.objects
         *_, cell = line["fields"]
         assert (cell["column"], cell["hex"]) == ("id", value.hex())
         assert (tmp_path / form).read_bytes()[cell["offset"] :].startswith(value)
@@ -126,17 +122,17 @@ def test_filters_apply() -> None:
 @pytest.mark.parametrize("nothing", [("-t", "nothing"), ("--message", "99"), ("--offset", "9999"), ("--lsn", "1/0")])
 def test_empty_selection_reports_what_was_read(nothing: tuple[str, ...]) -> None:
     ran = inspect(RECV, *nothing)
-    assert (ran.returncode, ran.stdout) == (0, b"")
+    assert (ran.status, ran.stdout) == (0, b"")
     [last] = [one["message"] for one in lines(RECV, "--offset", str(len(read(RECV)) - 1))]
     expected = f"note: nothing matched in {last} messages, up to byte {len(read(RECV))}"
-    assert expected in ran.stderr.decode()
+    assert expected in ran.stderr
 
 
 def test_filter_on_values_not_sent_is_noted() -> None:
     ran = inspect(RECV, "--where", "v = one")
-    assert ran.returncode == 0
+    assert ran.status == 0
     assert ran.stdout.startswith(b"\xe2\x97\x8f 3  Insert")
-    assert b"could not be tested on 1 row" in ran.stderr
+    assert "could not be tested on 1 row" in ran.stderr
 
 
 def test_colors_are_on_request() -> None:
@@ -163,8 +159,8 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
 )
 def test_invalid_option_values_are_refused(arguments: list[str], complaint: str) -> None:
     ran = inspect(RECV, *arguments)
-    assert ran.returncode == 2
-    assert complaint in ran.stderr.decode()
+    assert ran.status == 2
+    assert complaint in ran.stderr
 
 
 # -- damage --------------------------------------------------------------------------------------------------------
@@ -181,7 +177,7 @@ def damaged(tmp_path: Path, source: Path, at: int, byte: int) -> Path:
 
 def test_a_damaged_message_shows_its_good_fields_and_the_bad_byte(tmp_path: Path) -> None:
     ran = inspect(damaged(tmp_path, RECV, 71, ord("X")), "--offset", "70")
-    assert ran.returncode == 1
+    assert ran.status == 1
     *good, bad, end = ran.stdout.decode().split("\n")
     assert good == [
         "● 3  Insert  public.t  byte 63  9 bytes",
@@ -192,7 +188,7 @@ def test_a_damaged_message_shows_its_good_fields_and_the_bad_byte(tmp_path: Path
     ]
     assert bad == "  71  58                       ✗ id kind" + 27 * " " + "'X' where 't', 'b', 'n' or 'u' was expected"
     assert end == ""
-    assert b"byte 71: Insert.new[0] kind: 'X' where" in ran.stderr
+    assert "byte 71: Insert.new[0] kind: 'X' where" in ran.stderr
 
 
 def test_a_message_of_an_unknown_kind(tmp_path: Path) -> None:
@@ -209,9 +205,9 @@ def test_the_bad_byte_is_red(tmp_path: Path) -> None:
 def test_resync_continues_and_sets_the_exit_status(tmp_path: Path) -> None:
     bad = damaged(tmp_path, RECV, 71, ord("X"))
     ran = inspect(bad, "--resync", "-o", "json")
-    found = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert ran.returncode == 1
-    assert b"going on at byte 86" in ran.stderr
+    found = ran.objects
+    assert ran.status == 1
+    assert "going on at byte 86" in ran.stderr
     assert [line["message"] for line in found if "error" in line] == [3]
     assert found[-1]["kind"] == "Commit"
     assert [contents(line) for line in found[3:]] == [contents(line) for line in lines(RECV)[3:]]
@@ -221,9 +217,9 @@ def test_damage_inside_a_frame_is_shown_at_its_offset(tmp_path: Path) -> None:
     everything = lines(WALSENDER, "--kind", "insert")
     [kind] = [field["offset"] for field in everything[0]["fields"] if field["field"] == "new[0] kind"]
     ran = inspect(damaged(tmp_path, WALSENDER, kind, ord("X")), "--resync", "-o", "json")
-    [error] = [line["error"] for line in map(json.loads, ran.stdout.splitlines()) if "error" in line]
+    [error] = [line["error"] for line in ran.objects if "error" in line]
     assert (error["offset"], error["hex"], error["field"]) == (kind, "58", "id kind")
-    assert ran.returncode == 1
+    assert ran.status == 1
 
 
 @pytest.mark.parametrize("source", [RECV, WALSENDER], ids=lambda path: str(path.name))
@@ -233,34 +229,34 @@ def test_cut_message_shows_every_byte_present(tmp_path: Path, source: Path, left
     (tmp_path / "cut").write_bytes(data)
     form = "recvlogical" if source == RECV else "lengths"
     ran = inspect(tmp_path / "cut", "-o", "json", "--input-format", form)
-    for line in map(json.loads, ran.stdout.splitlines()):
+    for line in ran.objects:
         for field in line["fields"]:
             assert data[field["offset"] :].startswith(bytes.fromhex(field["hex"]))
         if "error" in line:
             assert data.endswith(bytes.fromhex(line["error"]["hex"]))
-    assert ran.returncode == (1 if ran.stderr else 0)
+    assert ran.status == (1 if ran.stderr else 0)
 
 
 def test_damage_in_a_text_form_is_shown_within_its_message(tmp_path: Path) -> None:
     hexed = read(FORMS["peek.hex"]).replace(b"4e0002740000000131", b"4e0002580000000131", 1)
     (tmp_path / "damaged.hex").write_bytes(hexed)
     ran = inspect(tmp_path / "damaged.hex", "--message", "3")
-    assert ran.returncode == 1
+    assert ran.status == 1
     assert "\n  +8  58                       ✗ id kind  " in ran.stdout.decode()
 
 
 def test_file_that_is_not_a_dump_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x00\x01\x02nothing")
     ran = inspect(tmp_path / "x")
-    assert (ran.returncode, ran.stdout) == (1, b"")
-    assert b"none of the known forms" in ran.stderr
-    assert inspect(tmp_path / "missing").returncode == 1
+    assert (ran.status, ran.stdout) == (1, b"")
+    assert "none of the known forms" in ran.stderr
+    assert inspect(tmp_path / "missing").status == 1
 
 
 def test_message_before_a_wrong_byte_is_shown_once(tmp_path: Path) -> None:
     path = tmp_path / "bad.bin"
     path.write_bytes(recvlogical(relation(), begin()) + insert("1", "one") + b"X" + recvlogical(insert("2", "two")))
     ran = inspect("--input-format", "recvlogical", path)
-    assert ran.returncode == 1
+    assert ran.status == 1
     assert ran.stdout.count(b" Insert ") == 1
-    assert b"byte 85: Insert: byte 0x58 instead of the newline after the message" in ran.stderr
+    assert "byte 85: Insert: byte 0x58 instead of the newline after the message" in ran.stderr

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.stopping.trial import no_terminal, run_trial, time_limit
+from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
 from tests.support.corpus import capture
 from tests.support.servers import Database
 from tests.support.tail import COMMAND, wait_for
 from tests.support.terminals import on_terminal, open_terminal
 
-PROGRAM = [sys.executable, "-m", "pgtail"]
 RECV = str(capture("Z_small", "p1").forms["recv.bin"])
 MARK = {"PAGER": "sed s/^/paged:/", "NO_COLOR": "1"}
 

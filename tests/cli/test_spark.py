@@ -9,25 +9,13 @@ from click.testing import CliRunner
 
 from pgtail.cli import main
 from pgtail.commands import spark
-from pgtail.commands.spark import Dataset, SparkOptions
+from pgtail.commands.options import Verbosity
+from pgtail.commands.spark import Dataset
+from pgtail.commands.spark_options import SparkOptions
 from pgtail.storage import StorageOptions
 
-CHANGES = [
-    "-t",
-    "a.*",
-    "-t",
-    "b",
-    "--watch",
-    "--every",
-    "2m",
-    "--master",
-    "yarn",
-    "--conf",
-    "a=b",
-    "--storage",
-    "aws_region=x",
-    "-v",
-]
+CHANGES = ["-t", "a.*", "-t", "b", "--watch", "--every", "2m", "--master", "yarn", "--conf", "a=b"]
+CHANGES += ["--storage", "aws_region=x", "-v"]
 STATE = ["--until", "0/10", "--allow-gap", "--retain", "30s"]
 
 
@@ -62,7 +50,7 @@ def test_every_option_of_a_command_is_passed_on(
         storage=StorageOptions((("aws_region", "x"),)),
         master="yarn",
         conf=("a=b",),
-        verbose=1,
+        verbosity=Verbosity(verbose=1),
     )
     assert passed == [(expected, datasets)]
 

@@ -15,11 +15,22 @@ from click.testing import CliRunner
 
 from pgtail.cli import SUMMARIES, main
 from tests.support.corpus import capture
+from tests.support.run_process import PROGRAM
 
-PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
 RECV = capture("Z_small", "p1").forms["recv.bin"]
 HEAVY = {"rich", "psycopg", "orjson", "pyspark"}
 ROUNDS = 9
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{}":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+"""The beginning of a program: Ctrl-C while this module is imported."""
 
 
 def _cpu(*arguments: str) -> float:
@@ -28,6 +39,19 @@ def _cpu(*arguments: str) -> float:
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The modules that a run imports, which must write something."""
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from pgtail.cli import main\n"
+        f"main({arguments!r})"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout
+    return set(run.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -42,29 +66,12 @@ def _cpu(*arguments: str) -> float:
     ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
-    program = (
-        "import sys\n"
-        "from pgtail.cli import main\n"
-        f"main({arguments!r}, standalone_mode=False)\n"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not HEAVY & set(run.stderr.split())
+    assert not HEAVY & {name.partition(".")[0] for name in loaded(*arguments)}
 
 
 def test_json_loads_no_tables() -> None:
     """Tables import rich, which takes longer than a short run."""
-    program = (
-        "import sys\n"
-        "from pgtail.cli import main\n"
-        "try:\n"
-        f"    main(['decode', '-o', 'json', {str(RECV)!r}])\n"
-        "finally:\n"
-        "    print(*sys.modules, file=sys.stderr)"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.startswith("{")
-    assert not {"rich", "pgtail.outputs.template", "pgtail.stats.collect"} & set(run.stderr.split())
+    assert not {"rich", "pgtail.outputs.template", "pgtail.stats.collect"} & loaded("decode", "-o", "json", str(RECV))
 
 
 @pytest.mark.parametrize("module", SUMMARIES)
@@ -91,17 +98,6 @@ def test_unknown_command_suggests_a_similar_one(typed: str, meant: str | None) -
     assert cure == f"        for help: {' '.join(['pgtail', *typed.split()[:-1]])} --help"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("arguments", [["--version"], ["config"], ["config", "-o", "json"], ["completion", "bash"]])
-def test_full_standard_output_is_an_error(arguments: list[str]) -> None:
-    with open("/dev/full", "wb") as full:
-        ran = subprocess.run([*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, text=True)
-    assert (ran.returncode, ran.stderr) == (
-        4,
-        "pgtail: error: cannot write to standard output: No space left on device\n",
-    )
-
-
 @pytest.mark.parametrize("arguments", [["--version"], ["config"], ["completion", "bash"]])
 def test_closed_pipe_ends_quietly(arguments: list[str]) -> None:
     reader, writer = os.pipe()
@@ -112,45 +108,37 @@ def test_closed_pipe_ends_quietly(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--version"], ["config"], ["decode", RECV], ["inspect", RECV], ["stats", RECV]],
-    ids=lambda all_: all_[0],
+    ("redirect", "problem", "arguments"),
+    [
+        *[(">/dev/full", "No space left on device", line) for line in ("--version", "config", "completion bash")],
+        (">/dev/full", "No space left on device", "config -o json"),
+        *[(">&-", "it is closed", line) for line in ("--version", "config", f"decode {RECV}")],
+        *[(">&-", "it is closed", line) for line in (f"inspect {RECV}", f"stats {RECV}")],
+    ],
 )
-def test_closed_standard_output_is_an_error(arguments: list[str | Path]) -> None:
-    shell = ["sh", "-c", 'exec "$@" >&-', "sh"]
-    ran = subprocess.run([*shell, *PROGRAM, *arguments], stderr=subprocess.PIPE, check=False, text=True)
-    assert (ran.returncode, ran.stderr) == (4, "pgtail: error: cannot write to standard output: it is closed\n")
+def test_standard_output_that_cannot_be_written(redirect: str, problem: str, arguments: str) -> None:
+    if "/dev/full" in redirect and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    shell = ["sh", "-c", f'exec "$@" {redirect}', "sh", *PROGRAM, *arguments.split()]
+    ran = subprocess.run(shell, stderr=subprocess.PIPE, check=False, text=True)
+    assert (ran.returncode, ran.stderr) == (4, f"pgtail: error: cannot write to standard output: {problem}\n")
 
 
-@pytest.mark.parametrize(
-    ("where", "name"), [("pgtail.cli", "import_module"), ("click.Group", "make_context")], ids=["loading", "reading"]
-)
-def test_ctrl_c_before_the_command_begins(where: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While its module is loaded, and while the command line is read: click would say "Aborted!" and end with 1."""
+@pytest.mark.parametrize("part", ["pgtail.cli.import_module", "click.Group.make_context"])
+def test_ctrl_c_before_the_command_starts_is_quiet(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """click itself would say "Aborted!" and end with 1."""
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"{where}.{name}", interrupted)
+    monkeypatch.setattr(part, interrupted)
     result = CliRunner().invoke(main, ["decode", "x"])
     assert (result.exit_code, result.output) == (130, "")
 
 
 def test_ctrl_c_while_orjson_is_loaded() -> None:
     """orjson crashes if one of its own imports fails."""
-    program = """
-import os, signal, sys
-
-class Interrupting:
-    def find_spec(self, name, path=None, target=None):
-        if name == "uuid":
-            os.kill(os.getpid(), signal.SIGINT)
-
-sys.meta_path.insert(0, Interrupting())
-try:
-    import pgtail.values.render
-except KeyboardInterrupt:
-    print("interrupted")
-"""
+    begin = "try: import pgtail.values.render\nexcept KeyboardInterrupt: print('interrupted')"
+    program = f"{INTERRUPTED.format('uuid')}\n{begin}"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "interrupted\n", "")

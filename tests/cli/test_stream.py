@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
 from tests.support.limits import within
+from tests.support.run_process import lines as lines_of
+from tests.support.run_process import pgtail
 from tests.support.servers import Database
 from tests.support.tail import COMMAND, ids, stream, tailing
 from tests.support.terminals import on_terminal
@@ -15,10 +16,6 @@ from tests.support.terminals import on_terminal
 
 def resume(words: str) -> str:
     return words.rpartition("resume at ")[2].strip()
-
-
-def position(database: Database) -> str:
-    return str(database.value("SELECT pg_current_wal_flush_lsn()::text"))
 
 
 # -- where it begins and ends ----------------------------------------------------------------------------------
@@ -55,21 +52,13 @@ def test_since_and_until_a_time(shop: Database, tmp_path: Path) -> None:
     assert resume(words) == commits[3]["end_lsn"], "nothing that is not shown is acknowledged"
     _, words = stream(shop, "-S", "s", "--since", times[7], "--ack", "commit", "--until", "now", status=2)
     assert "--since together with --ack permanently skips earlier changes" in words
-    counted = json.loads(text_of("stats", shop, "-S", "s", "--since", times[5], "--until", times[6], "-o", "json"))
-    assert [(table["table"], table["inserts"]) for table in counted["tables"]] == [("t", 2)]
-    text_of("record", shop, "-S", "s", "-D", str(tmp_path / "c"), "--until", times[6])
-    recorded = [json.loads(line) for line in text_of("decode", None, str(tmp_path / "c")).splitlines()]
-    assert ids(recorded) == [4, 5, 6]
-    assert ids(stream(shop, "-S", "s", "--until", "now")[0]) == [7, 8, 9, 10]
-
-
-def text_of(command: str, database: Database | None, *options: str) -> str:
-    """What a command writes."""
-    named = [] if database is None else [database.conninfo()]
-    ran = subprocess.run(
-        [*COMMAND[:-1], command, *options, *named], capture_output=True, text=True, check=True, timeout=within(60)
+    counted = json.loads(
+        pgtail("stats", "-S", "s", "--since", times[5], "--until", times[6], "-o", "json", shop.conninfo())[0]
     )
-    return ran.stdout
+    assert [(table["table"], table["inserts"]) for table in counted["tables"]] == [("t", 2)]
+    pgtail("record", "-S", "s", "-D", str(tmp_path / "c"), "--until", times[6], shop.conninfo())
+    assert ids(lines_of(pgtail("decode", str(tmp_path / "c"))[0])) == [4, 5, 6]
+    assert ids(stream(shop, "-S", "s", "--until", "now")[0]) == [7, 8, 9, 10]
 
 
 def test_until_a_time_that_comes(shop: Database) -> None:
@@ -102,7 +91,7 @@ def test_values_that_look_like_those_of_other_settings_are_repeated_as_sql(shop:
     shop.execute("CREATE TYPE pair AS (day text, price text)", "CREATE TABLE pairs (id int PRIMARY KEY, v pair)")
     shop.execute("ALTER PUBLICATION p ADD TABLE pairs")
     shop.execute("INSERT INTO pairs VALUES (1, '(01/02/2026,\"-1 2:03:04\")'), (2, '(,\"5 €\")')")
-    sql = text_of("stream", shop, "-S", "s", "-o", "sql", "-t", "pairs", "--until", "now")
+    sql = pgtail("stream", shop.conninfo(), "-S", "s", "-o", "sql", "-t", "pairs", "--until", "now")[0]
     assert sql.count("INSERT INTO") == 2
     assert "was not written under" not in sql
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from tests.support.forms import recvlogical as in_recvlogical
 
 pytestmark = pytest.mark.skipif(compiled() is None, reason="the scanner was not built")
 
+JSON, TABLE = ReportOptions(output="json"), ReportOptions(output="table")
+COLORED = ReportOptions(output="table", color="always")
 RUNS: list[tuple[int, InspectOptions]] = [
-    (120, InspectOptions(ReportOptions(output="json"))),
-    (120, InspectOptions(ReportOptions(output="table"), max_bytes=None)),
-    (100, InspectOptions(ReportOptions(output="table", color="always"), max_bytes=8)),
-    (160, InspectOptions(ReportOptions(output="table"), FilterOptions(redact=("*a*",)), limit=300)),
-    (80, InspectOptions(ReportOptions(output="table", color="always"), max_bytes=40)),
-    (52, InspectOptions(ReportOptions(output="table", color="always", colors="value=bold"))),
+    (120, InspectOptions(report=JSON)),
+    (120, InspectOptions(report=TABLE, max_bytes=None)),
+    (100, InspectOptions(report=COLORED, max_bytes=8)),
+    (160, InspectOptions(report=TABLE, filter=FilterOptions(redact=("*a*",)), limit=300)),
+    (80, InspectOptions(report=COLORED, max_bytes=40)),
+    (52, InspectOptions(report=replace(COLORED, colors="value=bold"))),
 ]
 """The width of the terminal, and options."""
 
@@ -110,7 +113,7 @@ def test_a_limit_ends_inside_a_run(
 ) -> None:
     path = tmp_path / "dump"
     path.write_bytes(recvlogical(relation(), begin(), *[insert(str(number), "v") for number in range(100)], commit()))
-    options = InspectOptions(ReportOptions(output="json"), limit=limit)
+    options = InspectOptions(report=JSON, limit=limit)
     assert compare([path], options, monkeypatch, capfdbinary).count(b"\n") == limit
 
 
@@ -122,7 +125,7 @@ def test_segments_that_continue_a_transaction(
     record(tmp_path / "capture", [frame(one, lsn=0x200 + number) for number, one in enumerate(messages)])
     paths = segments(tmp_path / "capture")
     assert len(paths) > 4
-    options = InspectOptions(ReportOptions(output="json"))
+    options = InspectOptions(report=JSON)
     compare([*paths[:3], paths[-1]], options, monkeypatch, capfdbinary)
 
 
@@ -131,7 +134,7 @@ def test_damage_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     good = recvlogical(relation(), begin(), *[insert(str(number), "v") for number in range(50)])
     path = tmp_path / "dump"
     path.write_bytes(good + b"I\0\0\0dNdamage" + good + recvlogical(commit()))
-    options = InspectOptions(ReportOptions(output="json"), resync=True)
+    options = InspectOptions(report=JSON, resync=True)
     shown = compare([path], options, monkeypatch, capfdbinary)
     assert b'"message":53,' in shown
     assert b'"error":' in shown

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pgtail.errors import InputError
-from tests.cli.test_decode import PROGRAM
 from tests.support.corpus import capture
 from tests.support.forms import FORMS, Reading, copydata, read_bytes, server_message
 from tests.support.limits import within
@@ -33,6 +32,7 @@ from tests.support.pcaps import (
     segments,
 )
 from tests.support.run import command, decode
+from tests.support.run_process import PROGRAM
 
 SMALL, DML, STREAMED = capture("Z_small", "p1"), capture("A_dml", "p1"), capture("C_stream", "p2_stream_msg")
 OTHER_CLIENT = ("127.0.0.1", 45999)
@@ -314,7 +314,7 @@ def test_inspect_shows_the_bytes_of_a_capture(tmp_path: Path) -> None:
 
 def test_a_live_capture_is_read_as_it_comes() -> None:
     data = pcap(segments(copy_both("Z_small"), 100))
-    process = subprocess.Popen([*PROGRAM, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*PROGRAM, "decode", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     timer = threading.Timer(within(30), process.kill)

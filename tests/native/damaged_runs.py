@@ -69,14 +69,14 @@ def main(path: str) -> None:
 def scanners(table: Any) -> Iterator[Any]:
     """A scanner for each output, with and without a condition, and one for statistics."""
     from pgtail.changes.filters import Filter
+    from pgtail.outputs import OutputOptions, open_output
     from pgtail.stats.collect import Statistics
-    from tests.support.render import open_any
     from tests.support.same import OUTPUTS
 
     conditions = [f"{table.columns[0].name} is not null", " or ".join(every_test(table))]
     for filter_ in (None, *[Filter(where=[condition]) for condition in conditions], Filter(ops=["update"])):
         for output, options in OUTPUTS:
-            made = open_any(output, Discard(), open_file=lambda *_: Discard(), **options)
+            made = open_output(output, Discard(), OutputOptions(open_file=lambda *_: Discard(), **options))
             scanner = made.scanner({100: table}.get, filter_)
             if scanner is not None:
                 yield scanner

@@ -11,6 +11,7 @@ import pytest
 from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.relations import Column, Relation
 from pgtail.native import compiled
+from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.scalars import Point
@@ -31,7 +32,7 @@ from tests.support.encode import (
     update,
 )
 from tests.support.every import every
-from tests.support.render import WAYS, Sink, Way, need_compiled, open_any, render
+from tests.support.render import WAYS, Sink, Way, need_compiled, render
 from tests.support.same import OUTPUTS, same
 from tests.support.typed_rows import one_of_each
 
@@ -56,7 +57,8 @@ def test_signal_is_handled_at_the_end_of_a_run() -> None:
     buf = lengths(begin(), rows[0], commit()) * TRANSACTIONS
     lines: list[bytes] = []
     sink = SimpleNamespace(write=lines.append)  # no Python code, where a handler could run
-    scanner = open_any("json", sink).scanner({100: table}.get, None)
+    scanner = open_output("json", sink, OutputOptions()).scanner({100: table}.get, None)
+    assert scanner is not None
     scanner.leave()
     before = signal.signal(signal.SIGVTALRM, ring)
     try:
@@ -84,7 +86,9 @@ def test_row_interrupted_by_an_exception_is_not_written() -> None:
     columns = (Column("a", 25, -1, True, "text", Types().codec(25)), Column("b", 23, -1, False, "integer", codec))
     buf = lengths(begin(), insert("x", "1"), insert("y", "2"), commit())
     sink = Sink()
-    scanner = open_any("json", sink).scanner({100: Relation(100, "public", "t", "default", columns)}.get, None)
+    table = Relation(100, "public", "t", "default", columns)
+    scanner = open_output("json", sink, OutputOptions()).scanner({100: table}.get, None)
+    assert scanner is not None
     scanner.leave()
     with pytest.raises(Alarm):
         scanner.scan(buf, 0, len(buf), LENGTHS)

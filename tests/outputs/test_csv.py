@@ -10,7 +10,7 @@ import pytest
 
 from pgtail.commands.sinks import DirectorySink
 from pgtail.errors import OptionError, OutputError
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.csv import OWN, Csv
 from tests.support.corpus import capture
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update

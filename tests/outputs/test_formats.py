@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from pgtail.changes.assembler import Assembler
 from pgtail.commands.sinks import DirectorySink
 from pgtail.errors import InputError
-from pgtail.outputs import open_output
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types

@@ -167,7 +167,7 @@ def test_fitting_counts_cells(text: str, found: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_cut_line_ends_its_colours(way: Way) -> None:
     row = update(("1", "y" * 50, ""), ("1", "x" * 50, ""), "O", oid=200)
-    options: dict[str, Any] = {"measure": lambda: 80, "max_width": None, "color": True}
+    options: dict[str, Any] = {"measure": lambda: 80, "max_width": None, "colored": True}
     (line,) = render(FULL, begin(), row, commit(), output="line", way=way, **options).lines
     assert line.endswith("xxx\x1b[0m…")
     assert width_of(SGR.sub("", line)) == 80
@@ -189,7 +189,7 @@ def test_lines_follow_a_terminal_that_is_resized(way: Way) -> None:
 
 def test_matches_are_marked_and_nothing_else_changes() -> None:
     row = update(("1", "paid", ""), ("1", "new", ""), "O", oid=200)
-    colored: dict[str, Any] = {"output": "line", "color": True}
+    colored: dict[str, Any] = {"output": "line", "colored": True}
     (plain,) = render(FULL, begin(), row, commit(), **colored).lines
     (marked,) = render(FULL, begin(), row, commit(), highlight=("id=1|'paid'", "UPD"), **colored).lines
     assert SGR.sub("", marked) == SGR.sub("", plain)

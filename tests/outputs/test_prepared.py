@@ -91,9 +91,9 @@ def test_a_prepared_transaction_counts_when_it_is_committed(output: str) -> None
     [*FILTERS.values(), {"tables": ["t"], "ops": ["insert"]}, {"exclude": ["u"]}, {"xids": [7, 9]}],
     ids=[*FILTERS, "operation", "exclude", "xid"],
 )
-@pytest.mark.parametrize("output", ["json", "json-tx", "table", "line", "template"])
+@pytest.mark.parametrize("output", ["json", "json-tx", "table", "line", "--format-string"])
 def test_what_is_shown_of_one_gets_its_outcome_and_nothing_else(output: str, filters: dict[str, Any], way: Way) -> None:
-    shown = render(*MESSAGES, output=output, filters=filters, way=way, format="%o %x %g %{v}").written.decode()
+    shown = render(*MESSAGES, output=output, filters=filters, way=way, format_string="%o %x %g %{v}").written.decode()
     rows, _, outcomes = shown.rpartition("cid")
     assert [name for name in ("ann", "of t", "back", "of u") if name in rows] == ["ann", "of t", "back"]
     assert [name for name in ("of t", "back", "of u") if name in outcomes] == ["of t", "back"]

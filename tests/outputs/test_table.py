@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.terminal.values import ValueStyle

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.layout import SPACE, item_width
 from pgtail.terminal.values import ValueStyle
@@ -26,7 +26,7 @@ SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], by
     (OutputOptions(), lambda: None, [], None),
     (OutputOptions(max_rows=1, width=120), lambda: None, [], None),
     (OutputOptions(max_rows=2, max_width=8, schema_changes=True), lambda: None, [], None),
-    (OutputOptions(max_rows=None, max_width=None, color=True), lambda: None, [], None),
+    (OutputOptions(max_rows=None, max_width=None, colored=True), lambda: None, [], None),
     (OutputOptions(max_rows=1), lambda: Filter(ops=["update", "delete"]), [], None),
     (OutputOptions(max_rows=2), lambda: Filter(where=["id > 3"]), [], None),
     (OutputOptions(max_rows=3), lambda: None, ["*a*"], None),

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from pgtail.changes.filters import Filter
 from pgtail.humanize import counted
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.table.table import age
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.rows import Delete, Insert, Update
@@ -219,7 +219,7 @@ def test_nothing_from_a_peer_drives_the_terminal_or_breaks_the_layout(
     lines = text.split("\n")
     assert not {unicodedata.category(char) for line in lines for char in line} & HIDDEN
     assert max(map(cell_len, lines)) <= max(width, 40)
-    colored = table_of(messages, OutputOptions(width=width, max_width=most, schema_changes=True, color=True))
+    colored = table_of(messages, OutputOptions(width=width, max_width=most, schema_changes=True, colored=True))
     assert SGR.sub("", colored) == text
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.filters import Filter
-from pgtail.outputs import open_output
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types

@@ -10,8 +10,7 @@ import pytest
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Note
 from pgtail.changes.filters import Filter
-from pgtail.outputs import open_output
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from pgtail.commands.decode import Decode
-from pgtail.commands.options import DecodeOptions, FormatOptions
+from pgtail.commands.options import DecodeOptions
+from pgtail.outputs import OutputOptions
 from pgtail.stats.collect import Statistics
 from pgtail.stats.top import Counts, Position, Top
 from pgtail.stats.top_table import top_table
@@ -132,7 +133,7 @@ def test_two_databases_cannot_be_watched() -> None:
 
 def counted() -> Statistics:
     stats = Statistics()
-    options = DecodeOptions(format=FormatOptions(file=os.devnull, output="table"))
+    options = DecodeOptions(format=OutputOptions(file=os.devnull, output="table"))
     Decode(options, stats).run((str(capture("A_ddl", "p1").forms["walsender.bin"]),))
     return stats
 

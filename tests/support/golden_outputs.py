@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from tests.support.corpus import capture
 from tests.support.render_text import capture_table
 
@@ -20,7 +20,7 @@ GOLDEN = {
     "A_part-p1_leaf": OutputOptions(width=80),
     "C_stream-p2_stream_msg": OutputOptions(width=40, max_rows=3),
     "D_twophase-p3_2pc": OutputOptions(width=100, max_rows=3),
-    "F_origin-p4_any": OutputOptions(width=80, color=True),
+    "F_origin-p4_any": OutputOptions(width=80, colored=True),
     "H_sqlascii-p1": OutputOptions(width=200),
 }
 """Capture of PostgreSQL 16 -> options of the table."""

@@ -20,10 +20,8 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.native import compiled
-from pgtail.outputs import open_output
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions, open_output
 from pgtail.outputs.redacted import RedactedOutput
-from pgtail.outputs.template import Template
 from pgtail.outputs.wal2json.options import DEFAULTS
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
@@ -93,12 +91,6 @@ def need_compiled() -> None:
     pytest.skip("pgtail.native._scanner was not built: there was no C compiler when pgtail was installed")
 
 
-def open_any(name: str, sink: Any, **options: Any) -> Any:
-    """The output of that name, or `template`."""
-    made = OutputOptions(**options)
-    return Template(sink, made) if name == "template" else open_output(name, sink, made)
-
-
 def render(
     *messages: bytes,
     output: str = "json",
@@ -121,11 +113,7 @@ def render(
         filter_ = Filter(**filters, redaction=redaction)
     decoder = Decoder(encoding=encoding)
     assembler = Assembler(Types(encoding=encoding, numbers=numbers), buffer=StreamBuffer(limit))
-    made = (
-        Template(sink, OutputOptions(**options))
-        if output == "template"
-        else open_output(output, sink, OutputOptions(**options))
-    )
+    made = open_output(output, sink, OutputOptions(**options))
     if redaction is not None:
         made = RedactedOutput(made, redaction)
     with rows_by(way):

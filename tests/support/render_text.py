@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.outputs.base import Output, OutputOptions
+from pgtail.outputs import OutputOptions
+from pgtail.outputs.base import Output
 from pgtail.outputs.redacted import RedactedOutput
 from pgtail.outputs.table.table import Table
 from pgtail.pgoutput.decoder import AnyFrame, Decoder

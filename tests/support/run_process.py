@@ -15,7 +15,7 @@ from tests.support.fork_server import start
 from tests.support.limits import within
 from tests.support.tail import PATIENCE
 
-PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
 
 
 def pgtail(*arguments: str, status: int = 0, env: dict[str, str] | None = None) -> tuple[str, str]:

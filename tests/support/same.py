@@ -33,10 +33,10 @@ OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("debezium", {"keys": True}),
     ("debezium", {"keys": True, "kafka_schema": True}),
     ("line", {}),
-    ("line", {"color": True, "columns": ("*.id,t.*",)}),
-    ("line", {"measure": lambda: 60, "max_width": 10, "color": True}),
+    ("line", {"colored": True, "columns": ("*.id,t.*",)}),
+    ("line", {"measure": lambda: 60, "max_width": 10, "colored": True}),
     ("line", {"measure": lambda: 130}),
-    ("template", {"format": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v} %[v]"}),
+    ("--format-string", {"format_string": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v} %[v]"}),
 )
 """The outputs that are plans, with their options."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.cells import Cell
 from pgtail.pgoutput.rows import Insert
 from tests.support.render_text import (

@@ -13,8 +13,7 @@ from typing import Any
 import psycopg
 
 from pgtail.changes.assembler import Assembler
-from pgtail.outputs import open_output
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.pipeline.pipeline import Pipeline

@@ -18,7 +18,7 @@ from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
 from pgtail.native.plan import Cell, Cells, Field, IfChanged, Odd, Ordinal, Ordinals, Piece, Plan, Undecodable, Value
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.debezium import schema
 from pgtail.outputs.debezium.values import UNAVAILABLE, Converter, converter
 from pgtail.outputs.planned import PlannedOutput
@@ -52,6 +52,8 @@ class Debezium(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
+        self._server, _, database = (options.source_name or "pgtail").partition("/")
+        self._database = database or options.database
         self.begin = self._boundary(b"BEGIN", _POSITION, [b'"event_count":null,"data_collections":null'])
         self.end = self._boundary(b"END", [Value(Field.END_NUMBER, missing=Field.POSITION_NUMBER)], [Ordinals(_counts)])
         self._truncates = 0
@@ -130,8 +132,7 @@ class Debezium(PlannedOutput):
 
     def _source(self, relation: Relation | None) -> list[Piece]:
         """The source block of a change. Its time is that of the commit; without a commit, the current time."""
-        options = self.options
-        version, name, database = _dumps(f"pgtail {__version__}"), _dumps(options.source_name), _dumps(options.database)
+        version, name, database = _dumps(f"pgtail {__version__}"), _dumps(self._server), _dumps(self._database)
         table = (b'""', b'""') if relation is None else (_dumps(relation.schema), _dumps(_name(relation)))
         return [
             b'"source":{"version":%b,"connector":"postgresql","name":%b' % (version, name),
@@ -159,7 +160,7 @@ class Debezium(PlannedOutput):
         if not self.options.kafka_schema:
             return b""
         key = relation.identity != "full"
-        return schema.envelope(self.options.source_name, relation.schema, _name(relation), converters, key=key)
+        return schema.envelope(self._server, relation.schema, _name(relation), converters, key=key)
 
     def _keyed(
         self, op: bytes, line: Plan, relation: Relation, converters: list[tuple[Column, Converter]], row: Cells | None
@@ -173,7 +174,7 @@ class Debezium(PlannedOutput):
             return joined([b"\t", *line])
         cells = tuple([cell for cell in row.cells if converters[cell.index][0].name in names])
         described = [pair for pair in converters if pair[0].name in names]
-        named = schema.key(self.options.source_name, relation.schema, _name(relation), described)
+        named = schema.key(self._server, relation.schema, _name(relation), described)
         key = self._with_schema(named, [b"{", Cells(row.side, cells, fill=row.fill), b"}"])
         tombstone = [*key, b"\t\n"] if op == b"d" else []
         return joined([*key, b"\t", *line, *tombstone])

@@ -9,7 +9,8 @@ from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, RowChan
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
 from pgtail.native.plan import Cells, Empty, NoPlan, Plan
-from pgtail.outputs.base import Output, OutputOptions
+from pgtail.outputs import OutputOptions
+from pgtail.outputs.base import Output
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements

@@ -16,7 +16,7 @@ from pgtail.files.sink import Sink
 from pgtail.humanize import plural
 from pgtail.native import Written
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements

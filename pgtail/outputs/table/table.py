@@ -30,7 +30,8 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
 from pgtail.native import Scanner, compiled
-from pgtail.outputs.base import Mask, Output, OutputOptions
+from pgtail.outputs import OutputOptions
+from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
 from pgtail.pgoutput.decoder import FromClient
@@ -75,7 +76,7 @@ class Table(Output):
         self._schema_changes = options.schema_changes
         self._client = options.client
         self._now = now
-        self._painter = Painter(palette(color=options.color, colors=options.colors), options.highlight)
+        self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
         self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
         self._page: list[Row] = []

@@ -58,7 +58,3 @@ def enabled(given: Iterable[str]) -> frozenset[str]:
             raise OptionError(f"--wal2json {text}: expected {name}=on or {name}=off")
         found[name] = _BOOLEANS[value.lower()]
     return frozenset([name for name, on in found.items() if on])
-
-
-ON: Final = enabled(())
-"""The options that are on by default."""

@@ -11,10 +11,11 @@ from pgtail.changes.events import Event, LogicalMessage, TableTruncate
 from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Field, Odd, Piece, Plan, Side, Undecodable
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, keys
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.v2 import message_keys, next_lsn, table_keys
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
 
@@ -32,7 +33,7 @@ class Wal2JsonV1(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._on = on = options.wal2json
+        self._on = on = enabled(options.wal2json)
         begin: list[Piece] = [b"{"]
         if "include-xids" in on:
             begin.append(member(b"xid", Field.XID, quote=b"", after=b","))

@@ -11,10 +11,11 @@ from pgtail.changes.events import Event, LogicalMessage, TableTruncate
 from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Value
-from pgtail.outputs.base import OutputOptions
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, keys
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
 
 _ACTIONS = {"insert": b"I", "update": b"U", "delete": b"D"}
@@ -27,7 +28,7 @@ class Wal2Json(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._on = options.wal2json
+        self._on = enabled(options.wal2json)
         if "include-transaction" in self._on:
             self.begin, self.end = self._boundary(b"B"), self._boundary(b"C")
 

@@ -16,8 +16,8 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Ended, LogicalMessage, Note, Outcome, RowChange, SchemaChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
 from pgtail.commands.convert import record_dumps
-from pgtail.outputs import open_output
-from pgtail.outputs.base import OutputOptions
+from pgtail.commands.options import DumpOptions
+from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Assume, Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text
 from pgtail.spark.decoding.decode import SegmentChanges
@@ -37,9 +37,7 @@ def record(capture: Capture, folder: Path, *, size: int = 100_000) -> list[Path]
     record_dumps(
         source,
         folder,
-        format="lengths",
-        assume=assume,
-        encoding=capture.encoding,
+        DumpOptions(input_format="lengths", assume=assume, encoding=capture.encoding),
         rotation=rotation,
         compress=True,
         tell=notes.append,

@@ -1,0 +1,97 @@
+"""The options of a command, made from a class of pgtail.commands.options. Imports click and nothing heavier."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from pgtail.cli import complete
+from pgtail.cli.command import GROUPS, GroupedOption
+from pgtail.cli.settings import Configured, ConfiguredArgument, always_redacted, given, settings_in_use
+from pgtail.errors import OptionError
+from pgtail.options import GIVEN, Option, from_parameters, options_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TYPES: Final = {
+    "number": click.INT,
+    "positive number": click.IntRange(min=1),
+    "file": click.Path(),
+    "folder": click.Path(file_okay=False),
+}
+
+dsn_argument: Final = click.argument("dsn", cls=ConfiguredArgument, required=False, shell_complete=complete.dsn)
+
+
+def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Give a command the options of a class, with `changes` as those of a family.
+
+    The function gets an object of the class as `options`, and returns the exit status (None is 0). Errors are reported.
+    """
+    declared = dict(options_of(cls, changes))
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(**parameters: Any) -> None:
+            from pgtail.commands import stderr
+
+            arguments = {name: value for name, value in parameters.items() if name not in {*declared, *GIVEN}}
+            for name, one in declared.items():
+                if one.instead_of is not None and parameters[name] is not None and not given(one.instead_of):
+                    parameters[one.instead_of] = None
+            parameters["settings"] = settings_in_use()
+            parameters["always_redacted"] = always_redacted() if "redact" in declared else ()
+            stderr.quiet_mode = parameters.get("quiet", False)
+            with stderr.exit_statuses():
+                status = function(options=from_parameters(cls, parameters, changes), **arguments)
+            raise SystemExit(int(status or 0))
+
+        for name, one in reversed(declared.items()):
+            _click_option(name, one)(run)
+        return run
+
+    return decorate
+
+
+def _click_option(name: str, declared: Option) -> Callable[[F], F]:
+    assert declared.group in GROUPS
+    default, switch = declared.default, "/" in declared.names[0]
+    more: dict[str, Any] = {"metavar": declared.metavar, "help": declared.help, "group": declared.group}
+    if isinstance(declared.kind, tuple):
+        more["type"] = click.Choice(declared.kind)
+    elif declared.kind != "text":
+        more["type"] = _TYPES[declared.kind]
+    if declared.convert is not None:
+        more["callback"] = converting(declared.convert)
+    if declared.completion is not None:
+        more["shell_complete"] = getattr(complete, declared.completion)
+    if declared.counted:
+        more["count"] = True
+    elif default is False and not switch:
+        more["is_flag"] = True
+    elif default is not None or switch:
+        more["default"] = default
+    return click.option(
+        *declared.names,
+        name,
+        cls=GroupedOption if declared.setting is None else Configured,
+        multiple=default == (),
+        required=declared.required,
+        show_default=declared.shown_default or (isinstance(default, str | int) and not isinstance(default, bool)),
+        **more,
+    )
+
+
+def converting(convert: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """The callback of a parameter whose text means something else; `convert` raises ValueError and OptionError."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        try:
+            return None if value is None else convert(value)
+        except (ValueError, OptionError) as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return callback

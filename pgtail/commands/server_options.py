@@ -1,0 +1,306 @@
+"""The options of the commands that connect to a server."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pgtail.commands.options import (
+    DumpOptions,
+    FilterOptions,
+    ReportOptions,
+    Verbosity,
+    limit_option,
+    pager_option,
+    point,
+    resync_option,
+)
+from pgtail.humanize import parse_seconds
+from pgtail.options import family, option, positive_duration
+from pgtail.outputs import OutputOptions
+from pgtail.pgoutput.scalars import parse_lsn
+from pgtail.replication.request import Request
+
+if TYPE_CHECKING:
+    from pgtail.pgoutput.scalars import Point
+
+_connection = partial(option, group="connection")
+_slot = partial(option, group="slot")
+_range = partial(option, group="range")
+_output = partial(option, group="output")
+_capture = partial(option, group="capture")
+_input = partial(option, group="input")
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_UNCONFIGURED: Final = {"setting": None}
+
+
+def end(text: str) -> Point | Literal["now"]:
+    """A log position or a time of commit, or the word now for the server's current position. Raises ValueError."""
+    return "now" if text == "now" else point(text)
+
+
+def size(text: str) -> int:
+    """A number of bytes, with or without a unit: 500MB, 1GB. Raises ValueError."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 500MB or 1GB")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def interval(text: str) -> float:
+    """Seconds between two reports. Raises ValueError."""
+    seconds = parse_seconds(text)
+    if not 0.1 <= seconds <= 86_400:
+        raise ValueError(f"{text} is not from 100ms to 24h")
+    return seconds
+
+
+def _reconnect_option() -> Any:
+    return _connection(
+        "--reconnect/--no-reconnect",
+        help="Connect again when the connection is lost. The default, except for a temporary slot, which would miss the"
+        " changes in between.",
+    )
+
+
+def _interval_option(group: str) -> Any:
+    return option(
+        "--interval",
+        default="2s",
+        convert=interval,
+        group=group,
+        metavar="TIME",
+        help="Time between two reports of --watch.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Where to connect, as in psql; None leaves it to libpq. `dsn` is an argument."""
+
+    dsn: str | None = None
+    host: str | None = _connection(
+        "-h", "--host", metavar="HOST", help="The server's host, or the directory of its socket."
+    )
+    port: str | None = _connection("-p", "--port", metavar="PORT", help="The server's port.")
+    username: str | None = _connection("-U", "--username", metavar="NAME", help="The user to connect as.")
+    dbname: str | None = _connection(
+        "-d", "--dbname", metavar="DBNAME", completion="dsn", help="The database, or a connection string."
+    )
+    password: bool = _connection("-W", "--password", default=False, help="Ask for the password before connecting.")
+    no_password: bool = _connection("-w", "--no-password", default=False, help="Never ask for a password.")
+
+
+@dataclass(frozen=True, slots=True)
+class EndOptions:
+    """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
+
+    until_lsn: int | None = _range(
+        "-E", "--until-lsn", "--endpos", convert=parse_lsn, metavar="LSN", help="Stop at this log position."
+    )
+    until: Point | Literal["now"] | None = _range(
+        "--until",
+        convert=end,
+        metavar="TIME|LSN|now",
+        completion="points",
+        help="Stop after what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or log"
+        " position; now is the server's position when pgtail starts.",
+    )
+    seconds: float | None = _range(
+        "--for", convert=parse_seconds, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."
+    )
+    idle: float | None = _range(
+        "--idle-exit", convert=parse_seconds, metavar="TIME", help="Stop when nothing was received for this time."
+    )
+    reconnect: bool | None = _reconnect_option()
+    spill_limit: int = option(
+        "--spill-limit",
+        default="1GB",
+        convert=size,
+        metavar="SIZE",
+        help="How much to buffer on disk if the output is slower than the server.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Options of `pgtail stream`."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    filter: FilterOptions = family(FilterOptions)
+    request: Request = family(Request)
+    end: EndOptions = family(EndOptions)
+    limit: int | None = limit_option()
+    format: OutputOptions = family(OutputOptions)
+    verbosity: Verbosity = family(Verbosity)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Options of `pgtail record`. `segment_size` is in bytes, `segment_age` and `sync_interval` in seconds.
+
+    `directory` may be a URI: then segments are written to `spool`, and uploaded.
+    """
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    directory: str = _capture(
+        "-D",
+        "--directory",
+        kind="folder",
+        metavar="DIR",
+        required=True,
+        help="The capture's directory, or a URI such as s3://bucket/path.",
+    )
+    spool: str | None = _capture(
+        "--spool",
+        kind="folder",
+        metavar="DIR",
+        help="With a URI: the local directory for segments that are not uploaded yet.",
+    )
+    request: Request = family(
+        Request,
+        slot={"help": "The slot to record; created if it does not exist.", "setting": None},
+        **dict.fromkeys(("fork", "create_slot", "ack", "yes", "start", "encoding")),
+        wanted={
+            "proto_version": None,
+            "streaming": None,
+            "two_phase": {"help": "If the slot is created: decode PREPARE TRANSACTION."},
+        },
+    )
+    dumps: tuple[str, ...] = _input(
+        "--from",
+        default=(),
+        kind="file",
+        metavar="FILE...",
+        help="Make a capture of dumps, in any form that decode reads, instead of a slot.",
+    )
+    segment_size: int = _capture(
+        "--segment-size",
+        default="64MB",
+        convert=size,
+        metavar="SIZE",
+        help="Start another segment after this size, before compression.",
+    )
+    segment_age: float = _capture(
+        "--segment-age",
+        default="60s",
+        convert=positive_duration,
+        metavar="TIME",
+        help="Close a segment after this time, so that readers see it: 60, 60s, 5m, 1h.",
+    )
+    sync_interval: float = _capture(
+        "--sync-interval",
+        default="1s",
+        convert=parse_seconds,
+        metavar="TIME",
+        help="Sync to disk, and acknowledge, at this interval.",
+    )
+    compress: bool = _capture("--compress/--no-compress", default=True, help="Compress with gzip; the default.")
+    allow_gap: bool = _capture(
+        "--allow-gap", default=False, help="Continue a capture even if the slot has skipped changes."
+    )
+    end: EndOptions = family(EndOptions)
+    dump: DumpOptions = family(DumpOptions)
+    verbosity: Verbosity = family(Verbosity)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsOptions:
+    """Options of `pgtail stats`; `interval` is in seconds."""
+
+    request: Request = family(
+        Request,
+        slot=_UNCONFIGURED,
+        **dict.fromkeys(("create_slot", "ack", "yes", "start", "wanted", "encoding")),
+    )
+    connection: ConnectionOptions = family(ConnectionOptions)
+    reconnect: bool | None = _reconnect_option()
+    filter: FilterOptions = family(FilterOptions)
+    watch: bool = _range(
+        "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until Ctrl-C."
+    )
+    interval: float = _interval_option("range")
+    until: Point | Literal["now"] | None = _range(
+        "--until",
+        convert=end,
+        metavar="TIME|LSN|now",
+        completion="points",
+        help="Only what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or log position; a"
+        " slot is read up to now by default.",
+    )
+    seconds: float | None = _range(
+        "--for", convert=parse_seconds, metavar="TIME", help="Read a slot for this time: 30, 30s, 2m, 1h."
+    )
+    limit: int | None = limit_option()
+    dump: DumpOptions = family(DumpOptions)
+    resync: bool = resync_option()
+    report: ReportOptions = family(
+        ReportOptions,
+        file={"help": "Write to FILE (*.gz: compressed) instead of standard output; --watch appends to it."},
+    )
+    pager: bool = pager_option()
+    verbosity: Verbosity = family(Verbosity)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectOptions:
+    """Options of `pgtail expect`: `count` changes, in `within` seconds."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    request: Request = family(
+        Request,
+        slot=_UNCONFIGURED,
+        **dict.fromkeys(("fork", "create_slot", "ack", "yes", "start", "wanted", "encoding")),
+    )
+    reconnect: bool | None = _reconnect_option()
+    filter: FilterOptions = family(FilterOptions, since=None)
+    within: float = _range(
+        "--within", default="30s", convert=parse_seconds, metavar="TIME", help="How long to wait once ready."
+    )
+    count: int = _range("--count", default=1, kind="positive number", metavar="N", help="Wait for at least N changes.")
+    format: OutputOptions = family(OutputOptions)
+    verbosity: Verbosity = family(Verbosity)
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """Options of `pgtail doctor`."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    report: ReportOptions = family(
+        ReportOptions, output={"help": "Format; json in a pipe: a line per finding."}, file=None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Options of `pgtail slot list`; `interval` is in seconds."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    report: ReportOptions = family(
+        ReportOptions, output={"help": "Format; json in a pipe: a line per slot."}, file=None
+    )
+    watch: bool = _output("--watch", default=False, help="Repeat until Ctrl-C.")
+    interval: float = _interval_option("output")
+
+
+@dataclass(frozen=True, slots=True)
+class CreateOptions:
+    """Options of `pgtail slot create`."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    temporary: bool = _slot("--temporary", default=False, help="The slot exists until this command ends with Ctrl-C.")
+    two_phase: bool = _slot("--two-phase", default=False, help="Decode PREPARE TRANSACTION (PostgreSQL 15 and later).")
+    failover: bool = _slot(
+        "--failover", default=False, help="Let standbys synchronize the slot (PostgreSQL 17 and later)."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """Options of the commands that ask before they change a slot."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    yes: bool = option("--yes", default=False, help="Do not ask.")

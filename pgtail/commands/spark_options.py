@@ -1,0 +1,79 @@
+"""The options of `pgtail spark`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgtail.commands.options import Verbosity, storage_option
+from pgtail.options import family, items, option, positive_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgtail.storage.options import StorageOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Options of the `pgtail spark` commands that write; each has those that it needs. Times are in seconds.
+
+    `captures` and `out` are arguments.
+    """
+
+    captures: Sequence[str] = ()
+    out: str = ""
+    tables: tuple[str, ...] = option(
+        "-t",
+        "--table",
+        default=(),
+        convert=items,
+        metavar="GLOB,...",
+        help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
+    )
+    until: str | None = option(
+        "--until",
+        metavar="LSN|TIME",
+        help="Leave out what was committed later. A time is ISO 8601, in UTC unless it names a zone.",
+    )
+    allow_gap: bool = option(
+        "--allow-gap",
+        default=False,
+        help="Continue where a segment is missing, and record the gap: its changes are then wrong or absent.",
+    )
+    retain: float = option(
+        "--retain",
+        default="1h",
+        convert=positive_duration,
+        metavar="TIME",
+        help="Keep replaced files of state and history for this long: for readers, and for time travel.",
+    )
+    compact: bool = option("--compact", default=False, help="Afterwards merge small files into large ones.")
+    watch: bool = option("--watch", default=False, help="Follow what is recorded, until Ctrl-C.")
+    every: float = option(
+        "--every",
+        default="1m",
+        convert=positive_duration,
+        metavar="TIME",
+        help="With --watch: how often to check for closed segments (30s, 1m, 2h).",
+    )
+    storage: StorageOptions = storage_option()
+    master: str | None = option(
+        "--master",
+        shown_default="local[*]; under spark-submit its master",
+        metavar="URL",
+        help="Where Spark runs: this machine's cores, or a cluster (yarn, spark://host:7077, k8s://...).",
+    )
+    conf: tuple[str, ...] = option(
+        "--conf", default=(), metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=8g. Repeatable."
+    )
+    verbosity: Verbosity = family(Verbosity)
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumOptions:
+    """Options of `pgtail spark vacuum`."""
+
+    delete: bool = option("--delete", default=False, help="Remove the files; without this they are only listed.")
+    storage: StorageOptions = storage_option()
+    verbosity: Verbosity = family(Verbosity)

@@ -1,0 +1,131 @@
+"""Options as fields of frozen dataclasses: declared once; pgtail.cli makes click's options from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from pgtail.humanize import parse_seconds
+
+Kind: TypeAlias = tuple[str, ...] | Literal["text", "number", "positive number", "file", "folder"]
+"""What is given on the command line: one of several words, or a text of this kind."""
+SettingKind: TypeAlias = Literal["text", "list", "one by one", "flag", "number"]
+"""How the config file has it. In a variable, commas separate items of a "list"; "one by one" is a single item."""
+
+MOST_DIGITS: Final = 18
+"""Digits that a number may have: Python raises ValueError for thousands of them."""
+
+T = TypeVar("T")
+Changes: TypeAlias = Mapping[str, Mapping[str, Any] | None]
+"""Field -> parts of its Option that are replaced, or those of an object's; None leaves out the field."""
+NO_CHANGES: Final[Changes] = {}
+GIVEN: Final = frozenset(("dsn", "settings", "always_redacted"))
+"""Fields that pgtail.cli fills, and that are no options."""
+OPTION: Final = "option"
+FAMILY: Final = "family"
+"""The keys of a field's metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a field is given on the command line.
+
+    `default` is as it would be written there; False makes a flag, () an option that may be repeated. `convert` makes
+    the value from the text, or from all texts of an option that may be repeated; raises ValueError and OptionError.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    default: Any = None
+    kind: Kind = "text"
+    convert: Callable[[Any], Any] | None = None
+    group: str = "other"
+    """A key of pgtail.cli.command.GROUPS."""
+    metavar: str | None = None
+    shown_default: str | None = None
+    """What --help shows as the default where `default` is None."""
+    completion: str | None = None
+    """The function in pgtail.cli.complete that completes the value."""
+    setting: SettingKind | None = None
+    """Set if the config file and a variable may give the default, under the long name."""
+    instead_of: str | None = None
+    """The field whose setting does not count if this is given."""
+    formats: tuple[str, ...] = ()
+    """The output formats that it belongs to; all, if empty."""
+    required: bool = False
+    counted: bool = False
+    """Whether the value is how often it is given."""
+
+    @property
+    def long_name(self) -> str:
+        """Such as --schema of --schema/--no-schema."""
+        return max([name.partition("/")[0] for name in self.names], key=len)
+
+
+def option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 -- as click calls it
+    """A field that is set by an option; `more` are fields of Option."""
+    declared = Option(names, help, **more)
+    metadata = {OPTION: declared}
+    if declared.convert is None or declared.default is None:
+        return field(default=0 if declared.counted else declared.default, metadata=metadata)
+    convert, default = declared.convert, declared.default
+    return field(default_factory=lambda: convert(default), metadata=metadata)
+
+
+def family(cls: type[Any], **changes: Mapping[str, Any] | None) -> Any:
+    """A field with an object of another such class. `changes` replaces parts of its options; None leaves one out."""
+    return field(default_factory=cls, metadata={FAMILY: (cls, changes)})
+
+
+def options_of(cls: type[Any], changes: Changes = NO_CHANGES) -> Iterator[tuple[str, Option]]:
+    """The options of a class and of the objects in it, with the names of their fields; `changes` as for family()."""
+    for one in fields(cls):
+        change = changes.get(one.name, {})
+        if change is None:
+            continue
+        if FAMILY in one.metadata:
+            inner, changed = one.metadata[FAMILY]
+            yield from options_of(inner, {**changed, **change})
+        elif OPTION in one.metadata:
+            declared = one.metadata[OPTION]
+            yield one.name, replace(declared, **change) if change else declared
+
+
+def from_parameters(cls: type[T], parameters: Mapping[str, Any], changes: Changes = NO_CHANGES) -> T:
+    """An object of such a class: each field, also of objects inside it, has the parameter of its name.
+
+    A field without one keeps its default, also a field that is no option unless it is in GIVEN.
+    """
+    values = {}
+    assert is_dataclass(cls)
+    for one in fields(cls):
+        change = changes.get(one.name, {})
+        if change is None:
+            continue
+        if FAMILY in one.metadata:
+            inner, changed = one.metadata[FAMILY]
+            values[one.name] = from_parameters(inner, parameters, {**changed, **change})
+        elif one.name in parameters and (OPTION in one.metadata or one.name in GIVEN):
+            values[one.name] = parameters[one.name]
+    return cls(**values)
+
+
+def items(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The items of values that commas separate."""
+    return tuple([item.strip() for value in values for item in value.split(",") if item.strip()])
+
+
+def size_or_no_limit(text: str) -> int | None:
+    """A number; None, for no limit, if it is 0. Raises ValueError."""
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise ValueError(f"{text!r} is not a number; 0 means no limit")
+    return int(text) or None
+
+
+def positive_duration(text: str) -> float:
+    """Seconds, with or without a unit: 30s, 500ms, 2m. Raises ValueError, also for 0."""
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise ValueError(f"{text} is not more than 0")
+    return seconds
