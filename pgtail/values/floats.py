@@ -136,5 +136,7 @@ def _not_finite(value: float) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-FLOAT4: Final = Loader(Kind.NUMBER, numbers, plain(float4_text))
-FLOAT8: Final = Loader(Kind.NUMBER, numbers, plain(float8_text))
+LOADERS: Final[dict[str, Loader]] = {
+    "float4": Loader(Kind.NUMBER, numbers, plain(float4_text)),
+    "float8": Loader(Kind.NUMBER, numbers, plain(float8_text)),
+}
