@@ -20,8 +20,7 @@ from pgtail.outputs import OUTPUTS, open_output
 from pgtail.outputs.base import Output, OutputOptions, ScannedOutput
 from pgtail.outputs.redacted import RedactedOutput
 from pgtail.outputs.wal2json.options import enabled
-from pgtail.terminal.escape import escape
-from pgtail.terminal.escaping_sink import EscapingSink
+from pgtail.terminal.escape import EscapingSink, escape
 
 if TYPE_CHECKING:
     from pgtail.replication.plan import Plan

@@ -121,7 +121,7 @@ def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> None
 def vacuum(options: SparkOptions, *, delete: bool) -> None:
     """Show which files of OUT nobody needs any more; with `delete` remove them. Raises PgtailError."""
     check_installed()
-    from pgtail.spark.lake.vacuum import vacuum as expired
+    from pgtail.spark.lake.compact import vacuum as expired
 
     found = expired(locate_target(options.out, options.storage), delete=delete)
     for path in found if options.verbose or not delete else ():

@@ -21,10 +21,10 @@ from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.spark import read
 from pgtail.spark.lake import delta
 from pgtail.spark.lake.batches import Batches
+from pgtail.spark.lake.compact import vacuum
 from pgtail.spark.lake.delta import Commit, Table, holds
 from pgtail.spark.lake.parquet import write_file
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.lake.vacuum import vacuum
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import update_state
 from pgtail.storage import locate

@@ -21,7 +21,7 @@ from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import survey
-from pgtail.spark.lake.batches import Batches, Plan
+from pgtail.spark.lake.batches import Batches, Notes, Plan
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
@@ -30,7 +30,6 @@ from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.state.increment import next_increment
-from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of
 from pgtail.storage import locate
 from tests.capture.test_recovery import transactions

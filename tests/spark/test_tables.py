@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from pgtail.spark import read
+from pgtail.spark.lake.decoding import folder_name
 from pgtail.spark.lake.delta import Table
-from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.typed.arrays import texts_by_name
 from pgtail.spark.typed.arrow_types import RESCUED, Declared

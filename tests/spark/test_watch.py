@@ -37,7 +37,7 @@ from tests.support.run import command
 from tests.support.spark import model
 from tests.support.spark.captures import record, rows_of
 from tests.support.spark.quick import QUICK
-from tests.support.spark.world import same_as_model, same_lives, stored
+from tests.support.spark.world import apply, same_as_model, same_lives, stored
 from tests.support.terminals import open_terminal
 
 MANY = capture("D_twophase", "p3_2pc")
@@ -106,10 +106,10 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     arriving = [*paths[:3], *later]
     kind = chance.choice(["history", "state"])
     arrive(arriving[:1], growing)
-    first = start(kind, growing, out)
-    wait_for(lambda: applied(out, kind) > 0, first)
+    apply(spark, out, [str(growing)], history=kind == "history")
     known = files_in(out)
     arrive(arriving[1:3], growing)
+    first = start(kind, growing, out)
     # As soon as it has written some of its files, and then any time.
     wait_for(lambda: files_in(out) > known, first)
     time.sleep(chance.random())

@@ -20,7 +20,7 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark.lake.delta import Commit, Table
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.applied import Capture, SegmentRun
-from pgtail.spark.state.notes import Notes
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.storage import Location
 
 _NAME: Final = "_batches"
@@ -28,6 +28,46 @@ _SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
 _FORMAT: Final = 3
 _KEPT: Final = 86_400.0
 _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
+
+
+@dataclass(slots=True)
+class TableNotes:
+    """One table, by its OID."""
+
+    folder: str
+    versions: list[str]
+    """Fingerprints, in the order of their last appearance; the last one is in force."""
+    since: int
+    """The position from which on the table has its name."""
+    buckets: int = 1
+    whole: bool = False
+    """Whether its rows can no more be found by a hash of what identifies them: they stay in one bucket."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """`applied` are ranges of the stream, in order; what was only prepared in them waits in `pending`."""
+
+    applied: list[Range] = field(default_factory=list)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+    pending: list[tuple[str, int, int]] = field(default_factory=list)
+    """Prepared transactions without an outcome: gid, xid and position."""
+    tables: dict[int, TableNotes] = field(default_factory=dict)
+
+    @property
+    def end(self) -> Place:
+        """The place up to which everything is in it."""
+        return self.applied[-1].end if self.applied else Place(-1, 0)
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Notes:
+        """From the plan."""
+        return cls(
+            list(map(Range.of, found["applied"])),
+            found["gaps"],
+            [(gid, xid, position) for gid, xid, position in found["pending"]],
+            {int(relid): TableNotes(**table) for relid, table in found["tables"].items()},
+        )
 
 
 @dataclass(slots=True)

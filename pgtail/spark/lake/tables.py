@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
-from pgtail.spark.lake.decoding import Names, TableFile, Versions
+from pgtail.spark.lake.decoding import Names, TableFile, Versions, folder_name
 from pgtail.spark.lake.delta import Commit, Table, holds
-from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
-from pgtail.spark.typed.described import as_stored, as_version
+from pgtail.spark.typed.rows import as_stored, as_version
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from pgtail.spark.lake.batches import Notes
 from pgtail.spark.lake.delta import File, Table
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.ranges import Place, Range, within
 from pgtail.spark.state.increment import Increment
-from pgtail.spark.state.notes import Notes
 
 _COLUMNS: Final = ["op", "gid", "xid", "position", "ordinal", "commit_lsn", "commit_ts", "state"]
 _COMMITTED, _ROLLED_BACK = "commit_prepared", "rollback_prepared"

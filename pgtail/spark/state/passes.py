@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pickle
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from pgtail.spark.jobs import RESULT, cores, frame, groups, results
+from pgtail.spark.jobs import RESULT, cores, frame, groups, result, results
 from pgtail.spark.lake.delta import File
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
@@ -23,7 +22,7 @@ from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
@@ -122,16 +121,25 @@ def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
         for relid, table in now.items():
             passes[relid], own = table.pass_of(number)
             items += [((relid, item), size) for item, size in own]
-        buckets, written = _fold(spark, passes, items)
+        folded = _fold(spark, passes, items)
         for relid, table in now.items():
-            done = {bucket for own, bucket in buckets if own == relid}
-            table.take(passes[relid], done, [file for own, file in written if own == relid])
+            own_parts = [part for part in folded if part.relid == relid]
+            done = {bucket for part in own_parts for bucket in part.buckets}
+            table.take(passes[relid], done, [file for part in own_parts for file in part.files])
+
+
+class _Folded(NamedTuple):
+    """Buckets of a table that were folded together, and the files that were written of them."""
+
+    relid: int
+    buckets: list[int]
+    files: list[DataFile]
 
 
 def _fold(
     spark: SparkSession, passes: Mapping[int, Pass], items: Sequence[tuple[tuple[int, ChangesFile | RowsFile], int]]
-) -> tuple[Iterable[tuple[int, int]], list[tuple[int, DataFile]]]:
-    """One pass: the buckets that were folded, and the files that were written, with the OIDs of their tables."""
+) -> list[_Folded]:
+    """One pass: every bucket that has changes, or files to be split, is folded."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
     def split(some: Sequence[tuple[int, ChangesFile | RowsFile]]) -> Iterator[pa.RecordBatch]:
@@ -139,21 +147,26 @@ def _fold(
             yield from passes[relid].split(item)
 
     def fold(parts: pa.Table) -> pa.Table:
-        relid = parts["relid"][0].as_py()
-        written = [pickle.dumps((relid, file)) for file in passes[relid].fold(parts)]
-        return pa.table({"data": pa.array(written, pa.binary())})
+        relid, buckets = parts["relid"][0].as_py(), parts["together"][0].as_py()
+        return pa.Table.from_batches([result(_Folded(relid, buckets, list(passes[relid].fold(parts))))])
 
-    parts = frame(spark, split, groups(spark, items), spark_schema(PART)).persist()
+    def folded(parts: DataFrame, groups_: int) -> list[_Folded]:
+        spread = parts.repartition(min(groups_, _TURNS * cores(spark)), "relid", "together")
+        return results(spread.groupBy("relid", "together").applyInArrow(fold, RESULT))
+
+    parts = frame(spark, split, groups(spark, items), spark_schema(PART))
+    if all(one.layout.buckets == 1 for one in passes.values()):
+        return folded(parts.withColumn("together", F.array(F.lit(0))), len(passes))
+    parts = parts.persist()
     try:
         found = _together(tuple(row) for row in parts.select("relid", "bucket", "links").distinct().collect())
         if not found:
-            return [], []
+            return []
         named = spark.createDataFrame(
             [(*key, buckets) for key, buckets in found.items()], "relid long, bucket int, together array<int>"
         )
-        tasks = min(len({(relid, *buckets) for (relid, _), buckets in found.items()}), _TURNS * cores(spark))
-        spread = parts.join(F.broadcast(named), ["relid", "bucket"]).repartition(tasks, "relid", "together")
-        return found, results(spread.groupBy("relid", "together").applyInArrow(fold, RESULT))
+        groups_ = len({(relid, *buckets) for (relid, _), buckets in found.items()})
+        return folded(parts.join(F.broadcast(named), ["relid", "bucket"]), groups_)
     finally:
         parts.unpersist()
 

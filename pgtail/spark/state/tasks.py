@@ -19,7 +19,7 @@ from pgtail.spark.state.fold import COME, DELETE, GONE, HALF, TRUNCATE, UPDATE, 
 from pgtail.spark.typed.arrays import Flags, one_chunk
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, own_columns, schema_of
-from pgtail.spark.typed.described import as_stored, as_version, described
+from pgtail.spark.typed.rows import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location

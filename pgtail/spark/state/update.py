@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pgtail.spark.errors import translate_spark_errors
+from pgtail.spark.jobs import translate_spark_errors
+from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
+from pgtail.spark.lake.decoding import folder_name
 from pgtail.spark.lake.delta import Commit, File, Table, holds
-from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
-from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
 from pgtail.spark.state.passes import Changes, Run, TableBatch, fold_all, runs_of
 from pgtail.spark.state.settings import Settings

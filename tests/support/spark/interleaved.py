@@ -18,6 +18,7 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.segment import MARK, SegmentFrames
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import SegmentChanges, survey
+from pgtail.spark.lake.batches import Notes
 from pgtail.spark.segments.applied import Capture, new_ones
 from pgtail.spark.segments.listing import (
     collapse_whole_segments,
@@ -27,7 +28,6 @@ from pgtail.spark.segments.listing import (
 from pgtail.spark.segments.ranges import Parts, Range, joined, within
 from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.state.increment import next_increment
-from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.outcomes import resolve
 from tests.support.servers import Database
 from tests.support.spark import model

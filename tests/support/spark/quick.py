@@ -12,4 +12,6 @@ QUICK: Final = {
     # To compile each query takes longer than to run it on so little.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # So does planning it again after each stage.
+    "spark.sql.adaptive.enabled": "false",
 }
