@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.spark import changes, read, relations, transactions
+from pgtail.spark import changes, read, relations
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.delta import Table
 from pgtail.spark.lake.update import Lake
@@ -63,19 +63,7 @@ def test_overlapping_captures_and_segments_given_twice_give_each_change_once(
     assert in_order(changes(spark, captures)) == rows
 
 
-def test_transactions_and_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
-    found = transactions(changes(spark, str(recorded / "one"))).collect()
-    of_each: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["xid"] is not None and not row["op"].endswith("_prepared"):
-            of_each.setdefault(row["position"], []).append(row)
-    assert len(found) == len(of_each)
-    for transaction in found:
-        own = of_each[transaction.position]
-        assert transaction.changes == sum(row["seq"] is not None for row in own)
-        assert transaction.bytes == sum({row["ordinal"]: row["bytes"] for row in own}.values())
-        assert transaction.tables == sorted({f"{row['schema']}.{row['table']}" for row in own if row["table"]})
-        assert (transaction.xid, transaction.gid, transaction.state) == (own[0]["xid"], own[0]["gid"], own[0]["state"])
+def test_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     tables = {row.relation: row for row in relations(spark, str(recorded / "one")).collect()}
     assert {row["relation"] for row in rows if row["relation"]} <= set(tables)
     for row in rows:

@@ -27,9 +27,8 @@ from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Table
 from pgtail.storage import locate
 from tests.support.corpus import capture
-from tests.support.spark import model
+from tests.support.spark import model, quick
 from tests.support.spark.captures import record, rows_of
-from tests.support.spark.quick import QUICK
 from tests.support.spark.world import same_as_model, same_lives, stored
 
 KILLS = 50
@@ -54,7 +53,8 @@ def main(kills: int) -> None:
                 if waiting:
                     shutil.copy(waiting.pop(0), growing)
             known, batch = files_in(out), Batches(locate(str(out))).plan.batch
-            process = start(growing, out)
+            watching = arguments(growing, out, "--watch", "--every=1s")
+            process = quick.start(watching, stderr=subprocess.DEVNULL)
             if chance.random() < 0.75 and waiting:
                 read_until(out, PATIENCE, functools.partial(grown, out, known))
                 read_until(out, chance.uniform(0, 5))
@@ -73,7 +73,7 @@ def main(kills: int) -> None:
         assert written > kills // 3, "the processes were killed before they did anything"
         for path in waiting:
             shutil.copy(path, growing)
-        subprocess.run(command(growing, out), check=True)
+        assert quick.start(arguments(growing, out)).wait() == 0
         same(folder / "whole", paths, out)
 
 
@@ -93,16 +93,8 @@ def grown(out: Path, known: set[Path]) -> bool:
     return bool(files_in(out) - known)
 
 
-def command(growing: Path, out: Path, *more: str) -> list[str]:
-    conf = [f"--conf={name}={value}" for name, value in QUICK.items()]
-    program = "from pgtail.cli import main; main(prog_name='pgtail')"
-    arguments = ["spark", "all", *more, "--master=local[2]", *conf, str(growing), str(out)]
-    return [sys.executable, "-c", program, *arguments]
-
-
-def start(growing: Path, out: Path) -> subprocess.Popen[bytes]:
-    watching = command(growing, out, "--watch", "--every=1s")
-    return subprocess.Popen(watching, stderr=subprocess.DEVNULL, start_new_session=True)
+def arguments(growing: Path, out: Path, *more: str) -> list[str]:
+    return ["all", *more, "--master=local[2]", *quick.CONF, str(growing), str(out)]
 
 
 def below(pid: int) -> list[int]:

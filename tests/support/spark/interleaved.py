@@ -31,6 +31,7 @@ from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.outcomes import resolve
 from tests.support.servers import Database
 from tests.support.spark import model
+from tests.support.spark.captures import segments
 from tests.support.two_phase import ADVANCE, CREATE_SLOT, SETUP, SWITCH_ON
 
 
@@ -86,7 +87,7 @@ def _cut(source: Path, target: Path) -> list[str]:
     """The same capture in segments of one change each."""
     target.mkdir()
     recorder: Recorder | None = None
-    for path in model.segments(source):
+    for path in segments(source):
         with path.open("rb") as file:
             frames, own = SegmentFrames(file, str(path)), False
             head = frames.read_head().parameters
@@ -99,7 +100,7 @@ def _cut(source: Path, target: Path) -> list[str]:
                     recorder.take(bytes(frames.buf[start:stop]))
     assert recorder is not None
     recorder.close()
-    return [str(path) for path in model.segments(target)]
+    return [str(path) for path in segments(target)]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pgtail.spark.typed.columns import OWN, columns_of
 from pgtail.storage import Location, locate
 from tests.support.servers import Database, fresh_database
 from tests.support.spark import model, workloads
+from tests.support.spark.captures import segments
 from tests.support.spark.fold import Fold, Row
 
 SOME = ("t0", "t2", "t4")
@@ -44,7 +45,7 @@ class World:
 
     @property
     def segments(self) -> list[str]:
-        return [str(path) for path in model.segments(self.capture)]
+        return list(map(str, segments(self.capture)))
 
     def folds(self, *, history: bool = False, until: int | None = None) -> dict[str, Fold]:
         rows = [row for row in self.rows if until is None or row["position"] <= until]
