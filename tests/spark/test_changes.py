@@ -14,7 +14,7 @@ from pyspark.errors import PythonException
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.spark import changes, read, relations
 from pgtail.spark.lake.compact import compact
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.storage import locate
 from tests.support.corpus import capture
@@ -92,9 +92,9 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
         assert counts(spark, grown, kind) == counts(spark, at_once, kind)
     assert [len(one.runs) for one in lake.plan.captures.values()] == [1, 1]
     assert lake.update([str(recorded / "one")]).batches == 0
-    many, version = len(Table(locate(f"{grown}/changes")).files()), Table(locate(f"{grown}/changes")).version
+    many, version = len(LakeTable(locate(f"{grown}/changes")).files()), LakeTable(locate(f"{grown}/changes")).version
     assert compact(lake) > many
-    assert len(Table(locate(f"{grown}/changes")).files()) == 1
+    assert len(LakeTable(locate(f"{grown}/changes")).files()) == 1
     assert in_order(read(spark, str(grown), "changes")) == rows
     assert in_order(read(spark, str(grown), "changes", version)) == rows
     assert compact(lake) == 0
@@ -116,7 +116,7 @@ def test_some_tables_alone(spark: Any, tmp_path: Path) -> None:
     Lake(spark, out, tables=["t_toast*"]).update([str(tmp_path / "capture")])
     wanted = [row for row in rows_of(paths) if (row["table"] or "").startswith("t_toast")]
     assert in_order(read(spark, out, "changes")) == wanted
-    with pytest.raises(OptionError, match="name another one"):
+    with pytest.raises(OptionError, match="use another directory"):
         Lake(spark, out)
 
 

@@ -21,7 +21,7 @@ from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import survey
-from pgtail.spark.lake.batches import Batches, Notes, Plan
+from pgtail.spark.lake.batches import Batches, BatchPlan, Notes
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
@@ -213,7 +213,7 @@ def test_a_year_of_segments_is_planned_as_a_day() -> None:
         part = between((10 * number + 10, 1), (10 * number + 15, 2))
         capture.add(Survey(f"/c/{name}.pgcap", part, "s", "server", before))
         before = name
-    plan = Plan(captures={"/c": capture})
+    plan = BatchPlan(captures={"/c": capture})
     assert len(json.dumps(asdict(plan))) < 500
     paths = [f"/c/{number:016X}-0000000001.pgcap" for number in range(200_001)]
     assert new_ones(paths, plan.captures) == paths[-1:]

@@ -24,7 +24,7 @@ import polars as pl
 
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.storage import locate
 from tests.support.corpus import capture
 from tests.support.spark import model, quick
@@ -105,7 +105,7 @@ def below(pid: int) -> list[int]:
 
 def look(out: Path) -> None:
     """A reader opens changes first, then what they need; it sees whole commits."""
-    if Table(locate(f"{out}/changes")).schema is None:
+    if LakeTable(locate(f"{out}/changes")).schema is None:
         return
     changes = pl.scan_delta(f"{out}/changes").select("relation", "position", "xid", "op").collect()
     known = set(pl.scan_delta(f"{out}/relations").collect()["relation"])
@@ -113,14 +113,14 @@ def look(out: Path) -> None:
     own = changes.filter(pl.col("xid").is_not_null() & ~pl.col("op").str.ends_with("_prepared"))
     assert set(own["position"]) <= set(pl.scan_delta(f"{out}/transactions").collect()["position"])
     for entry in entries(locate(str(out))):
-        if Table(locate(f"{out}/{entry.folder}")).schema is not None:
+        if LakeTable(locate(f"{out}/{entry.folder}")).schema is not None:
             pl.scan_delta(f"{out}/{entry.folder}").select(pl.len()).collect()
 
 
 def same(whole: Path, paths: list[Path], out: Path) -> None:
     """Everything is that of an undisturbed run."""
     columns = ["position", "ordinal", "op", "lsn"]
-    found = Table(locate(f"{out}/changes")).delta.to_pyarrow_table(columns=columns).to_pylist()
+    found = LakeTable(locate(f"{out}/changes")).delta.to_pyarrow_table(columns=columns).to_pylist()
     expected = [{name: row[name] for name in columns} for row in rows_of(paths)]
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
     rows, versions = model.committed(model.changes(whole)), model.relations(whole)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.lake.delta import Commit, Table
+from pgtail.spark.lake.delta import Commit, LakeTable
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.segments.ranges import Place, Range
@@ -41,7 +41,7 @@ class TableNotes:
     """The position from which on the table has its name."""
     buckets: int = 1
     whole: bool = False
-    """Whether its rows can no more be found by a hash of what identifies them: they stay in one bucket."""
+    """Whether a hash of what identifies its rows no longer finds them: they stay in one bucket."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Notes:
 
 
 @dataclass(slots=True)
-class Plan:
+class BatchPlan:
     """The content of OUT, and what the last batch does to its tables."""
 
     batch: int = 0
@@ -92,7 +92,7 @@ class Plan:
         return [run for capture in self.captures.values() for run in capture.runs]
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> Plan:
+    def of(cls, found: dict[str, Any]) -> BatchPlan:
         """From the table."""
         captures = {
             place: Capture([SegmentRun.of(run) for run in one["runs"]]) for place, one in found.pop("captures").items()
@@ -106,8 +106,8 @@ class Batches:
 
     def __init__(self, out: Location) -> None:
         self.out = out
-        self._table = Table(out / _NAME)
-        self.plan, self._commits = Plan(), list[Commit]()
+        self._table = LakeTable(out / _NAME)
+        self.plan, self._commits = BatchPlan(), list[Commit]()
         files = self._table.files()
         if files:
             self.plan, self._commits = self._read(files[0].path)
@@ -117,13 +117,13 @@ class Batches:
                 "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
             )
 
-    def _read(self, path: str) -> tuple[Plan, list[Commit]]:
+    def _read(self, path: str) -> tuple[BatchPlan, list[Commit]]:
         place = self._table.place / path
         try:
             found = json.loads(rows_in(place)["plan"][0].as_py())
             if found["format"] != _FORMAT:
                 raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=str(place))
-            return Plan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
+            return BatchPlan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
             raise InputError(f"is damaged: {error}", source=str(place)) from None
 
@@ -132,15 +132,15 @@ class Batches:
         for commit in self._commits:
             self.table(commit.table).commit(commit, self.plan.batch)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> LakeTable:
         """A table of OUT as it is now."""
-        return Table(self.out / name)
+        return LakeTable(self.out / name)
 
-    def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
+    def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit a plan, which has the next number, then its tables. Raises OutputError if another was faster."""
         self.plan, self._commits = plan, list(commits)
         found = {"format": _FORMAT, "plan": asdict(plan), "commits": [commit.to_json() for commit in commits]}
         row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
         self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
-        self._table = Table(self._table.place)
+        self._table = LakeTable(self._table.place)
         self.finish()

@@ -14,7 +14,7 @@ from pgtail.humanize import counted
 from pgtail.spark.jobs import collected, in_groups
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
-from pgtail.spark.lake.delta import Commit, File
+from pgtail.spark.lake.delta import Commit, LakeFile
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.lake.update import Lake
@@ -76,7 +76,7 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
     assert table.schema is not None
     keys = [one for one in ("_relation", "_relid") if one in table.schema.names]
     order = next(one for one in ("position", "_position", "_valid_from_position") if one in table.schema.names)
-    alike: dict[object, list[File]] = {}
+    alike: dict[object, list[LakeFile]] = {}
     for file in table.files():
         if file.size < _SMALL and (not name.startswith("history/") or file.path.startswith(CLOSED)):
             alike.setdefault(tuple(file.bounds(one).least for one in keys), []).append(file)

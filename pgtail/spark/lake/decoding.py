@@ -132,9 +132,9 @@ class _Files:
                 for found in changes:
                     new = [row for row in changes.survey.relations if row["relation"] not in described]
                     described |= {row["relation"]: Version.of(row) for row in new}
-                    whole, shared = _split(counted(found), parts)
+                    complete, shared = _split(counted(found), parts)
                     self._done.shared.append(shared)
-                    for batch in whole.to_batches():
+                    for batch in complete.to_batches():
                         self._write("transactions", transactions.add(batch))
                     self._changes(rows.add(found), described)
             self._done.surveys.append(changes.survey)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
 from pgtail.spark.lake.decoding import Names, TableFile, Versions, folder_name
-from pgtail.spark.lake.delta import Commit, Table, holds
+from pgtail.spark.lake.delta import Commit, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
@@ -65,7 +65,7 @@ def table_commits(
     commits, entries = [], []
     for names, own in by_names.items():
         name = f"tables/{folder_name(*names)}"
-        table, folder = Table(out / name), out / name
+        table, folder = LakeTable(out / name), out / name
         columns = columns_of(versions[names])
         schema = schema_of(columns, META, old=True)
         by_relation = {version.relation: version for version in versions[names]}

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from pgtail.spark.jobs import RESULT, cores, frame, groups, result, results
-from pgtail.spark.lake.delta import File
+from pgtail.spark.lake.delta import LakeFile
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.tasks import PART, ChangesFile, Layout, Pass, RowsFile, Wanted
+from pgtail.spark.state.tasks import PART, ChangesFile, Pass, RowsFile, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
 
-Changes = Sequence[tuple[File, ChangesFile]]
+Changes = Sequence[tuple[LakeFile, ChangesFile]]
 
 
-class Run(NamedTuple):
+class VersionRun(NamedTuple):
     """Changes of one version of a table without one of another version between them; their positions and seqs."""
 
     version: Version
@@ -47,8 +47,8 @@ class TableBatch:
     codec: str
     history: bool
     changes: Changes
-    runs: Sequence[Run]
-    wanted: Wanted
+    runs: Sequence[VersionRun]
+    wanted: WantedChanges
     stored: Sequence[TableColumn]
     """The columns of the state's table after the batch."""
     buckets: int
@@ -61,7 +61,7 @@ class TableBatch:
         """What is to be done for a run, and the files, with their bytes, that are split for it."""
         version, places = self.runs[number]
         # Between two passes the rows of a state are as their version has them.
-        layout = Layout(version, self.stored if self.history else columns_of([version]), self.buckets)
+        layout = TableLayout(version, self.stored if self.history else columns_of([version]), self.buckets)
         files: dict[int, list[str]] = {}
         items: list[tuple[ChangesFile | RowsFile, int]] = []
         for one in self.now:
@@ -87,13 +87,13 @@ class TableBatch:
         self.now = [*left, *(RowsFile(file, done.layout) for file in written)]
 
 
-def runs_of(changes: Changes, wanted: Wanted, versions: Mapping[str, Version]) -> tuple[list[Run], int]:
+def runs_of(changes: Changes, wanted: WantedChanges, versions: Mapping[str, Version]) -> tuple[list[VersionRun], int]:
     """The runs of a table's versions among the wanted rows of its files, in order; and how many rows are wanted."""
     relations = {file.bounds("_relation").least for file, _ in changes}
     if len(relations) == 1 and all(_wholly(file, wanted) for file, _ in changes):
         bounds = [file.bounds("_position") for file, _ in changes]
         places = Range(Place(min(one.least for one in bounds), 0), Place(max(one.most for one in bounds) + 1, 0))
-        return [Run(versions[relations.pop()], places)], sum(file.rows for file, _ in changes)
+        return [VersionRun(versions[relations.pop()], places)], sum(file.rows for file, _ in changes)
     rows_of: list[tuple[int, int, str]] = []
     for file, source in changes:
         rows = rows_in(source.place, ["_position", "_seq", "_state", "_commit_ts"])
@@ -102,11 +102,11 @@ def runs_of(changes: Changes, wanted: Wanted, versions: Mapping[str, Version]) -
     found = []
     for relation, some in itertools.groupby(sorted(rows_of), key=lambda row: row[2]):
         own = [Place(position, seq) for position, seq, _ in some]
-        found.append(Run(versions[relation], Range(own[0], own[-1].next)))
+        found.append(VersionRun(versions[relation], Range(own[0], own[-1].next)))
     return found, len(rows_of)
 
 
-def _wholly(file: File, wanted: Wanted) -> bool:
+def _wholly(file: LakeFile, wanted: WantedChanges) -> bool:
     """Whether all rows of a file are wanted, as far as its statistics show."""
     position = file.bounds("_position")
     inside = any(one.start <= position.least and position.most < one.stop for one in wanted.ranges)

@@ -88,18 +88,18 @@ def _with_columns(rows: pa.Table, pairs: Pairs) -> dict[str, pa.Array]:
     arrays = [one_chunk(rows[old.stored]) for old, _ in pairs]
     found, own["_rescued"] = _become(arrays, own["_rescued"], undecoded, pairs)
     if "_old" in own:
-        whole = own["_old"]
-        arrays = [pc.struct_field(whole, old.stored) for old, _ in pairs]
+        old_rows = own["_old"]
+        arrays = [pc.struct_field(old_rows, old.stored) for old, _ in pairs]
         before, own["_old_rescued"] = _become(arrays, own["_old_rescued"], undecoded, pairs)
         fields = [pa.field(name, array.type) for name, array in before.items()]
-        own["_old"] = pa.StructArray.from_arrays(list(before.values()), fields=fields, mask=whole.is_null())
+        own["_old"] = pa.StructArray.from_arrays(list(before.values()), fields=fields, mask=old_rows.is_null())
     return found | own
 
 
 def _become(
     arrays: Sequence[pa.Array], rescued: pa.MapArray, undecoded: pa.ListArray, pairs: Pairs
 ) -> tuple[dict[str, pa.Array], pa.MapArray]:
-    """Columns as others, and what these rescue: a value that the new type has is no more rescued."""
+    """Columns as others, and what these rescue: a value that the new type has is no longer rescued."""
     found, lost = {}, {}
     texts = texts_by_name(rescued, [old.name for old, _ in pairs])
     for (old, new), values, kept_texts in zip(pairs, arrays, texts, strict=True):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.spark.lake.catalog import entries
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import Applied, update_state
@@ -90,7 +90,7 @@ def stored(out: Path | Location, kind: str) -> dict[str, pa.Table]:
     found = {}
     folder = locate(str(out)) if isinstance(out, Path) else out
     for entry in sorted((one for one in entries(folder) if one.kind == kind), key=lambda one: one.since):
-        found[entry.table] = Table(folder / entry.folder).delta.to_pyarrow_table()
+        found[entry.table] = LakeTable(folder / entry.folder).delta.to_pyarrow_table()
     return found
 
 
