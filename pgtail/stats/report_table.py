@@ -297,8 +297,8 @@ def _span_of(first: Transaction, last: Transaction, width: int) -> list[Item]:
 
 def _time(time: int, *, digits: int = 0) -> str:
     """A time with `digits` digits of the second's fraction."""
-    whole, _, rest = time_text(time).replace("T", " ").partition(".")
-    return whole + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
+    seconds, _, rest = time_text(time).replace("T", " ").partition(".")
+    return seconds + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
 
 
 def _step(micros: int) -> str:

@@ -112,8 +112,8 @@ def _is_edge(digits: str, exponent: int) -> bool:
 def _digits(text: str) -> tuple[str, int]:
     """The significant digits of a positive number in Python's text, and the decimal exponent of the first."""
     mantissa, _, exponent = text.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    return (whole + fraction).rstrip("0"), int(exponent or 0) + len(whole) - 1
+    integer, _, fraction = mantissa.partition(".")
+    return (integer + fraction).rstrip("0"), int(exponent or 0) + len(integer) - 1
 
 
 def _lay_out(negative: bool, digits: str, exponent: int, exponent_from: int) -> str:

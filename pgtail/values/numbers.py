@@ -36,8 +36,8 @@ def _integer(layout: str) -> BinaryText:
 def money_text(cell: bytes) -> str:
     """Cents, printed as with lc_monetary C, as the stream does not contain the server's locale (cash.c, cash_out)."""
     (value,) = _cents(cell)
-    whole, cents = divmod(abs(value), 100)
-    return f"{'-' if value < 0 else ''}${whole:,}.{cents:02d}"
+    dollars, cents = divmod(abs(value), 100)
+    return f"{'-' if value < 0 else ''}${dollars:,}.{cents:02d}"
 
 
 def numeric_text(cell: bytes) -> str:
@@ -61,14 +61,14 @@ def _magnitude(digits: str, point: int, scale: int, *, negative: bool) -> str:
     """`digits` with the decimal point after `point` of them (may be outside), and `scale` digits after it."""
     end = point + scale
     if point > 0:
-        whole = digits[:point].ljust(point, "0").lstrip("0") or "0"
+        integer = digits[:point].ljust(point, "0").lstrip("0") or "0"
         fraction = digits[point:end]
     else:
-        whole = "0"
+        integer = "0"
         fraction = ("0" * min(-point, scale) + digits)[:scale]
     if digits[max(end, 0) :].strip("0") or (negative and not digits.strip("0")):
         raise ValueError("digits of a numeric beyond its scale, or a negative zero")
-    return f"{whole}.{fraction.ljust(scale, '0')}" if scale else whole
+    return f"{integer}.{fraction.ljust(scale, '0')}" if scale else integer
 
 
 OID: Final = Loader(Kind.NUMBER, numbers, plain(_integer(">I")))
