@@ -11,7 +11,7 @@ from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.top import Sample
-from pgtail.stats.transactions import Histogram, Largest, TransactionSize
+from pgtail.stats.transactions import Histogram, TransactionSize
 from pgtail.terminal.escape import escape_json
 from pgtail.values import Undecoded
 
@@ -101,9 +101,9 @@ def _transactions(stats: Statistics) -> dict[str, Any]:
         "last": None if found.last is None else _place(found.last.lsn, found.last.time),
         "rows": _histogram(found.rows),
         "bytes": _histogram(found.bytes),
-        "most_bytes": _largest(found.by_bytes),
-        "most_rows": _largest(found.by_rows),
-        "longest": _largest(found.by_time),
+        "most_bytes": [_size(size) for size in found.by_bytes.sizes()],
+        "most_rows": [_size(size) for size in found.by_rows.sizes()],
+        "longest": [_size(size) for size in found.by_time.sizes()],
     }
 
 
@@ -119,10 +119,6 @@ def _histogram(histogram: Histogram) -> dict[str, int]:
         "p99": histogram.percentile(99),
         "max": histogram.maximum,
     }
-
-
-def _largest(largest: Largest) -> list[dict[str, Any]]:
-    return [_size(size) for size in largest.sizes()]
 
 
 def _size(size: TransactionSize) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from pgtail.values.codec import (
 )
 from pgtail.values.composites import COMPOSITE
 from pgtail.values.extensions import DELIMITERS, EXTENSIONS
-from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
+from pgtail.values.format_type import builtin_type_name, declared_type_name
 from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
@@ -161,7 +161,7 @@ class Types:
             return _builtin(OIDS[name])
         own = self._named(namespace, name)
         if own is None and name.startswith("_"):
-            element = element_name(name)
+            element = name[1:]
             delimiter = DELIMITERS.get(element, ",")
             return arrays.array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
         return own or COMPOSITE

@@ -47,11 +47,6 @@ def columns_in(schema: pa.Schema) -> list[TableColumn]:
     return [TableColumn(f.metadata[TRUE_NAME.encode()].decode(), f.name, f.type) for f in schema if f.metadata]
 
 
-def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]:
-    """Files that replace others."""
-    return collected(spark, Rewriting.done, items)
-
-
 def table_commits(
     spark: SparkSession, out: Location, codec: str, files: Sequence[TableFile], known: Versions, versions: Versions
 ) -> tuple[list[Commit], list[Entry]]:
@@ -80,7 +75,7 @@ def table_commits(
                 adds.append(added)
             else:
                 again.append(Rewriting(folder, added.path, version, written, columns, codec))
-        adds += rewritten(spark, again)
+        adds += collected(spark, Rewriting.done, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
         entries.append(Entry("tables", *names, None, name, 0))
     return commits, entries

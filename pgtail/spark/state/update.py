@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pgtail.spark.jobs import translate_spark_errors
+from pgtail.spark.jobs import collected, translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
 from pgtail.spark.lake.decoding import folder_name
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile
-from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
+from pgtail.spark.lake.tables import Rewriting, columns_in
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
@@ -172,7 +172,7 @@ class _Batch:
                 if file.path in before & now
                 for relation in [file.bounds("_relation").least]
             ]
-            adds += rewritten(self._lake.spark, again)
+            adds += collected(self._lake.spark, Rewriting.done, again)
             return [Commit(name, schema, adds, overwrite=True, retain=self._settings.retain)]
         if table.schema is not None and not adds and not removes:
             return []
