@@ -156,6 +156,7 @@ def _fold(
 
     parts = frame(spark, split, groups(spark, items), spark_schema(PART))
     if all(one.layout.buckets == 1 for one in passes.values()):
+        # No bucket has to be folded with another one: which parts there are need not be known before.
         return folded(parts.withColumn("together", F.array(F.lit(0))), len(passes))
     parts = parts.persist()
     try:
