@@ -16,7 +16,7 @@ from pgtail.cli.settings import SettingError, settings
 
 if TYPE_CHECKING:
     from pgtail.commands.server_options import ConnectionOptions
-    from pgtail.postgres.names import Named
+    from pgtail.postgres.catalog import Named
 
 
 def slots(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

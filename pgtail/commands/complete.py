@@ -19,8 +19,8 @@ from pgtail.inputs import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.schema import Relation
-from pgtail.postgres.names import Named
-from pgtail.postgres.names import names as names_of
+from pgtail.postgres.catalog import Named
+from pgtail.postgres.catalog import names as names_of
 from pgtail.storage.options import StorageOptions
 
 LIMIT: Final = 1.5

@@ -21,8 +21,7 @@ from pgtail.options import OPTION
 from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
 from pgtail.outputs.base import Output
 from pgtail.outputs.redacted import RedactedOutput
-from pgtail.terminal.escape import escape
-from pgtail.terminal.escaping_sink import EscapingSink
+from pgtail.terminal.escape import EscapingSink, escape
 
 if TYPE_CHECKING:
     from pgtail.replication.plan import Plan

@@ -103,7 +103,7 @@ def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> None
 def vacuum(out: str, options: VacuumOptions) -> None:
     """Show which files of `out` nobody needs any more; with --delete remove them. Raises PgtailError."""
     check_installed()
-    from pgtail.spark.lake.vacuum import vacuum as expired
+    from pgtail.spark.lake.compact import vacuum as expired
 
     found = expired(locate_target(out, options.storage), delete=options.delete)
     for path in found if options.verbosity.verbose or not options.delete else ():

@@ -23,8 +23,8 @@ from pgtail.replication.lag import LagProbe
 from pgtail.replication.plan import Plan
 from pgtail.replication.render_thread import RenderThread
 from pgtail.stats.collect import Statistics
+from pgtail.stats.report_json import top_json
 from pgtail.stats.top import Position, Sample, Top
-from pgtail.stats.top_json import top_json
 from pgtail.terminal.style import Palette
 
 _MESSAGES: Final = 100

@@ -6,6 +6,7 @@ Views whose columns differ between versions are read as jsonb and by name, so on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from pgtail.humanize import seconds_text
 from pgtail.postgres import rows
@@ -56,6 +57,20 @@ WITH RECURSIVE enums AS (
 )
 SELECT oid FROM enums
 """
+
+Named: TypeAlias = Literal["slots", "publications", "tables", "databases"]
+
+_NAMES: Final[dict[Named, str]] = {
+    "slots": "SELECT slot_name AS name FROM pg_replication_slots WHERE slot_type = 'logical' ORDER BY 1",
+    "publications": "SELECT pubname AS name FROM pg_publication ORDER BY 1",
+    "databases": "SELECT datname AS name FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1",
+    "tables": """
+        SELECT n.nspname || '.' || c.relname AS name
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+            AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' ORDER BY 1
+    """,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +236,8 @@ def blockers(connection: Connection, pid: int) -> list[str]:
 def enums(connection: Connection) -> list[int]:
     """The OIDs of all enum types and the domains over them."""
     return [row.integer("oid") for row in rows.rows(connection, "the enum types", _ENUMS)]
+
+
+def names(connection: Connection, named: Named) -> list[str]:
+    """The names of all logical slots, or of the database's publications or tables. Raises ServerError."""
+    return [row.text("name") for row in rows.rows(connection, f"the list of {named}", _NAMES[named])]

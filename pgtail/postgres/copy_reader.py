@@ -33,7 +33,7 @@ BROKEN: Final = -2
 """The connection broke; libpq has the error message."""
 
 
-class Reader:
+class CopyReader:
     """Reads a nonblocking connection in COPY_BOTH. Set `stopped` to receive no further frames."""
 
     stopped = False
@@ -85,7 +85,7 @@ class Reader:
 
 
 def _receive(
-    reader: Reader, get_copy_data: Callable[[int], tuple[int, memoryview]], parts: list[bytes | memoryview]
+    reader: CopyReader, get_copy_data: Callable[[int], tuple[int, memoryview]], parts: list[bytes | memoryview]
 ) -> tuple[int, int, int]:
     """Add the frames that libpq has to `parts`, each after its length; also if get_copy_data fails after some.
 

@@ -156,8 +156,8 @@ def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: 
 def copy(session: Session, source: str, name: str) -> int:
     """Copy a slot to a temporary slot of this session; returns the copy's position. Raises ServerError."""
     call = f"pg_copy_logical_replication_slot({literal(source)}, {literal(name)}, true, {literal(slots.PLUGIN)})"
-    row = session.only("the copy of the slot", f"SELECT lsn FROM {call}", doing=f"slot {source} cannot be copied")
-    return row.lsn("lsn")
+    purpose, doing = "the copy of the slot", f"slot {source} cannot be copied"
+    return rows.single(purpose, session.query(purpose, f"SELECT lsn FROM {call}", doing=doing)).lsn("lsn")
 
 
 def described(slot: Slot) -> str:

@@ -11,6 +11,7 @@ import re
 import secrets
 import select
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from pgtail.errors import OptionError, ServerError
@@ -161,12 +162,6 @@ def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
     raise SlotInUse(f"slot {slot.name} is in use by {who}.", cure=cure)
 
 
-def check_copy(server: ServerFacts) -> None:
-    """Whether the server copies  Raises ServerError."""
-    if server.major < _COPY_SINCE:
-        raise ServerError(f"PostgreSQL can copy slots since version {_COPY_SINCE}; this is {server.major}.")
-
-
 def _check_new(connection: Connection, name: str) -> None:
     if catalog.slot(connection, name) is not None:
         raise ServerError(
@@ -205,14 +200,9 @@ def create(
         words.append(f"({', '.join(options)})")
     else:
         words.append("NOEXPORT_SNAPSHOT")
-    row = session.only(
-        "the new slot",
-        " ".join(words),
-        doing=f"slot {name} cannot be created",
-        interval=_CREATION_PAUSE,
-        on_wait=explain,
-    )
-    return row.lsn("consistent_point")
+    purpose, doing = "the new slot", f"slot {name} cannot be created"
+    found = session.query(purpose, " ".join(words), doing=doing, interval=_CREATION_PAUSE, on_wait=explain)
+    return rows.single(purpose, found).lsn("consistent_point")
 
 
 def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]:
@@ -232,55 +222,39 @@ def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]
     return []
 
 
+@dataclass(frozen=True, slots=True)
 class Creation:
     """Creates a slot on a session of its own; a `temporary` slot ends with that session."""
 
-    def __init__(
-        self,
-        connector: Connector,
-        name: str,
-        *,
-        temporary: bool = False,
-        two_phase: bool = False,
-        failover: bool = False,
-    ) -> None:
-        self._connector = connector
-        self._name = name
-        self._temporary = temporary
-        self._two_phase = two_phase
-        self._failover = failover
+    connector: Connector
+    name: str
+    temporary: bool = False
+    two_phase: bool = False
+    failover: bool = False
 
     def prepare(self) -> ServerFacts:
         """Check that the slot can be created. Raises OptionError and ServerError."""
-        check_name(self._name)
-        if self._temporary and self._failover:
+        check_name(self.name)
+        if self.temporary and self.failover:
             raise OptionError("--failover: a temporary slot ends with its session, so it cannot fail over to a standby")
-        with self._connector.ordinary() as connection:
+        with self.connector.ordinary() as connection:
             server = catalog.server_facts(connection)
             check_server(server)
-            if self._two_phase:
+            if self.two_phase:
                 check_two_phase(Wanted(two_phase=True), server.major)
-            if self._failover and server.major < _FAILOVER_SINCE:
+            if self.failover and server.major < _FAILOVER_SINCE:
                 raise OptionError(f"--failover needs PostgreSQL {_FAILOVER_SINCE} or later; this is {server.major}")
-            _check_new(connection, self._name)
+            _check_new(connection, self.name)
         return server
 
     def create(self, interrupt: Interrupt, server: ServerFacts, tell: Callable[[str], None]) -> tuple[Session, int]:
         """Create it; returns the session and the slot's position. Raises ServerError and KeyboardInterrupt."""
         with interrupt.raising():
-            connection = self._connector.replication()
+            connection = self.connector.replication()
         session = Session(connection, interrupt)
         try:
-            point = create(
-                session,
-                self._connector,
-                self._name,
-                server,
-                temporary=self._temporary,
-                two_phase=self._two_phase,
-                failover=self._failover,
-                tell=tell,
-            )
+            kinds = {"temporary": self.temporary, "two_phase": self.two_phase, "failover": self.failover}
+            point = create(session, self.connector, self.name, server, **kinds, tell=tell)
         except BaseException:
             session.close()
             raise
@@ -357,7 +331,8 @@ def copy(connection: Connection, source: str, name: str) -> tuple[Slot, Slot]:
     """Copy a slot, even one in use, to a permanent slot; returns both. Raises OptionError and ServerError."""
     check_name(name)
     server = catalog.server_facts(connection)
-    check_copy(server)
+    if server.major < _COPY_SINCE:
+        raise ServerError(f"PostgreSQL can copy slots since version {_COPY_SINCE}; this is {server.major}.")
     slot = existing(connection, source)
     if not slot.physical:
         check_logical(slot, server)

@@ -18,7 +18,7 @@ from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection
-from pgtail.postgres.copy_reader import BROKEN, Reader
+from pgtail.postgres.copy_reader import BROKEN, CopyReader
 from pgtail.postgres.errors import Unreachable, server_error
 from pgtail.postgres.rows import Row
 
@@ -39,7 +39,7 @@ class Session:
         self._encoding = encoding
         self._pgconn: PGconn = connection.pgconn
         self._interrupt = interrupt
-        self._reader = Reader()
+        self._reader = CopyReader()
         self._flushed = True
         self._may_hold_frames = True
         """Whether libpq may already have read frames, which poll() on the socket does not show: after sending, and at
@@ -88,19 +88,6 @@ class Session:
         if result.status == pq.ExecStatus.COMMAND_OK:
             return []
         raise self._failed(result, doing)
-
-    def only(
-        self,
-        purpose: str,
-        command: str,
-        *,
-        doing: str | None = None,
-        interval: float | None = None,
-        on_wait: Callable[[], None] = lambda: None,
-    ) -> Row:
-        """Like query(), for a command that returns one row."""
-        found = self.query(purpose, command, doing=doing, interval=interval, on_wait=on_wait)
-        return rows.single(purpose, found)
 
     def start(self, command: str) -> None:
         """Send START_REPLICATION and wait for the stream to open."""

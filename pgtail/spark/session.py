@@ -48,8 +48,8 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """The variable that spark-submit sets: its JVM runs already, and has its settings."""
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _STDERR: Final = 2
-_LAST_PATIENCE: Final = 10.0
-"""Seconds that a JVM gets for its end."""
+_END_TIMEOUT: Final = 10.0
+"""Seconds that a JVM gets to end before it is killed."""
 _jvms: Final[list[Any]] = []
 """The processes of sessions that are open."""
 _WHY: Final = re.compile(rb'^Exception in thread "main" \S+: (.+)$', re.MULTILINE)
@@ -94,7 +94,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
     with _py4j_silent(), tempfile.TemporaryDirectory(prefix="pgtail-spark-", ignore_cleanup_errors=True) as folder:
         started = None
         try:
-            with _own_handler(), _known_from_its_start(), _hushed() if quiet else contextlib.nullcontext():
+            with _kept_handler(), _recorded_jvm(), _hidden_stderr() if quiet else contextlib.nullcontext():
                 started = _start(own, folder)
             yield started
         finally:
@@ -102,8 +102,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
 
 
 @contextlib.contextmanager
-def _own_handler() -> Iterator[None]:
-    """Spark handles Ctrl-C in its own way, which cancels jobs; unless pgtail does, or it is ignored."""
+def _kept_handler() -> Iterator[None]:
+    """Keep the handler of Ctrl-C that pgtail has set, or that ignores it: Spark sets one that cancels jobs."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -113,13 +113,13 @@ def _own_handler() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _known_from_its_start() -> Iterator[None]:
-    """The JVM's process is known before Spark hands it on: given up in its start it would never end."""
+def _recorded_jvm() -> Iterator[None]:
+    """Record the JVM's process as soon as it starts: a start that is given up would otherwise leave it running."""
     java_gateway: Any = import_module("pyspark.java_gateway")
     popen = java_gateway.Popen
 
     def start(*args: Any, **options: Any) -> Any:
-        with _stop_waits():
+        with _delayed_signals():
             _jvms.append(popen(*args, **options))
         return _jvms[-1]
 
@@ -131,8 +131,8 @@ def _known_from_its_start() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stop_waits() -> Iterator[None]:
-    """What a signal's handler raises is raised when the body has ended."""
+def _delayed_signals() -> Iterator[None]:
+    """Call the handlers of signals only when the body has ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -150,10 +150,10 @@ def _stop_waits() -> Iterator[None]:
 
 
 def end_jvm() -> None:
-    """End the JVM, whatever it is at; it removes its temporary files, if that does not take long."""
+    """End the JVM; it removes its temporary files if that does not take long."""
     for process in _jvms:
         process.terminate()
-        late = threading.Timer(_LAST_PATIENCE, process.kill)
+        late = threading.Timer(_END_TIMEOUT, process.kill)
         late.daemon = True
         late.start()
 
@@ -231,11 +231,11 @@ def _memory() -> str:
 
 
 @contextlib.contextmanager
-def _hushed() -> Iterator[None]:
-    """Standard error goes to a file meanwhile, and stays there for a program started meanwhile, which inherits it.
+def _hidden_stderr() -> Iterator[None]:
+    """Redirect standard error to a file; a program that the body starts inherits that.
 
-    The JVM writes lines there before its own settings can forbid it. They are shown if the body fails,
-    unless the reason is known.
+    The JVM writes lines before its own settings can forbid it. They are shown if the body fails, unless the reason is
+    known.
     """
     with tempfile.TemporaryFile(prefix="pgtail-spark-") as kept:
         sys.stderr.flush()

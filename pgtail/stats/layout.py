@@ -16,10 +16,10 @@ _COLUMNS_WIDTH: Final = 80
 _BAR: Final = 20
 _MIN_NAME_WIDTH: Final = 12
 
-Line = list[Fragment]
+StyledLine = list[Fragment]
 
 
-class Layout:
+class ReportLayout:
     """Lays out lines of at most `width` cells (at least 40), `inner` of them beside the margin."""
 
     def __init__(self, width: int) -> None:
@@ -28,7 +28,7 @@ class Layout:
 
     def columns(
         self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]], shares: Sequence[float] = ()
-    ) -> Iterator[Line]:
+    ) -> Iterator[StyledLine]:
         """A table: the first column is left-aligned and cut if there is no room, the others are right-aligned.
 
         `shares` (0 to 1) are drawn as bars after the rows if there is room.
@@ -44,12 +44,12 @@ class Layout:
         bars = ["", *[bar(share, room) for share in shares]] if shares and room > 0 else [""] * len(table)
         for row, drawn in zip(table, bars, strict=True):
             first = _cut(row[0], widths[0])
-            line: Line = [padding(MARGIN), *first, padding(widths[0] - item_width(first))]
+            line: StyledLine = [padding(MARGIN), *first, padding(widths[0] - item_width(first))]
             for item, width in zip(row[1:], widths[1:], strict=True):
                 line += [padding(GAP + width - item_width(item)), *item]
             yield [*line, padding(GAP), (drawn, "lsn")] if drawn else line
 
-    def _stacked(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[Line]:
+    def _stacked(self, heads: Sequence[Fragment], rows: Sequence[Sequence[Item]]) -> Iterator[StyledLine]:
         """The same for narrow terminals: the values of the other columns go below the first, with their names."""
         yield from self.words(*heads[0])
         for first, *others in rows:
@@ -58,10 +58,10 @@ class Layout:
             for line in wrap(named, self.inner - MARGIN):
                 yield [padding(2 * MARGIN), *line]
 
-    def words(self, text: str, style: str = "note") -> Iterator[Line]:
+    def words(self, text: str, style: str = "note") -> Iterator[StyledLine]:
         yield from self.indented(wrap([sentence(text, style, self.inner)], self.inner))
 
-    def indented(self, lines: Iterable[Line]) -> Iterator[Line]:
+    def indented(self, lines: Iterable[StyledLine]) -> Iterator[StyledLine]:
         for line in lines:
             yield [padding(MARGIN), *line]
 

@@ -1,4 +1,4 @@
-"""The report of `pgtail stats` as one JSON object (man page pgtail-stats(1))."""
+"""The report of `pgtail stats`, and a sample of --watch, as a JSON object each (man page pgtail-stats(1))."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
-from pgtail.stats.histogram import Histogram
-from pgtail.stats.transactions import Largest, TransactionSize
+from pgtail.stats.top import Sample
+from pgtail.stats.transactions import Histogram, TransactionSize
 from pgtail.terminal.escape import escape_json
 from pgtail.values import Undecoded
 
@@ -26,6 +26,29 @@ def stats_json(stats: Statistics) -> bytes:
     return escape_json(orjson.dumps(_object(stats)).decode()).encode() + b"\n"
 
 
+def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
+    """The line; `now` is in microseconds since 2000. Tables without changes in the sample are left out."""
+    position, last = sample.position, stats.transactions.last
+    xid, changes = position.unfinished or (None, 0)
+    found: dict[str, Any] = {
+        "at": time_text(now),
+        "seconds": round(sample.seconds, 3),
+        "transactions": sample.transactions,
+        "rows": sample.rows,
+        "bytes": sample.bytes,
+        "lsn": lsn_text(position.lsn) if position.lsn else None,
+        "server_lsn": lsn_text(position.server_lsn) if position.server_lsn else None,
+        "lag_bytes": position.lag,
+        "last_commit_ts": None if last is None or last.time is None else time_text(last.time),
+        "open": {"xid": xid, "changes": changes} if changes else None,
+        "tables": [
+            {**name_object(table.relation), **counts._asdict()} for table, counts in sample.tables if any(counts)
+        ],
+        "hot_keys": [_key_object(key) for key in stats.hottest(MAX_KEYS)],
+    }
+    return escape_json(orjson.dumps(found).decode()) + "\n"
+
+
 def _object(stats: Statistics) -> dict[str, Any]:
     keys = stats.hot_keys
     total = stats.bytes
@@ -37,7 +60,7 @@ def _object(stats: Statistics) -> dict[str, Any]:
         "hot_keys": {
             "counted": keys.total,
             "error": keys.error,
-            "keys": [key_object(key) for key in stats.hottest(MAX_KEYS)],
+            "keys": [_key_object(key) for key in stats.hottest(MAX_KEYS)],
         },
         "schema_changes": [{**name_object(relation), "differences": found} for relation, found in stats.schema_changes],
         "more_schema_changes": stats.more_schema_changes,
@@ -78,9 +101,9 @@ def _transactions(stats: Statistics) -> dict[str, Any]:
         "last": None if found.last is None else _place(found.last.lsn, found.last.time),
         "rows": _histogram(found.rows),
         "bytes": _histogram(found.bytes),
-        "most_bytes": _largest(found.by_bytes),
-        "most_rows": _largest(found.by_rows),
-        "longest": _largest(found.by_time),
+        "most_bytes": [_size(size) for size in found.by_bytes.sizes()],
+        "most_rows": [_size(size) for size in found.by_rows.sizes()],
+        "longest": [_size(size) for size in found.by_time.sizes()],
     }
 
 
@@ -96,10 +119,6 @@ def _histogram(histogram: Histogram) -> dict[str, int]:
         "p99": histogram.percentile(99),
         "max": histogram.maximum,
     }
-
-
-def _largest(largest: Largest) -> list[dict[str, Any]]:
-    return [_size(size) for size in largest.sizes()]
 
 
 def _size(size: TransactionSize) -> dict[str, Any]:
@@ -144,7 +163,7 @@ def _rate(stats: Statistics) -> dict[str, Any] | None:
     }
 
 
-def key_object(key: HotKey) -> dict[str, Any]:
+def _key_object(key: HotKey) -> dict[str, Any]:
     """A key that was changed often."""
     columns = key.relation.columns
     values: dict[str, orjson.Fragment | None] = {}

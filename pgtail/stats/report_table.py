@@ -12,9 +12,8 @@ from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
-from pgtail.stats.histogram import Histogram
-from pgtail.stats.layout import MARGIN, Layout, Line
-from pgtail.stats.transactions import LARGEST_KEPT, TransactionSize
+from pgtail.stats.layout import MARGIN, ReportLayout, StyledLine
+from pgtail.stats.transactions import LARGEST_KEPT, Histogram, TransactionSize
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import Item, padding, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
@@ -42,14 +41,14 @@ def stats_table(stats: Statistics, palette: Palette, *, width: int) -> bytes:
     return "".join([f"{painter.line(line)}\n" for line in view.lines()]).encode()
 
 
-class _View(Layout):
+class _View(ReportLayout):
     """The report: sections with an empty line between them."""
 
     def __init__(self, stats: Statistics, width: int) -> None:
         super().__init__(width)
         self._stats = stats
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[StyledLine]:
         """All lines of the report."""
         yield from self._head()
         for section in (
@@ -69,7 +68,7 @@ class _View(Layout):
 
     # -- sections ----------------------------------------------------------------------------------------------
 
-    def _head(self) -> Iterator[Line]:
+    def _head(self) -> Iterator[StyledLine]:
         stats, found = self._stats, self._stats.transactions
         items: list[Item] = [((counted(found.count, "transaction"), "xid"),)]
         items.append(((counted(sum([table.rows for table in stats.tables.values()]), "row"), "xid"),))
@@ -86,7 +85,7 @@ class _View(Layout):
         if found.first is not None and found.last is not None:
             yield from self.indented(wrap(_span_of(found.first, found.last, self.inner), self.inner))
 
-    def _tables(self) -> Iterator[Line]:
+    def _tables(self) -> Iterator[StyledLine]:
         tables, total = self._stats.by_bytes(), self._stats.bytes
         if not tables:
             return
@@ -103,7 +102,7 @@ class _View(Layout):
             text = f"and {counted(len(rest), 'table')} more: {counted(rows_of_rest, 'row')}"
             yield from self.words(f"{text}, {size_text(sum([table.bytes for table in rest]))}")
 
-    def _percentiles(self) -> Iterator[Line]:
+    def _percentiles(self) -> Iterator[StyledLine]:
         found = self._stats.transactions
         if found.count < 2:
             return
@@ -116,7 +115,7 @@ class _View(Layout):
             ],
         )
 
-    def _largest(self) -> Iterator[Line]:
+    def _largest(self) -> Iterator[StyledLine]:
         found = self._stats.transactions
         if not found.count:
             return
@@ -130,7 +129,7 @@ class _View(Layout):
         if any(size.at_most is not None for size in sizes):
             yield from self.words("took: from the first change to the commit, estimated from other commits")
 
-    def _rate(self) -> Iterator[Line]:
+    def _rate(self) -> Iterator[StyledLine]:
         series = self._stats.rate.series(min(self.inner, _MAX_STEPS))
         if series is None or len(series.rows) < 2:
             return
@@ -145,7 +144,7 @@ class _View(Layout):
         shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
         yield from self.indented(wrap([sentence(shown, "dim", self.inner)], self.inner))
 
-    def _updates(self) -> Iterator[Line]:
+    def _updates(self) -> Iterator[StyledLine]:
         tables = [table for table in self._stats.by_bytes() if table.updates][:MAX_TABLES]
         if not tables:
             return
@@ -157,7 +156,7 @@ class _View(Layout):
         if any(not table.compared for table in tables):
             yield from self.words("?: unknown, because only REPLICA IDENTITY FULL sends the old row")
 
-    def _keys(self) -> Iterator[Line]:
+    def _keys(self) -> Iterator[StyledLine]:
         stats, keys = self._stats, self._stats.hot_keys
         found = stats.hottest(_MAX_KEYS)
         if not found:
@@ -170,7 +169,7 @@ class _View(Layout):
         if any(table.relation.identity == "full" and table.rows > table.inserts for table in stats.tables.values()):
             yield from self.words("without tables of REPLICA IDENTITY FULL: the server does not send their key")
 
-    def _schema(self) -> Iterator[Line]:
+    def _schema(self) -> Iterator[StyledLine]:
         changes = self._stats.schema_changes
         for number, (relation, found) in enumerate(changes):
             if not number:
@@ -180,13 +179,13 @@ class _View(Layout):
         if self._stats.more_schema_changes:
             yield from self.words(f"and {grouped(self._stats.more_schema_changes)} more")
 
-    def _clients(self) -> Iterator[Line]:
+    def _clients(self) -> Iterator[StyledLine]:
         for number, client in enumerate(self._stats.clients):
             if not number:
                 yield from self.words("clients, and how far behind the last commit is what they confirmed", "dim")
             yield from self.indented(wrap(_client_items(client), self.inner))
 
-    def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[Line]:
+    def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[StyledLine]:
         heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim"), ("took", "dim")]
         rows: list[list[Item]] = []
         widest = max([len(_xid(size)) for size in sizes])
@@ -298,8 +297,8 @@ def _span_of(first: Transaction, last: Transaction, width: int) -> list[Item]:
 
 def _time(time: int, *, digits: int = 0) -> str:
     """A time with `digits` digits of the second's fraction."""
-    whole, _, rest = time_text(time).replace("T", " ").partition(".")
-    return whole + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
+    seconds, _, rest = time_text(time).replace("T", " ").partition(".")
+    return seconds + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
 
 
 def _step(micros: int) -> str:

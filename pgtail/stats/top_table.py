@@ -10,7 +10,7 @@ from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.stats.collect import Statistics, TableCount
-from pgtail.stats.layout import Layout, Line
+from pgtail.stats.layout import ReportLayout, StyledLine
 from pgtail.stats.report_table import key_item
 from pgtail.stats.top import Counts, Sample
 from pgtail.terminal.layout import Item, wrap
@@ -27,7 +27,7 @@ def top_table(stats: Statistics, sample: Sample, palette: Palette, *, width: int
     return "".join([f"{painter.line(line)}\n" for line in view.lines(height)])
 
 
-class _TopView(Layout):
+class _TopView(ReportLayout):
     """Where the stream is, the tables by what came since the last sample, and the hottest keys."""
 
     def __init__(self, stats: Statistics, sample: Sample, width: int, now: int) -> None:
@@ -36,7 +36,7 @@ class _TopView(Layout):
         self._sample = sample
         self._now = now
 
-    def lines(self, height: int) -> Iterator[Line]:
+    def lines(self, height: int) -> Iterator[StyledLine]:
         """All lines: the keys and the head always, of the tables as many as fit."""
         head, keys = list(self._head()), list(self._keys())
         yield from head
@@ -46,7 +46,7 @@ class _TopView(Layout):
             yield []
             yield from keys
 
-    def _head(self) -> Iterator[Line]:
+    def _head(self) -> Iterator[StyledLine]:
         sample, position = self._sample, self._sample.position
         items: list[Item] = [((f"{_rate(sample.transactions, sample)} transactions/s", "xid"),)]
         items.append(((f"{_rate(sample.rows, sample)} rows/s", "xid"),))
@@ -63,7 +63,7 @@ class _TopView(Layout):
             xid, changes = position.unfinished
             yield from self.words(f"open transaction: xid {xid}, {counted(changes, 'change')} so far", "note")
 
-    def _tables(self, room: int) -> Iterator[Line]:
+    def _tables(self, room: int) -> Iterator[StyledLine]:
         tables = self._sample.tables
         if not tables:
             yield from self.words("no changes yet", "dim")
@@ -88,7 +88,7 @@ class _TopView(Layout):
             ((grouped(table.rows), "dim"),),
         ]
 
-    def _keys(self) -> Iterator[Line]:
+    def _keys(self) -> Iterator[StyledLine]:
         found = self._stats.hottest(_MAX_KEYS)
         if not found:
             return

@@ -5,8 +5,12 @@ Control characters, characters that reorder a line and invisible characters are 
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections.abc import Callable
 from typing import Final
+
+from pgtail.files.sink import Sink
 
 # Unicode's general categories Cc, Cf, Cs, Zl and Zp, and the other characters with Default_Ignorable_Code_Point
 # (DerivedCoreProperties.txt). Joiners and variation selectors are included: terminals disagree about the width of such
@@ -78,3 +82,26 @@ def _in_units(match: re.Match[str]) -> str:
         return f"\\u{code:04x}"
     code -= 0x10000
     return f"\\u{0xD800 | code >> 10:04x}\\u{0xDC00 | code & 0x3FF:04x}"
+
+
+class EscapingSink:
+    """Escapes hidden characters: by JSON's own escapes, else by escape(), which calls `tell` with a note once."""
+
+    def __init__(self, sink: Sink, tell: Callable[[str], None], *, json: bool) -> None:
+        self._sink = sink
+        self._tell = tell
+        self._spell = escape_json if json else self._spelled
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._told = False
+
+    def write(self, data: bytes) -> None:
+        """Escape and write bytes; a character may be split between two calls."""
+        lines = self._decoder.decode(data).split("\n")
+        self._sink.write("\n".join([self._spell(line) for line in lines]).encode())
+
+    def _spelled(self, line: str) -> str:
+        shown = "\t".join([escape(part) for part in line.split("\t")])
+        if shown != line and not self._told:
+            self._told = True
+            self._tell("hidden characters are escaped on this terminal; a file (-f) or a pipe gets the unchanged bytes")
+        return shown

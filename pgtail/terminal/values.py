@@ -95,12 +95,9 @@ class ValueStyle:
         if codec.kind is Kind.BOOL:
             known = {cell: show(cell) for cell in (b"t", b"f")}
             return lambda cell: known[cell] if cell.__class__ is bytes and cell in known else show(cell)
-        if native is None or native.constant is not None:
+        if fast is None or native is None or native.constant is not None:
             return show
-        quoted = not bare and codec.kind is Kind.TEXT
-        more = () if limit is None else (MORE,)
-        if fast is None:
-            return _plainly(label, style, limit or _CHUNK, show, quoted=quoted, more=more)
+        quoted, more = not bare and codec.kind is Kind.TEXT, () if limit is None else (MORE,)
         compiled_show: Show = fast.ShownColumn(label, style, item_width(label), limit or _CHUNK, quoted, more, show)
         return compiled_show
 
@@ -199,27 +196,6 @@ class ValueStyle:
                 break
             count += 1
         return (f"{before}{''.join(chars[:count])}{after}", style), MORE
-
-
-def _plainly(label: Item, style: str, limit: int, show: Show, *, quoted: bool, more: Item) -> Show:
-    """Shows ASCII text whose first `limit` characters are printable, without quotes if it is to be `quoted`, as native
-    ShownColumn does: cut if there is `more`. `show` shows all other cells."""
-    around, room, null = item_width(label) + 2 * quoted, limit - 2 * quoted, show(None)
-
-    def show_plainly(cell: Cell) -> SizedItem:
-        if cell is None:
-            return null
-        if cell.__class__ is bytes and cell and cell.isascii():
-            text = cell[:limit].decode()
-            if text.isprintable() and not (quoted and "'" in text):
-                if len(cell) <= room:
-                    return around + len(text), (*label, (f"'{text}'" if quoted else text, style))
-                if more:
-                    text = text[: room - 1]
-                    return around + room, (*label, (f"'{text}'" if quoted else text, style), *more)
-        return show(cell)
-
-    return show_plainly
 
 
 def _is_text(codec: Codec, cell: bytes) -> bool:

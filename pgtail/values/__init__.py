@@ -12,87 +12,44 @@ from typing import Final, Literal, TypeVar
 
 from pgtail.errors import OptionError
 from pgtail.values import (
+    arrays,
     bits,
-    boolean,
-    bytea,
     datetime,
     floats,
     geometric,
     json,
     network,
     numbers,
-    numeric,
     pg_lsn,
+    render,
     text,
     textsearch,
-    uuid,
 )
-from pgtail.values.arrays import array_named, array_of, vector_of
-from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind, Loader, Pieces, Undecoded, opaque
+from pgtail.values.codec import (
+    DAMAGED,
+    BinaryText,
+    Codec,
+    Context,
+    Json,
+    Kind,
+    Loader,
+    Native,
+    NativeForm,
+    Pieces,
+    Undecoded,
+    opaque,
+)
 from pgtail.values.composites import COMPOSITE
 from pgtail.values.extensions import DELIMITERS, EXTENSIONS
-from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
-from pgtail.values.native import native_of
+from pgtail.values.format_type import builtin_type_name, declared_type_name
 from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
 
 __all__ = ["UNKNOWN", "Codec", "Kind", "Types", "Undecoded"]
 
-LOADERS: Final[dict[str, Loader]] = {
-    "bit": bits.BIT,
-    "bool": boolean.BOOL,
-    "box": geometric.BOX,
-    "bpchar": text.TEXT,
-    "bytea": bytea.BYTEA,
-    "char": text.CHAR,
-    "cid": numbers.CID,
-    "cidr": network.CIDR,
-    "circle": geometric.CIRCLE,
-    "date": datetime.DATE,
-    "float4": floats.FLOAT4,
-    "float8": floats.FLOAT8,
-    "inet": network.INET,
-    "int2": numbers.INT2,
-    "int2vector": vector_of(21),
-    "int4": numbers.INT4,
-    "int8": numbers.INT8,
-    "interval": datetime.INTERVAL,
-    "json": json.JSON,
-    "jsonb": json.JSONB,
-    "jsonpath": text.JSONPATH,
-    "line": geometric.LINE,
-    "lseg": geometric.LSEG,
-    "macaddr": network.MACADDR,
-    "macaddr8": network.MACADDR8,
-    "money": numbers.MONEY,
-    "name": text.TEXT,
-    "numeric": numeric.NUMERIC,
-    "oid": numbers.OID,
-    "oidvector": vector_of(26),
-    "path": geometric.PATH,
-    "pg_lsn": pg_lsn.PG_LSN,
-    "pg_node_tree": text.TEXT,
-    "pg_snapshot": pg_lsn.SNAPSHOT,
-    "point": geometric.POINT,
-    "polygon": geometric.POLYGON,
-    "refcursor": text.TEXT,
-    "text": text.TEXT,
-    "tid": pg_lsn.TID,
-    "time": datetime.TIME,
-    "timestamp": datetime.TIMESTAMP,
-    "timestamptz": datetime.TIMESTAMPTZ,
-    "timetz": datetime.TIMETZ,
-    "tsquery": textsearch.TSQUERY,
-    "tsvector": textsearch.TSVECTOR,
-    "txid_snapshot": pg_lsn.SNAPSHOT,
-    "uuid": uuid.UUID,
-    "varbit": bits.BIT,
-    "varchar": text.TEXT,
-    "xid": numbers.OID,
-    "xid8": numbers.XID8,
-    "xml": text.XML,
-}
+_MODULES: Final = (arrays, bits, datetime, floats, geometric, json, network, numbers, pg_lsn, text, textsearch)
+LOADERS: Final[dict[str, Loader]] = {name: loader for module in _MODULES for name, loader in module.LOADERS.items()}
 """The built-in types by name; arrays, ranges and composites are derived from oids.BUILTIN. Decoding the binary form of
 the others (reg*, aclitem) needs the server's catalog."""
 
@@ -100,6 +57,14 @@ T = TypeVar("T")
 
 _OPAQUE: Final = Loader(Kind.TEXT, strings, opaque)
 _NAMES: Final = {loader: name for name, loader in LOADERS.items()}
+_SINGLE: Final[dict[Callable[[Context], Json], NativeForm]] = {
+    strings: "string",
+    render.numbers: "number",
+    render.large_numbers: "number",
+    render.booleans: "boolean",
+    json.json: "json",
+}
+_ITEMS: Final[dict[Kind, NativeForm]] = {Kind.TEXT: "strings", Kind.NUMBER: "numbers", Kind.BOOL: "booleans"}
 
 
 def _builtin(oid: int) -> Loader:
@@ -108,7 +73,7 @@ def _builtin(oid: int) -> Loader:
     if builtin.name in LOADERS:
         return LOADERS[builtin.name]
     if builtin.element:
-        return array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
+        return arrays.array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
     if builtin.typtype == "r":
         return range_of(builtin.subtype)
     if builtin.typtype == "m":
@@ -196,9 +161,9 @@ class Types:
             return _builtin(OIDS[name])
         own = self._named(namespace, name)
         if own is None and name.startswith("_"):
-            element = element_name(name)
+            element = name[1:]
             delimiter = DELIMITERS.get(element, ",")
-            return array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
+            return arrays.array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
         return own or COMPOSITE
 
     def _named(self, namespace: str, name: str) -> Loader | None:
@@ -238,14 +203,25 @@ class Types:
         json_binary: Callable[[bytes], bytes] = json_of_binary
         encoding = self._context.encoding
         long = (lambda cell: string_pieces(cell, encoding)) if loader.json is strings else None
-        long_binary: Pieces | None = hex_pieces if loader is bytea.BYTEA else None
+        long_binary: Pieces | None = hex_pieces if loader is LOADERS["bytea"] else None
         is_text = loader.binary is text.encoded
         if is_text:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
-        native = native_of(loader, self._context, _NAMES)
+        native = _native_of(loader, self._context)
         functions = json.of_cell, json_binary, text_text, text_binary, long, long_binary
         return Codec(loader.kind, *functions, is_text, native, self._own_session)
+
+
+def _native_of(loader: Loader, context: Context) -> Native | None:
+    """The type as compiled code sees it."""
+    if context.encoding != "utf-8":
+        return None
+    quoted = context.numbers == "string"
+    form: NativeForm = _SINGLE.get(loader.json, "")
+    if loader.items is not None and not (quoted and loader.items is Kind.NUMBER):
+        form = _ITEMS.get(loader.items, "")
+    return Native(form, _NAMES.get(loader, ""), quoted and loader.json is render.large_numbers)
 
 
 def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:

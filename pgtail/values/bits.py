@@ -1,13 +1,17 @@
-"""Bit strings (src/backend/utils/adt/varbit.c)."""
+"""Types whose binary form is bits or bytes: bool, bit, varbit, bytea and uuid.
+
+Sources: src/backend/utils/adt/bool.c, varbit.c, bytea.c, uuid.c.
+"""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-from pgtail.values.codec import Kind, Loader, plain
-from pgtail.values.render import strings
+from pgtail.values.codec import Kind, Loader, hex_text, plain
+from pgtail.values.render import booleans, strings
 
+_BOOLEANS: Final = {b"\x01": "t", b"\x00": "f"}
 _AT_ONCE = 4096
 _count = struct.Struct(">i").unpack_from
 
@@ -28,4 +32,20 @@ def _digits(part: bytes) -> str:
     return f"{int.from_bytes(part):0{8 * len(part)}b}"
 
 
+def uuid_text(cell: bytes) -> str:
+    """16 bytes, in the order of their digits."""
+    if len(cell) != 16:
+        raise ValueError("uuid of another length")
+    digits = cell.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
 BIT: Final = Loader(Kind.TEXT, strings, plain(bits_text))
+
+LOADERS: Final[dict[str, Loader]] = {
+    "bit": BIT,
+    "bool": Loader(Kind.BOOL, booleans, plain(_BOOLEANS.__getitem__)),
+    "bytea": Loader(Kind.TEXT, strings, plain(hex_text)),
+    "uuid": Loader(Kind.TEXT, strings, plain(uuid_text)),
+    "varbit": BIT,
+}

@@ -54,14 +54,17 @@ class Undecoded(Exception):
         return self._shown if isinstance(self._shown, bytes) else None
 
 
+NativeForm: TypeAlias = Literal["", "string", "number", "boolean", "json", "strings", "numbers", "booleans"]
+"""The JSON form of a text cell; the plural is a one-dimensional array."""
+
+
 class Native(NamedTuple):
     """A type as compiled code sees it, which uses the Codec for every type without a case of its own.
 
     Only for streams in UTF-8.
     """
 
-    json: Literal["", "string", "number", "boolean", "json", "strings", "numbers", "booleans"]
-    """The JSON form of a text cell; the plural is a one-dimensional array."""
+    json: NativeForm
     type: str
     """The built-in type whose binary form a binary cell has; empty for others."""
     quoted: bool

@@ -116,9 +116,11 @@ def _infinity(value: int) -> str:
 timestamp_text: Final = _timestamp("")
 timestamptz_text: Final = _timestamp("+00")
 
-DATE: Final = Loader(Kind.TEXT, strings, plain(date_text))
-TIME: Final = Loader(Kind.TEXT, strings, plain(time_text))
-TIMETZ: Final = Loader(Kind.TEXT, strings, plain(timetz_text))
-TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(timestamp_text))
-TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(timestamptz_text))
-INTERVAL: Final = Loader(Kind.TEXT, strings, plain(interval_text))
+LOADERS: Final[dict[str, Loader]] = {
+    "date": Loader(Kind.TEXT, strings, plain(date_text)),
+    "interval": Loader(Kind.TEXT, strings, plain(interval_text)),
+    "time": Loader(Kind.TEXT, strings, plain(time_text)),
+    "timestamp": Loader(Kind.TEXT, strings, plain(timestamp_text)),
+    "timestamptz": Loader(Kind.TEXT, strings, plain(timestamptz_text)),
+    "timetz": Loader(Kind.TEXT, strings, plain(timetz_text)),
+}

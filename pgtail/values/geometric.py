@@ -56,10 +56,12 @@ def _loader(text: Callable[[bytes], str]) -> Loader:
     return Loader(Kind.TEXT, strings, plain(text))
 
 
-POINT: Final = _loader(_fixed(2, "({},{})"))
-LSEG: Final = _loader(_fixed(4, "[({},{}),({},{})]"))
-BOX: Final = _loader(_fixed(4, "({},{}),({},{})"))
-LINE: Final = _loader(_fixed(3, "{{{},{},{}}}"))
-CIRCLE: Final = _loader(circle_text)
-PATH: Final = _loader(path_text)
-POLYGON: Final = _loader(polygon_text)
+LOADERS: Final[dict[str, Loader]] = {
+    "box": _loader(_fixed(4, "({},{}),({},{})")),
+    "circle": _loader(circle_text),
+    "line": _loader(_fixed(3, "{{{},{},{}}}")),
+    "lseg": _loader(_fixed(4, "[({},{}),({},{})]")),
+    "path": _loader(path_text),
+    "point": _loader(_fixed(2, "({},{})")),
+    "polygon": _loader(polygon_text),
+}

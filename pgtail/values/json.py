@@ -91,5 +91,7 @@ def _on_one_line(document: bytes) -> bytes:
     return document.translate(_SPACES) if b"\n" in document or b"\r" in document else document
 
 
-JSON: Final = Loader(Kind.JSON, json, encoded)
-JSONB: Final = Loader(Kind.JSON, json, versioned(1))
+LOADERS: Final[dict[str, Loader]] = {
+    "json": Loader(Kind.JSON, json, encoded),
+    "jsonb": Loader(Kind.JSON, json, versioned(1)),
+}

@@ -48,6 +48,11 @@ def _xids(cell: bytes, first: int, end: int) -> Iterator[str]:
         first = xid
 
 
-PG_LSN: Final = Loader(Kind.TEXT, strings, plain(pg_lsn_text))
-TID: Final = Loader(Kind.TEXT, strings, plain(tid_text))
 SNAPSHOT: Final = Loader(Kind.TEXT, strings, plain(snapshot_text))
+
+LOADERS: Final[dict[str, Loader]] = {
+    "pg_lsn": Loader(Kind.TEXT, strings, plain(pg_lsn_text)),
+    "pg_snapshot": SNAPSHOT,
+    "tid": Loader(Kind.TEXT, strings, plain(tid_text)),
+    "txid_snapshot": SNAPSHOT,
+}

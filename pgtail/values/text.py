@@ -87,6 +87,15 @@ def xml_binary(context: Context) -> BinaryText:
 
 TEXT: Final = Loader(Kind.TEXT, strings, encoded)
 ENUM: Final = Loader(Kind.TEXT, strings, label)
-CHAR: Final = Loader(Kind.TEXT, strings, plain(char_text))
-XML: Final = Loader(Kind.TEXT, strings, xml_binary)
-JSONPATH: Final = Loader(Kind.TEXT, strings, versioned(1))
+
+LOADERS: Final[dict[str, Loader]] = {
+    "bpchar": TEXT,
+    "char": Loader(Kind.TEXT, strings, plain(char_text)),
+    "jsonpath": Loader(Kind.TEXT, strings, versioned(1)),
+    "name": TEXT,
+    "pg_node_tree": TEXT,
+    "refcursor": TEXT,
+    "text": TEXT,
+    "varchar": TEXT,
+    "xml": Loader(Kind.TEXT, strings, xml_binary),
+}

@@ -159,5 +159,7 @@ def _infix(items: list[_Item]) -> str:
     return "".join(out)
 
 
-TSVECTOR: Final = Loader(Kind.TEXT, strings, tsvector)
-TSQUERY: Final = Loader(Kind.TEXT, strings, tsquery)
+LOADERS: Final[dict[str, Loader]] = {
+    "tsquery": Loader(Kind.TEXT, strings, tsquery),
+    "tsvector": Loader(Kind.TEXT, strings, tsvector),
+}

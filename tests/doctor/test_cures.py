@@ -52,6 +52,8 @@ class Condition:
     """Whether its only cure is destructive."""
     pastes: int = 1
     """How many cures are needed, one after another."""
+    said: str = ""
+    """What the finding says, among other words."""
 
 
 WARNING, PROBLEM = Severity.WARNING, Severity.PROBLEM
@@ -180,7 +182,11 @@ CONDITIONS = {
         decide=True,
     ),
     "a prepared transaction is forgotten": Condition(
-        "transactions", WARNING, (r"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'it''s \m';",), decide=True
+        "transactions",
+        WARNING,
+        (r"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'it''s \m';",),
+        decide=True,
+        said="user postgres",
     ),
     "much WAL": Condition(
         "slot_wal", WARNING, (LATE, "INSERT INTO t SELECT i FROM generate_series(1, 9000) i"), decide=True
@@ -212,6 +218,7 @@ def test_a_condition_is_found_and_cured(healthy: Database, name: str) -> None:
     for _ in range(condition.pastes):
         finding, *_ = of_severity(healthy, condition.check)
         assert finding.severity is condition.severity
+        assert condition.said in finding.text
         if condition.check == "bugs":
             assert finding.cure[0].startswith("-- Update to ")
             healthy.query("SELECT pg_drop_replication_slot('s')")

@@ -13,7 +13,7 @@ from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.doctor import slots
 from pgtail.doctor.base import Severity
 from tests.doctor.test_cures import paste
-from tests.doctor.test_doctor import examine, of_severity, publish, role, wrong
+from tests.doctor.test_doctor import examine, of_severity, one, publish, role, wrong
 from tests.support.servers import Database, embedded_server, installations
 from tests.support.standbys import standby_of
 from tests.support.tail import wait_for
@@ -104,6 +104,7 @@ def test_standbys_that_commits_wait_for(alone: Database) -> None:
     alone.execute("ALTER SYSTEM SET synchronous_standby_names = '*'", "ALTER SYSTEM SET synchronous_commit = 'local'")
     alone.server.restart()
     [finding] = of_severity(alone, "synchronous_standby_names")
+    assert "(*) matches pgtail" in finding.text
     assert "PGAPPNAME" not in " ".join(finding.cure), "every name matches"
     alone.execute("ALTER SYSTEM SET synchronous_standby_names = 'a, pgtail'", "SELECT pg_reload_conf()")
     wait_for("reload", lambda: alone.value("SHOW synchronous_standby_names") == "a, pgtail")
@@ -114,10 +115,11 @@ def test_standbys_that_commits_wait_for(alone: Database) -> None:
 
 def test_roles_without_rights(alone: Database) -> None:
     with role(alone, "mere") as conninfo:
-        findings = [one for one in examine(conninfo) if one.severity is not Severity.OK]
-        assert [one.check for one in findings] == ["replication_right", "visibility"]
-        for finding in findings:
-            paste(alone, finding)
+        findings = examine(conninfo)
+        assert wrong(findings) == {"replication_right": PROBLEM, "visibility": WARNING}
+        assert one(findings, "replication_connection").text == "pg_hba.conf allows replication connections"
+        for check in wrong(findings):
+            paste(alone, one(findings, check))
         assert wrong(examine(conninfo)) == {}
 
 
@@ -126,8 +128,10 @@ def test_a_walsender_is_freed(alone: Database) -> None:
     alone.server.restart(max_wal_senders=1)
     walsender = alone.connect(replication="database")
     assert walsender.info.backend_pid
-    [finding] = of_severity(alone, "free_senders")
-    [connection] = of_severity(alone, "replication_connection")
+    findings = examine(alone)
+    assert wrong(findings) == {"free_senders": PROBLEM, "replication_connection": PROBLEM}
+    finding, connection = (one(findings, check) for check in ("free_senders", "replication_connection"))
+    assert "a replication connection fails" in connection.text
     assert "max_wal_senders" in connection.cure[0]
     pid = walsender.info.backend_pid
     assert "-- SELECT pg_terminate_backend(...);" in finding.cure

@@ -155,16 +155,6 @@ def test_slots_that_lag_least_are_tried_first(newest_database: Database, monkeyp
     assert tried == ["new", "a_old"]
 
 
-def test_abandoned_transactions(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "LONG", 0)
-    publish(newest_database)
-    newest_database.execute("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'it''s mine';")
-    finding = one(examine(newest_database), "transactions")
-    assert "prepared transaction 'it''s mine', user postgres" in finding.text
-    newest_database.execute(finding.cure[-1].removeprefix("-- "))
-    assert one(examine(newest_database), "transactions").severity is Severity.OK
-
-
 def test_slots_of_other_databases_are_seen(newest_database: Database) -> None:
     with fresh_database(newest_database.server) as other:
         other.query("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pgtail.changes.filters import Filter
 from tests.support.encode import (
     INT4,
@@ -27,139 +29,111 @@ from tests.support.encode import (
     truncate,
     update,
 )
-from tests.support.json_lines import AT, PREPARED_AT, lines
+from tests.support.json_lines import AT, PREPARED_AT
 from tests.support.render import all_ways, render
 
 COMMIT_TIME = 848_527_605_299_778
 """2026-11-20 22:06:45.299778+00, of tests/captures/pg16/Z_small (state.json, commit_timestamps)."""
 
 
-def test_an_insert() -> None:
-    assert lines(insert("1", "one"), insert("2", None)) == [
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"new":{{"id":1,"v":"one"}}}}',
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":2,{AT},"new":{{"id":2,"v":null}}}}',
-    ]
+PREPARED = '"origin":"n","gid":"it\'s","state":"prepared"'
+KEY = '"identity":"default","key":["id"]'
+FULL = relation(identity="f", key=(0, 1))
+TOASTED = update(("1", UNCHANGED), ("1", "long"), "O")
 
 
-def test_an_update_of_other_columns() -> None:
-    assert lines(update(("1", "uno"))) == [
+def line(op: str, seq: int, rest: str, table: str = "t", at: str = AT) -> str:
+    """A line about a row of a table, or about all of them."""
+    return f'{{"op":"{op}","schema":"public","table":"{table}","xid":7,"seq":{seq},{at},{rest}}}'
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "expected"),
+    [
         (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"new":{"id":1,"v":"uno"}}'
-        )
-    ]
-
-
-def test_an_update_of_the_key_shows_the_old_one_and_no_columns_outside_of_it() -> None:
-    assert lines(update(("3", None), ("2", None))) == [
+            relation(),
+            [insert("1", "one"), insert("2", None)],
+            [line("insert", 1, '"new":{"id":1,"v":"one"}'), line("insert", 2, '"new":{"id":2,"v":null}')],
+        ),
+        (relation(), [update(("1", "uno"))], [line("update", 1, f'{KEY},"new":{{"id":1,"v":"uno"}}')]),
+        # A key that changed: the old one is shown, and no columns outside of it.
         (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"old":{"id":2},"new":{"id":3,"v":null}}'
-        )
-    ]
-
-
-def test_a_delete() -> None:
-    assert lines(delete("1", None)) == [
+            relation(),
+            [update(("3", None), ("2", None))],
+            [line("update", 1, f'{KEY},"old":{{"id":2}},"new":{{"id":3,"v":null}}')],
+        ),
+        (relation(), [delete("1", None)], [line("delete", 1, f'{KEY},"old":{{"id":1}}')]),
+        # All old columns, and no key.
         (
-            f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"old":{"id":1}}'
-        )
-    ]
-
-
-def test_the_full_identity_has_all_old_columns_and_no_key() -> None:
-    full = relation(identity="f", key=(0, 1))
-    found = all_ways(full, begin(), delete("1", None, kind="O"), update(("1", "b"), ("1", None), "O"), commit()).lines
-    assert found == [
-        (
-            f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"full",'
-            '"old":{"id":1,"v":null}}'
+            FULL,
+            [delete("1", None, kind="O"), update(("1", "b"), ("1", None), "O")],
+            [
+                line("delete", 1, '"identity":"full","old":{"id":1,"v":null}'),
+                line("update", 2, '"identity":"full","old":{"id":1,"v":null},"new":{"id":1,"v":"b"}'),
+            ],
         ),
         (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":2,{AT},"identity":"full",'
-            '"old":{"id":1,"v":null},"new":{"id":1,"v":"b"}}'
+            relation(identity="n", key=()),
+            [insert("1", "a"), update(("1", "b"))],
+            [
+                line("insert", 1, '"new":{"id":1,"v":"a"}'),
+                line("update", 2, '"identity":"nothing","new":{"id":1,"v":"b"}'),
+            ],
         ),
-    ]
-
-
-def test_without_an_identity_there_is_no_key_and_no_old_row() -> None:
-    nothing = relation(identity="n", key=())
-    assert all_ways(nothing, begin(), insert("1", "a"), update(("1", "b")), commit()).lines == [
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"new":{{"id":1,"v":"a"}}}}',
+        # An index as identity may have several columns anywhere.
         (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":2,{AT},"identity":"nothing",'
-            '"new":{"id":1,"v":"b"}}'
+            relation(columns=[("a", INT4), ("b", TEXT), ("c", TEXT)], identity="i", key=(1, 2)),
+            [delete(None, "x", None)],
+            [line("delete", 1, '"identity":"index","key":["b","c"],"old":{"b":"x","c":null}')],
         ),
-    ]
-
-
-def test_an_index_as_identity_may_have_several_columns_anywhere() -> None:
-    columns = [("a", INT4), ("b", TEXT), ("c", TEXT)]
-    index = relation(columns=columns, identity="i", key=(1, 2))
-    assert all_ways(index, begin(), delete(None, "x", None), commit()).lines == [
+        # Unchanged TOAST is named, and is not in `new`.
         (
-            f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"index","key":["b","c"],'
-            '"old":{"b":"x","c":null}}'
-        )
-    ]
-
-
-def test_unchanged_toast_is_named_and_not_in_new() -> None:
-    assert lines(update(("8", UNCHANGED), ("7", None))) == [
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"old":{"id":7},"new":{"id":8},"unchanged":["v"]}'
-        )
-    ]
-    assert lines(update((UNCHANGED, UNCHANGED)))[0].endswith('"new":{},"unchanged":["id","v"]}')
-
-
-def test_unchanged_toast_is_filled_on_request_and_still_named() -> None:
-    full = relation(identity="f", key=(0, 1))
-    change = update(("1", UNCHANGED), ("1", "long"), "O")
-    assert (
-        all_ways(full, begin(), change, commit())
-        .lines[0]
-        .endswith('"old":{"id":1,"v":"long"},"new":{"id":1},"unchanged":["v"]}')
-    )
-    assert (
-        all_ways(full, begin(), change, commit(), fill_unchanged=True)
-        .lines[0]
-        .endswith('"old":{"id":1,"v":"long"},"new":{"id":1,"v":"long"},"unchanged":["v"]}')
-    )
-
-
-def test_filling_never_takes_a_column_that_is_outside_of_the_identity() -> None:
-    [line] = lines(update(("8", UNCHANGED), ("7", None)), fill_unchanged=True)
-    assert line.endswith('"new":{"id":8},"unchanged":["v"]}')
-    [line] = lines(update(("1", UNCHANGED)), fill_unchanged=True)
-    assert line.endswith('"new":{"id":1},"unchanged":["v"]}')
-
-
-def test_an_unchanged_key_is_filled_from_the_key() -> None:
-    wide = relation(key=(0, 1))
-    [line] = all_ways(wide, begin(), update(("1", UNCHANGED), ("2", "k")), commit(), fill_unchanged=True).lines
-    assert line.endswith('"old":{"id":2,"v":"k"},"new":{"id":1,"v":"k"},"unchanged":["v"]}')
-
-
-def test_a_truncate_has_a_line_and_a_seq_for_each_table() -> None:
-    other = relation(oid=101, name="u")
-    found = all_ways(relation(), other, begin(), truncate(100, 101, options=3), truncate(101), commit()).lines
-    assert found == [
-        (
-            f'{{"op":"truncate","schema":"public","table":"t","xid":7,"seq":1,{AT},'
-            '"cascade":true,"restart_identity":true}'
+            relation(),
+            [update(("8", UNCHANGED), ("7", None)), update((UNCHANGED, UNCHANGED))],
+            [
+                line("update", 1, f'{KEY},"old":{{"id":7}},"new":{{"id":8}},"unchanged":["v"]'),
+                line("update", 2, f'{KEY},"new":{{}},"unchanged":["id","v"]'),
+            ],
         ),
         (
-            f'{{"op":"truncate","schema":"public","table":"u","xid":7,"seq":2,{AT},'
-            '"cascade":true,"restart_identity":true}'
+            FULL,
+            [TOASTED],
+            [line("update", 1, '"identity":"full","old":{"id":1,"v":"long"},"new":{"id":1},"unchanged":["v"]')],
         ),
+        # A truncate has a line and a seq for each table.
         (
-            f'{{"op":"truncate","schema":"public","table":"u","xid":7,"seq":3,{AT},'
-            '"cascade":false,"restart_identity":false}'
+            relation(),
+            [relation(oid=101, name="u"), truncate(100, 101, options=3), truncate(101)],
+            [
+                line("truncate", 1, '"cascade":true,"restart_identity":true'),
+                line("truncate", 2, '"cascade":true,"restart_identity":true', "u"),
+                line("truncate", 3, '"cascade":false,"restart_identity":false', "u"),
+            ],
         ),
-    ]
+    ],
+)
+def test_rows(table: bytes, changes: list[bytes], expected: list[str]) -> None:
+    assert all_ways(table, begin(), *changes, commit()).lines == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "filled"),
+    [
+        (FULL, TOASTED, '"old":{"id":1,"v":"long"},"new":{"id":1,"v":"long"},"unchanged":["v"]}'),
+        # Never from a column outside of the identity.
+        (relation(), update(("8", UNCHANGED), ("7", None)), '"new":{"id":8},"unchanged":["v"]}'),
+        (relation(), update(("1", UNCHANGED)), '"new":{"id":1},"unchanged":["v"]}'),
+        # An unchanged key is filled from the key.
+        (
+            relation(key=(0, 1)),
+            update(("1", UNCHANGED), ("2", "k")),
+            '"old":{"id":2,"v":"k"},"new":{"id":1,"v":"k"},"unchanged":["v"]}',
+        ),
+    ],
+)
+def test_unchanged_toast_is_filled_on_request_and_still_named(table: bytes, change: bytes, filled: str) -> None:
+    [found] = all_ways(table, begin(), change, commit(), fill_unchanged=True).lines
+    assert found.endswith(filled)
 
 
 def test_messages_have_no_seq_and_no_xid_of_their_own() -> None:
@@ -176,7 +150,7 @@ def test_messages_have_no_seq_and_no_xid_of_their_own() -> None:
     assert found.lines == [
         '{"op":"message","prefix":"p","transactional":false,"content":"alone"}',
         f'{{"op":"message","xid":7,{AT},"prefix":"p","transactional":true,"content":"\\"\u00e9\\"\\n"}}',
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"new":{{"id":1,"v":"a"}}}}',
+        line("insert", 1, '"new":{"id":1,"v":"a"}'),
         f'{{"op":"message","xid":7,{AT},"prefix":"","transactional":true,"content_base64":"/wA="}}',
         f'{{"op":"message","xid":7,{AT},"prefix":"p","transactional":true,"content":""}}',
     ]
@@ -195,33 +169,24 @@ def test_frame_position_is_shown_if_there_is_one() -> None:
     ).lines
     assert found == [
         '{"op":"message","lsn":"AB/FFFF","prefix":"p","transactional":false,"content":"alone"}',
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"lsn":"AB/FFFF",'
-            '"new":{"id":1,"v":"a"}}'
-        ),
-        (
-            f'{{"op":"truncate","schema":"public","table":"t","xid":7,"seq":2,{AT},"lsn":"AB/FFFF",'
-            '"cascade":false,"restart_identity":false}'
-        ),
+        line("insert", 1, '"lsn":"AB/FFFF","new":{"id":1,"v":"a"}'),
+        line("truncate", 2, '"lsn":"AB/FFFF","cascade":false,"restart_identity":false'),
         f'{{"op":"message","xid":7,{AT},"lsn":"AB/FFFF","prefix":"p","transactional":true,"content":"x"}}',
     ]
 
 
 def test_times_and_positions() -> None:
     xid, lsn = 0xFFFFFFFF, 0xFFFFFFFF_00000001
-    [line] = all_ways(relation(), begin(xid, lsn, COMMIT_TIME), insert("1", "a"), commit(lsn, 0, COMMIT_TIME)).lines
-    assert '"xid":4294967295,"seq":1,"commit_lsn":"FFFFFFFF/1","commit_ts":"2026-11-20T22:06:45.299778Z"' in line
-    [line] = all_ways(relation(), begin(time=-1), insert("1", "a"), commit(time=-1)).lines
-    assert '"commit_ts":"1999-12-31T23:59:59.999999Z"' in line
+    [found] = all_ways(relation(), begin(xid, lsn, COMMIT_TIME), insert("1", "a"), commit(lsn, 0, COMMIT_TIME)).lines
+    assert '"xid":4294967295,"seq":1,"commit_lsn":"FFFFFFFF/1","commit_ts":"2026-11-20T22:06:45.299778Z"' in found
+    [found] = all_ways(relation(), begin(time=-1), insert("1", "a"), commit(time=-1)).lines
+    assert '"commit_ts":"1999-12-31T23:59:59.999999Z"' in found
 
 
 def test_an_origin_follows_the_position() -> None:
     found = all_ways(relation(), begin(), origin("node_b"), insert("1", "a"), message(b"x"), commit(), lsn=16).lines
     assert found == [
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"lsn":"0/10","origin":"node_b",'
-            '"new":{"id":1,"v":"a"}}'
-        ),
+        line("insert", 1, '"lsn":"0/10","origin":"node_b","new":{"id":1,"v":"a"}'),
         (
             f'{{"op":"message","xid":7,{AT},"lsn":"0/10","origin":"node_b","prefix":"p","transactional":true,'
             '"content":"x"}'
@@ -241,14 +206,8 @@ def test_a_prepared_transaction_and_its_outcomes() -> None:
         rollback_prepared(gid="other", then=COMMIT_TIME),
     )
     assert found.lines == [
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{PREPARED_AT},"origin":"n","gid":"it\'s",'
-            '"state":"prepared","new":{"id":1,"v":"a"}}'
-        ),
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":2,{PREPARED_AT},"origin":"n","gid":"it\'s",'
-            '"state":"prepared","identity":"default","key":["id"],"new":{"id":1,"v":"b"}}'
-        ),
+        line("insert", 1, f'{PREPARED},"new":{{"id":1,"v":"a"}}', at=PREPARED_AT),
+        line("update", 2, f'{PREPARED},{KEY},"new":{{"id":1,"v":"b"}}', at=PREPARED_AT),
         (
             '{"op":"commit_prepared","xid":7,"gid":"it\'s","commit_lsn":"0/200","end_lsn":"0/208",'
             '"commit_ts":"2026-11-20T22:06:45.299778Z"}'
@@ -276,23 +235,17 @@ def test_a_streamed_transaction_has_the_top_transaction_s_xid() -> None:
         stream_commit(),
         lsn=16,
     ).lines
-    head = '"schema":"public","table":"t","xid":7'
     assert found == [
-        f'{{"op":"insert",{head},"seq":1,{AT},"lsn":"0/10","new":{{"id":1,"v":"a"}}}}',
-        f'{{"op":"insert",{head},"seq":2,{AT},"lsn":"0/10","new":{{"id":2,"v":"b"}}}}',
+        line("insert", 1, '"lsn":"0/10","new":{"id":1,"v":"a"}'),
+        line("insert", 2, '"lsn":"0/10","new":{"id":2,"v":"b"}'),
         f'{{"op":"message","xid":7,{AT},"lsn":"0/10","prefix":"p","transactional":true,"content":"x"}}',
-        f'{{"op":"insert",{head},"seq":3,{AT},"lsn":"0/10","new":{{"id":4,"v":"d"}}}}',
+        line("insert", 3, '"lsn":"0/10","new":{"id":4,"v":"d"}'),
     ]
 
 
 def test_a_streamed_transaction_that_is_prepared() -> None:
     found = all_ways(relation(), stream_start(), insert("1", "a", xid=7), STREAM_STOP, prepare(tag=b"p")).lines
-    assert found == [
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{PREPARED_AT},"gid":"g","state":"prepared",'
-            '"new":{"id":1,"v":"a"}}'
-        )
-    ]
+    assert found == [line("insert", 1, '"gid":"g","state":"prepared","new":{"id":1,"v":"a"}', at=PREPARED_AT)]
 
 
 def test_transaction_lines() -> None:
@@ -305,7 +258,7 @@ def test_transaction_lines() -> None:
         lsn=16,
         **options,
     ).lines
-    assert [line for line in found if '"insert"' not in line] == [
+    assert [one for one in found if '"insert"' not in one] == [
         f'{{"op":"begin","xid":7,{AT},"origin":"n"}}',
         f'{{"op":"commit","xid":7,{AT},"origin":"n","end_lsn":"0/108","changes":2}}',
         '{"op":"begin","xid":8,"commit_lsn":"0/300","commit_ts":"2000-01-01T00:00:00.000000Z"}',
@@ -326,7 +279,7 @@ def test_transaction_lines() -> None:
 def test_number_of_changes_includes_filtered_ones() -> None:
     options: dict[str, Any] = {"transactions": True, "filter_": Filter(where=["id = 2"])}
     found = render(relation(), begin(), insert("1", "a"), insert("2", "b"), insert("3", "c"), commit(), **options)
-    assert [(line["op"], line.get("seq"), line.get("changes")) for line in found.objects] == [
+    assert [(one["op"], one.get("seq"), one.get("changes")) for one in found.objects] == [
         ("begin", None, None),
         ("insert", 2, None),
         ("commit", None, 3),
@@ -335,7 +288,7 @@ def test_number_of_changes_includes_filtered_ones() -> None:
 
 def test_a_transaction_that_is_broken_off_has_no_last_line() -> None:
     found = all_ways(relation(), begin(), insert("1", "a"), broken_off=True, transactions=True).objects
-    assert [line["op"] for line in found] == ["begin", "insert"]
+    assert [one["op"] for one in found] == ["begin", "insert"]
 
 
 def test_a_transaction_without_a_beginning_has_no_number_of_changes() -> None:

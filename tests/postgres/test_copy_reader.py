@@ -15,7 +15,7 @@ import pytest
 from psycopg.pq.abc import PGconn
 
 from pgtail.pgoutput.frames import each
-from pgtail.postgres.copy_reader import BROKEN, ENDED, MAX_BATCH, Reader
+from pgtail.postgres.copy_reader import BROKEN, ENDED, MAX_BATCH, CopyReader
 from tests.support.limits import within
 from tests.support.render import WAYS, rows_by
 from tests.support.servers import Database
@@ -26,9 +26,9 @@ HANGS = "SELECT CASE WHEN n < 1000 THEN repeat('x', 100) ELSE pg_sleep(60)::text
 
 
 @pytest.fixture(params=WAYS)
-def of_libpq(request: pytest.FixtureRequest) -> Iterator[Reader]:
+def of_libpq(request: pytest.FixtureRequest) -> Iterator[CopyReader]:
     with rows_by(request.param):
-        yield Reader()
+        yield CopyReader()
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def copying(database: Database, query: str, notice: Callable[[object], None] | N
         yield pgconn
 
 
-def read_all(of_libpq: Reader, pgconn: PGconn) -> tuple[list[bytes], int]:
+def read_all(of_libpq: CopyReader, pgconn: PGconn) -> tuple[list[bytes], int]:
     """The rows, and how it ended."""
     rows: list[bytes] = []
     outcome = 0
@@ -56,7 +56,7 @@ def read_all(of_libpq: Reader, pgconn: PGconn) -> tuple[list[bytes], int]:
     return rows, outcome
 
 
-def test_every_row_in_order(newest_database: Database, of_libpq: Reader) -> None:
+def test_every_row_in_order(newest_database: Database, of_libpq: CopyReader) -> None:
     sizes = [number % 700 for number in range(30_000)]
     query = "SELECT repeat('x', number % 700) FROM generate_series(0, 29999) number"
     with copying(newest_database, query) as pgconn:
@@ -66,7 +66,7 @@ def test_every_row_in_order(newest_database: Database, of_libpq: Reader) -> None
     assert set(b"".join(rows)) == set(b"x\n")
 
 
-def test_a_row_larger_than_a_batch(newest_database: Database, of_libpq: Reader) -> None:
+def test_a_row_larger_than_a_batch(newest_database: Database, of_libpq: CopyReader) -> None:
     size = 3 * MAX_BATCH + 1
     query = f"SELECT repeat('a', {size}) UNION ALL SELECT 'b'"
     with copying(newest_database, query) as pgconn:
@@ -75,7 +75,7 @@ def test_a_row_larger_than_a_batch(newest_database: Database, of_libpq: Reader) 
     assert rows == [b"a" * size + b"\n", b"b\n"]
 
 
-def test_no_frames_after_stopped_is_set(newest_database: Database, of_libpq: Reader) -> None:
+def test_no_frames_after_stopped_is_set(newest_database: Database, of_libpq: CopyReader) -> None:
     newest_database.execute(
         "CREATE FUNCTION with_notice(n int) RETURNS int LANGUAGE plpgsql AS"
         " $$ BEGIN IF n = 5 THEN RAISE NOTICE 'here'; END IF; RETURN n; END $$"
@@ -89,7 +89,7 @@ def test_no_frames_after_stopped_is_set(newest_database: Database, of_libpq: Rea
     assert (rows, outcome) == ([b"1\n", b"2\n", b"3\n", b"4\n"], 0)
 
 
-def test_an_error_of_the_server(newest_database: Database, of_libpq: Reader) -> None:
+def test_an_error_of_the_server(newest_database: Database, of_libpq: CopyReader) -> None:
     with copying(newest_database, "SELECT 9000000 / (3000 - n) FROM generate_series(1, 9000) n") as pgconn:
         rows, outcome = read_all(of_libpq, pgconn)
         assert (len(rows), rows[-1], outcome) == (2999, b"9000000\n", ENDED)
@@ -99,7 +99,7 @@ def test_an_error_of_the_server(newest_database: Database, of_libpq: Reader) -> 
         assert b"division by zero" in result.error_message
 
 
-def test_a_broken_connection(newest_database: Database, of_libpq: Reader) -> None:
+def test_a_broken_connection(newest_database: Database, of_libpq: CopyReader) -> None:
     with copying(newest_database, HANGS) as pgconn:
         assert of_libpq.next(pgconn, False, [], TIMEOUT_MS // 100)[1] == 0
         with socket.socket(fileno=os.dup(pgconn.socket)) as ours:
@@ -112,13 +112,13 @@ def test_a_broken_connection(newest_database: Database, of_libpq: Reader) -> Non
         assert set(rows) <= {b"x" * 100 + b"\n"}
 
 
-def test_a_closed_connection(newest_database: Database, of_libpq: Reader) -> None:
+def test_a_closed_connection(newest_database: Database, of_libpq: CopyReader) -> None:
     with copying(newest_database, "SELECT 1") as pgconn:
         pgconn.finish()
         assert of_libpq.next(pgconn, False, [], 0) == (b"", BROKEN, False, [])
 
 
-def test_waiting_for_other_descriptors(newest_database: Database, of_libpq: Reader) -> None:
+def test_waiting_for_other_descriptors(newest_database: Database, of_libpq: CopyReader) -> None:
     read, write = os.pipe()
     with copying(newest_database, HANGS) as pgconn:
         others = [(read, select.POLLIN), (write, 0)]

@@ -90,7 +90,7 @@ def check_histories(promoted: EmbeddedServer) -> None:
         session = Session(connection, interrupt)
         now = Identity.of(session.query)
         assert (now.timeline, now.in_recovery) == (2, False)
-        history = session.only("the history", "TIMELINE_HISTORY 2").text("content")
+        [history] = [row.text("content") for row in session.query("the history", "TIMELINE_HISTORY 2")]
         left = parse_lsn(history.split()[1])
         before = Identity(now.system, 1)
 

@@ -19,7 +19,7 @@ from pgtail.spark.typed import arrow_types, casts
 from pgtail.spark.typed.arrays import texts_by_name
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.texts import retyped, texts_of
-from pgtail.spark.typed.versions import Column, Version
+from pgtail.spark.typed.versions import Version, VersionColumn
 from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import BUILTIN
 from tests.support.randoms import RANDOM
@@ -45,7 +45,7 @@ def declared(name: str, typmod: int = -1) -> Any:
 
 def holding(types: Sequence[Any]) -> Any:
     """The column of a table that had these types one after another."""
-    return columns_of([Version("f", "s", "t", "default", (), (Column("c", one),)) for one in types])[0]
+    return columns_of([Version("f", "s", "t", "default", (), (VersionColumn("c", one),)) for one in types])[0]
 
 
 def maps(*rows: dict[str, str | None] | None) -> Any:

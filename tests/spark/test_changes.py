@@ -12,9 +12,9 @@ import pytest
 from pyspark.errors import PythonException
 
 from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.spark import changes, read, relations, transactions
+from pgtail.spark import changes, read, relations
 from pgtail.spark.lake.compact import compact
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.storage import locate
 from tests.support.corpus import capture
@@ -63,19 +63,7 @@ def test_overlapping_captures_and_segments_given_twice_give_each_change_once(
     assert in_order(changes(spark, captures)) == rows
 
 
-def test_transactions_and_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
-    found = transactions(changes(spark, str(recorded / "one"))).collect()
-    of_each: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["xid"] is not None and not row["op"].endswith("_prepared"):
-            of_each.setdefault(row["position"], []).append(row)
-    assert len(found) == len(of_each)
-    for transaction in found:
-        own = of_each[transaction.position]
-        assert transaction.changes == sum(row["seq"] is not None for row in own)
-        assert transaction.bytes == sum({row["ordinal"]: row["bytes"] for row in own}.values())
-        assert transaction.tables == sorted({f"{row['schema']}.{row['table']}" for row in own if row["table"]})
-        assert (transaction.xid, transaction.gid, transaction.state) == (own[0]["xid"], own[0]["gid"], own[0]["state"])
+def test_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     tables = {row.relation: row for row in relations(spark, str(recorded / "one")).collect()}
     assert {row["relation"] for row in rows if row["relation"]} <= set(tables)
     for row in rows:
@@ -104,9 +92,9 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
         assert counts(spark, grown, kind) == counts(spark, at_once, kind)
     assert [len(one.runs) for one in lake.plan.captures.values()] == [1, 1]
     assert lake.update([str(recorded / "one")]).batches == 0
-    many, version = len(Table(locate(f"{grown}/changes")).files()), Table(locate(f"{grown}/changes")).version
+    many, version = len(LakeTable(locate(f"{grown}/changes")).files()), LakeTable(locate(f"{grown}/changes")).version
     assert compact(lake) > many
-    assert len(Table(locate(f"{grown}/changes")).files()) == 1
+    assert len(LakeTable(locate(f"{grown}/changes")).files()) == 1
     assert in_order(read(spark, str(grown), "changes")) == rows
     assert in_order(read(spark, str(grown), "changes", version)) == rows
     assert compact(lake) == 0
@@ -128,7 +116,7 @@ def test_some_tables_alone(spark: Any, tmp_path: Path) -> None:
     Lake(spark, out, tables=["t_toast*"]).update([str(tmp_path / "capture")])
     wanted = [row for row in rows_of(paths) if (row["table"] or "").startswith("t_toast")]
     assert in_order(read(spark, out, "changes")) == wanted
-    with pytest.raises(OptionError, match="name another one"):
+    with pytest.raises(OptionError, match="use another directory"):
         Lake(spark, out)
 
 

@@ -93,7 +93,6 @@ def test_filters_give_the_same_with_pushdown(source: Any, recorded: Path, rows: 
 
 
 def test_pushed_filters_skip_rows(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
-    source.conf.set("spark.sql.adaptive.enabled", "false")
     deletes = sum(row["op"] == "delete" for row in rows)
     assert 0 < deletes < len(rows)
     try:
@@ -102,7 +101,6 @@ def test_pushed_filters_skip_rows(source: Any, recorded: Path, rows: list[dict[s
         assert produced(source, recorded, "op = 'delete'") == deletes
     finally:
         source.conf.unset("spark.sql.python.filterPushdown.enabled")
-        source.conf.unset("spark.sql.adaptive.enabled")
 
 
 def produced(source: Any, recorded: Path, condition: str) -> int:

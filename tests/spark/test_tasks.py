@@ -15,7 +15,7 @@ from pgtail.spark import changes, read, transactions
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake import update
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.storage import locate
 from tests.spark.test_changes import in_order
@@ -35,7 +35,7 @@ def counts(found: Any) -> Counter[str]:
 def unnamed(out: Path) -> set[Path]:
     """Parquet files that no table names."""
     tables = ("changes", "transactions")
-    named = {out / name / file.path for name in tables for file in Table(locate(f"{out}/{name}")).files()}
+    named = {out / name / file.path for name in tables for file in LakeTable(locate(f"{out}/{name}")).files()}
     return {path for name in ("changes", "transactions") for path in (out / name).glob("*.parquet")} - named
 
 
@@ -46,7 +46,7 @@ def test_dates_far_and_near_are_those_that_were_decoded(spark: Any, tmp_path: Pa
     Lake(spark, str(tmp_path / "out")).update([str(tmp_path / "capture")])
     found = read(spark, str(tmp_path / "out"), "changes").orderBy("position", "ordinal", "seq").toArrow()
     assert found.equals(wanted)
-    table = Table(locate(f"{tmp_path}/out/changes")).delta.to_pyarrow_table(columns=["position", "commit_date"])
+    table = LakeTable(locate(f"{tmp_path}/out/changes")).delta.to_pyarrow_table(columns=["position", "commit_date"])
     assert table.sort_by("position")["commit_date"].equals(wanted.sort_by("position")["commit_date"])
 
 
@@ -81,7 +81,7 @@ def test_what_one_task_wrote_before_another_failed_is_in_no_batch(spark: Any, tm
     lake = Lake(spark, str(out))
     with pytest.raises(InputError, match=bad.name):
         lake.update([str(tmp_path / "capture")])
-    assert Table(locate(str(out / "changes"))).schema is None
+    assert LakeTable(locate(str(out / "changes"))).schema is None
     assert lake.update([str(path) for path in (good, *others)]).batches == 1
     bad.write_bytes(whole)
     lake.update([str(tmp_path / "capture")])

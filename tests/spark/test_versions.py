@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgtail.spark.typed.arrow_types import Declared
-from pgtail.spark.typed.versions import Column, Version, kept
+from pgtail.spark.typed.versions import Version, VersionColumn, kept
 from tests.support.spark.altered import readings
 
 TYPES = {"int": Declared(23, -1, "integer"), "text": Declared(25, -1, "text"), "big": Declared(20, -1, "bigint")}
@@ -20,7 +20,7 @@ TYPES = {"int": Declared(23, -1, "integer"), "text": Declared(25, -1, "text"), "
 def version(columns: str, *, key: Sequence[str] = ("id",)) -> Version:
     """Of columns such as `id int, a text`."""
     pairs = [pair.split() for pair in columns.split(", ") if pair]
-    found = tuple(Column(name, TYPES[kind]) for name, kind in pairs)
+    found = tuple(VersionColumn(name, TYPES[kind]) for name, kind in pairs)
     return Version("r", "public", "t", "default", tuple(name for name in key if name in dict(pairs)), found)
 
 

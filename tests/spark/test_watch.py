@@ -33,15 +33,12 @@ from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.every import new_seed
 from tests.support.limits import within
-from tests.support.run import command
-from tests.support.spark import model
+from tests.support.spark import model, quick
 from tests.support.spark.captures import record, rows_of
-from tests.support.spark.quick import QUICK
-from tests.support.spark.world import same_as_model, same_lives, stored
+from tests.support.spark.world import apply, same_as_model, same_lives, stored
 from tests.support.terminals import open_terminal
 
 MANY = capture("D_twophase", "p3_2pc")
-CONF = [f"--conf={name}={value}" for name, value in QUICK.items()]
 PATIENCE = 100
 
 
@@ -54,11 +51,8 @@ def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def watching(kind: str, capture_: Path, out: Path) -> subprocess.Popen[str]:
-        arguments = ["spark", kind, "--watch", "--every=1s", "--master=local[1]", *CONF, str(capture_), str(out)]
-        program = "from pgtail.cli import main; main(prog_name='pgtail')"
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        options = [kind, "--watch", "--every=1s", "--master=local[1]", *quick.CONF]
+        process = quick.start([*options, str(capture_), str(out)], stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
 
@@ -106,10 +100,10 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     arriving = [*paths[:3], *later]
     kind = chance.choice(["history", "state"])
     arrive(arriving[:1], growing)
-    first = start(kind, growing, out)
-    wait_for(lambda: applied(out, kind) > 0, first)
+    apply(spark, out, [str(growing)], history=kind == "history")
     known = files_in(out)
     arrive(arriving[1:3], growing)
+    first = start(kind, growing, out)
     # As soon as it has written some of its files, and then any time.
     wait_for(lambda: files_in(out) > known, first)
     time.sleep(chance.random())
@@ -240,19 +234,3 @@ def test_the_queries_of_the_manual_run_on_what_the_command_writes(
     of_row = [row for row, id_ in zip(rows, ids, strict=True) if row["table"] == "t_default" and id_ == "1"]
     assert [row.op for row in history] == [row["op"] for row in of_row]
     assert len(history) > 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["capture"], "expected CAPTURE... OUT"),
-        (["--conf=x", "capture", "out"], "--conf x: expected NAME=VALUE"),
-        (["--watch", "--compact", "capture", "out"], "--watch merges small files by itself"),
-        (["capture", "hdfs://host/out"], "pgtail only reads from HDFS"),
-        (["--every=soon", "capture", "out"], "'soon' is not a time such as 30s"),
-    ],
-)
-def test_a_command_line_that_makes_no_sense_starts_nothing(arguments: list[str], said: str) -> None:
-    done = command("spark", "changes", *arguments)
-    assert done.status == 2
-    assert said in done.stderr

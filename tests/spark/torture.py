@@ -24,12 +24,11 @@ import polars as pl
 
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.storage import locate
 from tests.support.corpus import capture
-from tests.support.spark import model
+from tests.support.spark import model, quick
 from tests.support.spark.captures import record, rows_of
-from tests.support.spark.quick import QUICK
 from tests.support.spark.world import same_as_model, same_lives, stored
 
 KILLS = 50
@@ -54,7 +53,8 @@ def main(kills: int) -> None:
                 if waiting:
                     shutil.copy(waiting.pop(0), growing)
             known, batch = files_in(out), Batches(locate(str(out))).plan.batch
-            process = start(growing, out)
+            watching = arguments(growing, out, "--watch", "--every=1s")
+            process = quick.start(watching, stderr=subprocess.DEVNULL)
             if chance.random() < 0.75 and waiting:
                 read_until(out, PATIENCE, functools.partial(grown, out, known))
                 read_until(out, chance.uniform(0, 5))
@@ -73,7 +73,7 @@ def main(kills: int) -> None:
         assert written > kills // 3, "the processes were killed before they did anything"
         for path in waiting:
             shutil.copy(path, growing)
-        subprocess.run(command(growing, out), check=True)
+        assert quick.start(arguments(growing, out)).wait() == 0
         same(folder / "whole", paths, out)
 
 
@@ -93,16 +93,8 @@ def grown(out: Path, known: set[Path]) -> bool:
     return bool(files_in(out) - known)
 
 
-def command(growing: Path, out: Path, *more: str) -> list[str]:
-    conf = [f"--conf={name}={value}" for name, value in QUICK.items()]
-    program = "from pgtail.cli import main; main(prog_name='pgtail')"
-    arguments = ["spark", "all", *more, "--master=local[2]", *conf, str(growing), str(out)]
-    return [sys.executable, "-c", program, *arguments]
-
-
-def start(growing: Path, out: Path) -> subprocess.Popen[bytes]:
-    watching = command(growing, out, "--watch", "--every=1s")
-    return subprocess.Popen(watching, stderr=subprocess.DEVNULL, start_new_session=True)
+def arguments(growing: Path, out: Path, *more: str) -> list[str]:
+    return ["all", *more, "--master=local[2]", *quick.CONF, str(growing), str(out)]
 
 
 def below(pid: int) -> list[int]:
@@ -113,7 +105,7 @@ def below(pid: int) -> list[int]:
 
 def look(out: Path) -> None:
     """A reader opens changes first, then what they need; it sees whole commits."""
-    if Table(locate(f"{out}/changes")).schema is None:
+    if LakeTable(locate(f"{out}/changes")).schema is None:
         return
     changes = pl.scan_delta(f"{out}/changes").select("relation", "position", "xid", "op").collect()
     known = set(pl.scan_delta(f"{out}/relations").collect()["relation"])
@@ -121,14 +113,14 @@ def look(out: Path) -> None:
     own = changes.filter(pl.col("xid").is_not_null() & ~pl.col("op").str.ends_with("_prepared"))
     assert set(own["position"]) <= set(pl.scan_delta(f"{out}/transactions").collect()["position"])
     for entry in entries(locate(str(out))):
-        if Table(locate(f"{out}/{entry.folder}")).schema is not None:
+        if LakeTable(locate(f"{out}/{entry.folder}")).schema is not None:
             pl.scan_delta(f"{out}/{entry.folder}").select(pl.len()).collect()
 
 
 def same(whole: Path, paths: list[Path], out: Path) -> None:
     """Everything is that of an undisturbed run."""
     columns = ["position", "ordinal", "op", "lsn"]
-    found = Table(locate(f"{out}/changes")).delta.to_pyarrow_table(columns=columns).to_pylist()
+    found = LakeTable(locate(f"{out}/changes")).delta.to_pyarrow_table(columns=columns).to_pylist()
     expected = [{name: row[name] for name in columns} for row in rows_of(paths)]
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
     rows, versions = model.committed(model.changes(whole)), model.relations(whole)

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgtail.changes.events import Transaction
-from pgtail.stats.histogram import Histogram
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.rate import WIDTHS, Rate
-from pgtail.stats.transactions import LARGEST_KEPT, CommitTimes, Transactions
+from pgtail.stats.transactions import LARGEST_KEPT, CommitTimes, Histogram, Transactions
 
 NUMBERS = st.integers(0, 30) | st.integers(0, 1 << 40)
 

@@ -20,9 +20,6 @@ STREAM_START, STREAM_STOP, XLOG_DATA = ord("S"), ord("E"), ord("w")
 XLOG_HEADER = 25
 """Bytes of a w frame before its message."""
 
-WITHOUT_LSN = ("recv", "peek_dataonly", "peek_escape", "peek_base64")
-"""Beginnings of the forms that carry no log positions."""
-
 
 def read(path: Path) -> bytes:
     """A file's bytes, uncompressed where it is gzipped."""

@@ -112,10 +112,11 @@ def _output(file: File, stack: ExitStack) -> tuple[IO[bytes] | None, int]:
 
 
 def same_start(environment: Mapping[str, str]) -> bool:
-    """Whether these variables equal the fork server's, except libpq's, which are read later."""
+    """Whether these variables equal the fork server's, except libpq's and Spark's, which are read later."""
     _, first, _ = _server()
     changed = {name for name in {*environment, *first} if environment.get(name) != first.get(name)}
-    return all(name.startswith(("PG", "PYTEST_")) and not name.startswith("PGTAIL") for name in changed)
+    later = ("PG", "PYTEST_", "SPARK_", "PYSPARK_", "JAVA_HOME")
+    return all(name.startswith(later) and not name.startswith("PGTAIL") for name in changed)
 
 
 @functools.cache

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tests.support.hostile_server import HostileServer, Last, Reply
-from tests.support.run import command
-from tests.support.run_process import PROGRAM, started
+from tests.support.run_process import PROGRAM, pgtail, started
 from tests.support.servers import Database
 from tests.support.tail import wait_for
 from tests.support.two_phase import ADVANCE, CREATE_SLOT, SETUP, SWITCH_ON
@@ -100,8 +99,7 @@ def make(database: Database, folder: Path, history: History, moment: Moment) -> 
 
 def _record(database: Database, slot: str, directory: Path) -> None:
     """Record up to now."""
-    done = command("record", database.conninfo(), "-S", slot, "-D", directory, "--until", "now")
-    assert done.status == 0, done.stderr
+    pgtail("record", database.conninfo(), "-S", slot, "-D", str(directory), "--until", "now")
 
 
 def _disturb(database: Database, directory: Path, statements: Sequence[str], moment: Moment) -> None:

@@ -17,10 +17,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.lake.delta import Commit, Table
+from pgtail.spark.lake.delta import Commit, LakeTable
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.applied import Capture, SegmentRun
-from pgtail.spark.state.notes import Notes
+from pgtail.spark.segments.ranges import Place, Range
 from pgtail.storage import Location
 
 _NAME: Final = "_batches"
@@ -31,7 +31,47 @@ _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest
 
 
 @dataclass(slots=True)
-class Plan:
+class TableNotes:
+    """One table, by its OID."""
+
+    folder: str
+    versions: list[str]
+    """Fingerprints, in the order of their last appearance; the last one is in force."""
+    since: int
+    """The position from which on the table has its name."""
+    buckets: int = 1
+    whole: bool = False
+    """Whether a hash of what identifies its rows no longer finds them: they stay in one bucket."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """`applied` are ranges of the stream, in order; what was only prepared in them waits in `pending`."""
+
+    applied: list[Range] = field(default_factory=list)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+    pending: list[tuple[str, int, int]] = field(default_factory=list)
+    """Prepared transactions without an outcome: gid, xid and position."""
+    tables: dict[int, TableNotes] = field(default_factory=dict)
+
+    @property
+    def end(self) -> Place:
+        """The place up to which everything is in it."""
+        return self.applied[-1].end if self.applied else Place(-1, 0)
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Notes:
+        """From the plan."""
+        return cls(
+            list(map(Range.of, found["applied"])),
+            found["gaps"],
+            [(gid, xid, position) for gid, xid, position in found["pending"]],
+            {int(relid): TableNotes(**table) for relid, table in found["tables"].items()},
+        )
+
+
+@dataclass(slots=True)
+class BatchPlan:
     """The content of OUT, and what the last batch does to its tables."""
 
     batch: int = 0
@@ -52,7 +92,7 @@ class Plan:
         return [run for capture in self.captures.values() for run in capture.runs]
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> Plan:
+    def of(cls, found: dict[str, Any]) -> BatchPlan:
         """From the table."""
         captures = {
             place: Capture([SegmentRun.of(run) for run in one["runs"]]) for place, one in found.pop("captures").items()
@@ -66,8 +106,8 @@ class Batches:
 
     def __init__(self, out: Location) -> None:
         self.out = out
-        self._table = Table(out / _NAME)
-        self.plan, self._commits = Plan(), list[Commit]()
+        self._table = LakeTable(out / _NAME)
+        self.plan, self._commits = BatchPlan(), list[Commit]()
         files = self._table.files()
         if files:
             self.plan, self._commits = self._read(files[0].path)
@@ -77,13 +117,13 @@ class Batches:
                 "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
             )
 
-    def _read(self, path: str) -> tuple[Plan, list[Commit]]:
+    def _read(self, path: str) -> tuple[BatchPlan, list[Commit]]:
         place = self._table.place / path
         try:
             found = json.loads(rows_in(place)["plan"][0].as_py())
             if found["format"] != _FORMAT:
                 raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=str(place))
-            return Plan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
+            return BatchPlan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
             raise InputError(f"is damaged: {error}", source=str(place)) from None
 
@@ -92,15 +132,15 @@ class Batches:
         for commit in self._commits:
             self.table(commit.table).commit(commit, self.plan.batch)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> LakeTable:
         """A table of OUT as it is now."""
-        return Table(self.out / name)
+        return LakeTable(self.out / name)
 
-    def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
+    def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit a plan, which has the next number, then its tables. Raises OutputError if another was faster."""
         self.plan, self._commits = plan, list(commits)
         found = {"format": _FORMAT, "plan": asdict(plan), "commits": [commit.to_json() for commit in commits]}
         row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
         self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
-        self._table = Table(self._table.place)
+        self._table = LakeTable(self._table.place)
         self.finish()

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from pgtail.errors import InputError
-from pgtail.spark.lake.delta import Commit, Table
+from pgtail.spark.lake.delta import Commit, LakeTable
 from pgtail.storage import Location
 
 CATALOG: Final = "catalog"
@@ -42,7 +42,7 @@ class Entry:
 
 def entries(out: Location) -> list[Entry]:
     """Every table of OUT."""
-    return [Entry(**row) for row in Table(out / CATALOG).rows()]
+    return [Entry(**row) for row in LakeTable(out / CATALOG).rows()]
 
 
 def folder_in(out: Location, kind: str, name: str) -> str:
@@ -57,7 +57,7 @@ def folder_in(out: Location, kind: str, name: str) -> str:
 
 def changed(out: Location, new: Iterable[Entry], codec: str) -> list[Commit]:
     """The commit that brings the catalog up to date: an entry replaces that of the same folder."""
-    table = Table(out / CATALOG)
+    table = LakeTable(out / CATALOG)
     before = table.rows()
     now = {row["folder"]: row for row in [*before, *map(asdict, new)]}
     rows = [now[folder] for folder in sorted(now)]

@@ -1,4 +1,4 @@
-"""Small files merged into large ones; their rows stay the same."""
+"""Files of OUT: small ones merged into large ones, and those that no version needs removed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from pgtail.errors import InputError
 from pgtail.humanize import counted
 from pgtail.spark.jobs import collected, in_groups
+from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
-from pgtail.spark.lake.delta import Commit, File
+from pgtail.spark.lake.delta import Commit, LakeFile
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.lake.update import Lake
@@ -74,7 +76,7 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
     assert table.schema is not None
     keys = [one for one in ("_relation", "_relid") if one in table.schema.names]
     order = next(one for one in ("position", "_position", "_valid_from_position") if one in table.schema.names)
-    alike: dict[object, list[File]] = {}
+    alike: dict[object, list[LakeFile]] = {}
     for file in table.files():
         if file.size < _SMALL and (not name.startswith("history/") or file.path.startswith(CLOSED)):
             alike.setdefault(tuple(file.bounds(one).least for one in keys), []).append(file)
@@ -83,4 +85,24 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
         neighbours = sorted(files, key=lambda one: one.bounds(order).least)
         some = in_groups((((file.path, file.size), file.size) for file in neighbours), _TARGET)
         found += [_Merging(name, table.place, own, lake.codec) for own in some if len(own) > 1]
+    return found
+
+
+def vacuum(out: Location, *, delete: bool) -> list[str]:
+    """The files below OUT that no version needs: replaced long ago, or left behind by killed runs.
+
+    With `delete` they are removed. Raises InputError if there is nothing.
+
+    A file must be as old as its table keeps replaced ones: somebody may be writing.
+    """
+    batches = Batches(out)
+    if not batches.plan.batch:
+        raise InputError("has nothing that pgtail spark wrote", source=str(out))
+    batches.finish()
+    names = ["changes", "transactions", "relations", "catalog", "_batches", *(one.folder for one in entries(out))]
+    found = []
+    for name in dict.fromkeys(names):
+        table = batches.table(name)
+        if table.schema is not None:
+            found += [f"{name}/{path}" for path in table.expired(orphans=True, remove=delete)]
     return found

@@ -6,7 +6,9 @@ count that the attempts which count tell of.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -17,7 +19,6 @@ import pyarrow.compute as pc
 
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import counted
-from pgtail.spark.lake.names import folder_name
 from pgtail.spark.lake.parquet import DataFile, FileWriter, row_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.schemas import CHANGES
@@ -34,6 +35,10 @@ Versions = Mapping[Names, Sequence[Version]]
 """The versions of each table, in the order of their appearance."""
 _MOST_OPEN: Final = 64
 """Files that are open at a time: a capture may have thousands of tables."""
+
+_LONGEST_NAME: Final = 200
+"""Characters of a folder's name; file systems end at 255 bytes."""
+_ESCAPED: Final = re.compile(rb"[^a-z0-9_-]|\A_")
 
 
 class TableFile(NamedTuple):
@@ -127,9 +132,9 @@ class _Files:
                 for found in changes:
                     new = [row for row in changes.survey.relations if row["relation"] not in described]
                     described |= {row["relation"]: Version.of(row) for row in new}
-                    whole, shared = _split(counted(found), parts)
+                    complete, shared = _split(counted(found), parts)
                     self._done.shared.append(shared)
-                    for batch in whole.to_batches():
+                    for batch in complete.to_batches():
                         self._write("transactions", transactions.add(batch))
                     self._changes(rows.add(found), described)
             self._done.surveys.append(changes.survey)
@@ -203,3 +208,20 @@ def _runs(rows: pa.Table) -> Iterator[tuple[int, int]]:
         changed |= codes[1:] != codes[:-1]
     starts = [0, *(np.flatnonzero(changed) + 1).tolist(), len(rows)]
     yield from itertools.pairwise(starts)
+
+
+def folder_name(schema: str, table: str) -> str:
+    """schema.table, with ~xx for all bytes but a-z, 0-9, _ and -, and for a first underscore.
+
+    So are capitals: a file system may not distinguish them from small letters, but PostgreSQL does. What begins
+    with an underscore is hidden from Spark. What would be too long is cut off, and ends with ~~ and a part of its
+    SHA-256.
+    """
+    full = f"{_encoded(schema)}.{_encoded(table)}"
+    if len(full) <= _LONGEST_NAME:
+        return full
+    return f"{full[: _LONGEST_NAME - 22]}~~{hashlib.sha256(full.encode()).hexdigest()[:20]}"
+
+
+def _encoded(name: str) -> str:
+    return _ESCAPED.sub(lambda byte: b"~%02x" % byte[0][0], name.encode()).decode()

@@ -46,7 +46,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class LakeFile:
     """A file of a table. `path` is below the table's folder."""
 
     path: str
@@ -95,7 +95,7 @@ class Commit:
         return cls(**(found | values))
 
 
-class Table:
+class LakeTable:
     """A Delta table, as it is when it is opened; `schema` is None if there is none.
 
     Raises InputError, OptionError.
@@ -139,12 +139,12 @@ class Table:
         """Seconds that replaced files are kept."""
         return float(self.delta.metadata().configuration[_RETENTION].split()[1])
 
-    def files(self) -> list[File]:
+    def files(self) -> list[LakeFile]:
         """Every file of this version, with its statistics."""
         if self._table is None:
             return []
         rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
-        return [File(row["path"], row["size_bytes"], row["num_records"], self.place, row) for row in rows]
+        return [LakeFile(row["path"], row["size_bytes"], row["num_records"], self.place, row) for row in rows]
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows of a small table."""

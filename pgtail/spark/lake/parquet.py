@@ -237,7 +237,7 @@ def _json(kind: pa.DataType, value: Any) -> object:
     return orjson.Fragment(f"{value:f}") if isinstance(value, Decimal) else value
 
 
-class _File:
+class _RandomAccessFile:
     """An open file as pyarrow reads it: here and there."""
 
     closed = False
@@ -264,7 +264,7 @@ class _File:
 def opened(place: Location) -> Iterator[pq.ParquetFile]:
     """A Parquet file to read. Raises InputError."""
     # Few large requests in place of many small ones.
-    with place.open() as reader, pq.ParquetFile(_File(reader), pre_buffer=place.path is None) as parquet:
+    with place.open() as reader, pq.ParquetFile(_RandomAccessFile(reader), pre_buffer=place.path is None) as parquet:
         yield parquet
 
 

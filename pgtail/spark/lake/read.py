@@ -12,7 +12,7 @@ import pyarrow as pa
 from pgtail.errors import InputError
 from pgtail.spark.jobs import frame
 from pgtail.spark.lake.catalog import folder_in
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.parquet import opened
 from pgtail.spark.schemas import spark_schema
 from pgtail.storage import Location, StorageOptions, locate_target
@@ -42,7 +42,7 @@ def read(
     out = locate_target(uri, StorageOptions.of(storage))
     kind, _, name = table.partition("/")
     place = out / (folder_in(out, kind, name) if kind in _NAMED and name else table)
-    found = Table(place, version)
+    found = LakeTable(place, version)
     if found.schema is None:
         raise InputError(f"there is no table {table}", source=str(out))
     selected = found.schema if not columns else _selected(found.schema, columns, str(place))

@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
-from pgtail.spark.lake.decoding import Names, TableFile, Versions
-from pgtail.spark.lake.delta import Commit, Table, holds
-from pgtail.spark.lake.names import folder_name
+from pgtail.spark.lake.decoding import Names, TableFile, Versions, folder_name
+from pgtail.spark.lake.delta import Commit, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
-from pgtail.spark.typed.described import as_stored, as_version
+from pgtail.spark.typed.rows import as_stored, as_version
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
@@ -48,11 +47,6 @@ def columns_in(schema: pa.Schema) -> list[TableColumn]:
     return [TableColumn(f.metadata[TRUE_NAME.encode()].decode(), f.name, f.type) for f in schema if f.metadata]
 
 
-def rewritten(spark: SparkSession, items: Sequence[Rewriting]) -> list[DataFile]:
-    """Files that replace others."""
-    return collected(spark, Rewriting.done, items)
-
-
 def table_commits(
     spark: SparkSession, out: Location, codec: str, files: Sequence[TableFile], known: Versions, versions: Versions
 ) -> tuple[list[Commit], list[Entry]]:
@@ -66,7 +60,7 @@ def table_commits(
     commits, entries = [], []
     for names, own in by_names.items():
         name = f"tables/{folder_name(*names)}"
-        table, folder = Table(out / name), out / name
+        table, folder = LakeTable(out / name), out / name
         columns = columns_of(versions[names])
         schema = schema_of(columns, META, old=True)
         by_relation = {version.relation: version for version in versions[names]}
@@ -81,7 +75,7 @@ def table_commits(
                 adds.append(added)
             else:
                 again.append(Rewriting(folder, added.path, version, written, columns, codec))
-        adds += rewritten(spark, again)
+        adds += collected(spark, Rewriting.done, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
         entries.append(Entry("tables", *names, None, name, 0))
     return commits, entries

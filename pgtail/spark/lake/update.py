@@ -14,10 +14,10 @@ from pgtail.errors import OptionError
 from pgtail.humanize import counted
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.jobs import collected, groups
-from pgtail.spark.lake.batches import Batches, Plan
+from pgtail.spark.lake.batches import Batches, BatchPlan
 from pgtail.spark.lake.catalog import changed
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
-from pgtail.spark.lake.delta import Commit, File
+from pgtail.spark.lake.delta import Commit, LakeFile
 from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
@@ -81,8 +81,8 @@ class Lake:
                     raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
             self.plan.tables = list(tables)
         elif self.plan.tables != list(tables):
-            held = ", ".join(self.plan.tables) or "all tables"
-            raise OptionError(f"{self.out} is of {held} (--table): name another one for others")
+            held = f"--table {', '.join(self.plan.tables)}" if self.plan.tables else "all tables"
+            raise OptionError(f"{self.out} was made with {held}: use another directory for other tables")
         self.batches.finish()
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
@@ -103,7 +103,7 @@ class Lake:
             done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
         return done
 
-    def commit(self, plan: Plan, commits: Sequence[Commit]) -> None:
+    def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit the next batch."""
         plan.batch += 1
         self.batches.commit(plan, commits)
@@ -211,7 +211,7 @@ def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version
     return found
 
 
-def _any_within(file: File, positions: Sequence[int]) -> bool:
+def _any_within(file: LakeFile, positions: Sequence[int]) -> bool:
     bounds = file.bounds("position")
     return any(bounds.least <= position <= bounds.most for position in positions)
 

@@ -22,10 +22,9 @@ from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
-HALF: Final = "\0half"
-"""The column of an event that says what of it is meant: all of it, that the old row goes, or that the new one comes.
-PostgreSQL's names have no NUL."""
-WHOLE, GONE, COME = 0, 1, 2
+SIDE: Final = "\0side"
+"""The column that says which rows of a change are applied, both or one; no name in PostgreSQL has a NUL."""
+BOTH_ROWS, OLD_ROW, NEW_ROW = 0, 1, 2
 
 _OPS: Final = ("insert", "update", "delete", "truncate")
 INSERT, UPDATE, DELETE, TRUNCATE = range(4)
@@ -35,9 +34,9 @@ _NOWHERE: Final = -1
 
 
 class Folded(NamedTuple):
-    """The rows that are there in the end, and (for a history) former ones, as ROW's columns describe them.
+    """The rows at the end, and (for a history) closed ones, as ROW's columns describe them.
 
-    Of a row that was, `_valid_to_position` and `_valid_to` say which change ended it.
+    Of a closed row, `_valid_to_position` and `_valid_to` say which change ended it.
     """
 
     rows: pa.Table
@@ -47,11 +46,11 @@ class Folded(NamedTuple):
 def fold(rows: pa.Table, changes: pa.Table, version: Version, *, history: bool) -> Folded:
     """Apply changes to rows. Both have the columns of columns_of(version).
 
-    Rows have pgtail's columns of a state, changes those of a table of changes and HALF. Neither need be in order.
+    Rows have pgtail's columns of a state, changes those of a table of changes and SIDE. Neither need be in order.
     """
     order = [("_position", "ascending"), ("_seq", "ascending")]
     rows = rows.sort_by(order).combine_chunks()
-    changes = changes.sort_by([*order, (HALF, "ascending")]).combine_chunks()
+    changes = changes.sort_by([*order, (SIDE, "ascending")]).combine_chunks()
     return _Fold(rows, Events(changes, version), version).run(history=history)
 
 
@@ -89,10 +88,10 @@ class Events:
         """Where a column was sent neither in the new row nor in the old one."""
         if not version.columns:
             return
-        whole, unchanged = one_chunk(changes["_old"]), one_chunk(changes["_unchanged"])
-        fields = dict(zip([field.name for field in whole.type], whole.flatten(), strict=True))
+        old_rows, unchanged = one_chunk(changes["_old"]), one_chunk(changes["_unchanged"])
+        fields = dict(zip([field.name for field in old_rows.type], old_rows.flatten(), strict=True))
         old = Cells.of(pa.table(fields | {"_rescued": changes["_old_rescued"]}), version)
-        has_old = whole.is_valid()
+        has_old = old_rows.is_valid()
         for column in version.columns:
             unsent = flags(unchanged, column.name)
             if unsent.any() and (version.full or column.name in version.key):
@@ -140,17 +139,17 @@ class _Fold:
         changes = events.changes.append_column("_unknown", pa.nulls(len(events.changes), TEXTS))
         self.own = pa.concat_tables([rows.select(own), changes.select(own)])
         """pgtail's columns of all places."""
-        self.half: Numbers = one_chunk(changes[HALF]).to_numpy()
+        self.side: Numbers = one_chunk(changes[SIDE]).to_numpy()
 
     def run(self, *, history: bool) -> Folded:
         before, until = self._match()
-        come = np.ones(self.total, bool)
-        come[self.first :] = np.isin(self.events.op, (INSERT, UPDATE)) & (self.half != GONE)
+        is_row = np.ones(self.total, bool)
+        is_row[self.first :] = np.isin(self.events.op, (INSERT, UPDATE)) & (self.side != OLD_ROW)
         source = {name: self._sources(unsent, before) for name, unsent in self.events.unsent.items()}
-        rows = self._taken(np.flatnonzero(come & (until == _NOWHERE)), source)
+        rows = self._taken(np.flatnonzero(is_row & (until == _NOWHERE)), source)
         position = one_chunk(self.own["_position"]).to_numpy()
-        ended = np.flatnonzero(come & (until != _NOWHERE)) if history else np.array([], np.int64)
-        # A row that only its own transaction has seen never was.
+        ended = np.flatnonzero(is_row & (until != _NOWHERE)) if history else np.array([], np.int64)
+        # A row that only its own transaction saw is in no history.
         ended = ended[position[ended] < position[until[ended]]]
         closed = self._taken(ended, source)
         for name, own in (("_valid_to_position", "_position"), ("_valid_to", "_commit_ts")):
@@ -171,25 +170,25 @@ class _Fold:
         for place, key in enumerate(keys.tolist()):
             alive.setdefault(key, []).append(place)
         unknown = self._unknown(keys) if self.version.full else {}
-        steps = zip(self.events.op.tolist(), self.half.tolist(), old.tolist(), new.tolist(), strict=True)
-        for place, (op, half, was, now) in enumerate(steps, self.first):
+        steps = zip(self.events.op.tolist(), self.side.tolist(), old.tolist(), new.tolist(), strict=True)
+        for place, (op, side, old_key, new_key) in enumerate(steps, self.first):
             if op == TRUNCATE:
                 for ends in alive.values():
                     until[ends] = place
                 alive.clear()
                 continue
             row = _NOWHERE
-            if op != INSERT and half != COME and found:
-                row = alive[was].pop() if alive.get(was) else self._partly_known(alive, unknown, place)
+            if op != INSERT and side != NEW_ROW and found:
+                row = alive[old_key].pop() if alive.get(old_key) else self._partly_known(alive, unknown, place)
                 if row != _NOWHERE:
                     until[row] = place
-            if op != DELETE and half != GONE:
+            if op != DELETE and side != OLD_ROW:
                 before[place] = row
                 if keyed:
                     # A key is there once: a row that still has it is from before a change that was not recorded.
-                    for stale in alive.pop(now, ()):
+                    for stale in alive.pop(new_key, ()):
                         until[stale] = place
-                alive.setdefault(now, []).append(place)
+                alive.setdefault(new_key, []).append(place)
         return before, until
 
     def _unknown(self, keys: Numbers) -> dict[int, tuple[int, list[str]]]:

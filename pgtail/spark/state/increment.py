@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pgtail.capture.format import is_gap
 from pgtail.errors import InputError
+from pgtail.spark.lake.batches import Notes
 from pgtail.spark.segments.applied import SegmentRun
 from pgtail.spark.segments.ranges import Place, Range, joined
-from pgtail.spark.state.notes import Notes
 
 _NOTHING: Final = Range(Place(-1, 0), Place(-1, 0))
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from pgtail.spark.lake.delta import File, Table
+from pgtail.spark.lake.batches import Notes
+from pgtail.spark.lake.delta import LakeFile, LakeTable
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.ranges import Place, Range, within
 from pgtail.spark.state.increment import Increment
-from pgtail.spark.state.notes import Notes
 
 _COLUMNS: Final = ["op", "gid", "xid", "position", "ordinal", "commit_lsn", "commit_ts", "state"]
 _COMMITTED, _ROLLED_BACK = "commit_prepared", "rollback_prepared"
@@ -30,7 +30,7 @@ class Outcomes:
     pending: list[tuple[str, int, int]] = field(default_factory=list)
 
 
-def outcomes(changes: Table, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
+def outcomes(changes: LakeTable, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
     """What becomes of prepared transactions in a part of the stream, and of those that were pending before it."""
     return resolve(
         _rows(changes, increment.ranges, _COLUMNS, having="gid"),
@@ -75,7 +75,9 @@ def resolve(
     return found
 
 
-def last_before(time: datetime.datetime, changes: Table, transactions: Table, increment: Increment) -> int | None:
+def last_before(
+    time: datetime.datetime, changes: LakeTable, transactions: LakeTable, increment: Increment
+) -> int | None:
     """The last position before the first later commit; None if there is none."""
     positions = [
         row["position"]
@@ -98,7 +100,9 @@ def cut(increment: Increment, until: int, notes: Notes) -> None:
     increment.ranges = [Range(one.first, min(one.end, end)) for one in increment.ranges if one.first < end]
 
 
-def _rows(table: Table, ranges: Sequence[Range], columns: Sequence[str], having: str | None = None) -> Iterator[Row]:
+def _rows(
+    table: LakeTable, ranges: Sequence[Range], columns: Sequence[str], having: str | None = None
+) -> Iterator[Row]:
     """Rows in these ranges; `having` is a column that must not be NULL. A row of `transactions` has no ordinal."""
     for file in files_within(table.files(), [one.transactions for one in ranges], "position"):
         if having is not None and file.bounds(having).nulls == file.rows:
@@ -112,8 +116,8 @@ def _rows(table: Table, ranges: Sequence[Range], columns: Sequence[str], having:
 
 
 def files_within(
-    files: Iterable[File], ranges: Iterable[range], column: str, positions: Iterable[int] = ()
-) -> list[File]:
+    files: Iterable[LakeFile], ranges: Iterable[range], column: str, positions: Iterable[int] = ()
+) -> list[LakeFile]:
     """The files that may have rows in ranges of a column, or at these positions."""
     wanted = [*ranges, *(range(position, position + 1) for position in positions)]
     found = []

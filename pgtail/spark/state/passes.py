@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pickle
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from pgtail.spark.jobs import RESULT, cores, frame, groups, results
-from pgtail.spark.lake.delta import File
+from pgtail.spark.jobs import RESULT, cores, frame, groups, result, results
+from pgtail.spark.lake.delta import LakeFile
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.tasks import PART, ChangesFile, Layout, Pass, RowsFile, Wanted
+from pgtail.spark.state.tasks import PART, ChangesFile, Pass, RowsFile, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
 
-Changes = Sequence[tuple[File, ChangesFile]]
+Changes = Sequence[tuple[LakeFile, ChangesFile]]
 
 
-class Run(NamedTuple):
+class VersionRun(NamedTuple):
     """Changes of one version of a table without one of another version between them; their positions and seqs."""
 
     version: Version
@@ -48,8 +47,8 @@ class TableBatch:
     codec: str
     history: bool
     changes: Changes
-    runs: Sequence[Run]
-    wanted: Wanted
+    runs: Sequence[VersionRun]
+    wanted: WantedChanges
     stored: Sequence[TableColumn]
     """The columns of the state's table after the batch."""
     buckets: int
@@ -62,7 +61,7 @@ class TableBatch:
         """What is to be done for a run, and the files, with their bytes, that are split for it."""
         version, places = self.runs[number]
         # Between two passes the rows of a state are as their version has them.
-        layout = Layout(version, self.stored if self.history else columns_of([version]), self.buckets)
+        layout = TableLayout(version, self.stored if self.history else columns_of([version]), self.buckets)
         files: dict[int, list[str]] = {}
         items: list[tuple[ChangesFile | RowsFile, int]] = []
         for one in self.now:
@@ -88,13 +87,13 @@ class TableBatch:
         self.now = [*left, *(RowsFile(file, done.layout) for file in written)]
 
 
-def runs_of(changes: Changes, wanted: Wanted, versions: Mapping[str, Version]) -> tuple[list[Run], int]:
+def runs_of(changes: Changes, wanted: WantedChanges, versions: Mapping[str, Version]) -> tuple[list[VersionRun], int]:
     """The runs of a table's versions among the wanted rows of its files, in order; and how many rows are wanted."""
     relations = {file.bounds("_relation").least for file, _ in changes}
     if len(relations) == 1 and all(_wholly(file, wanted) for file, _ in changes):
         bounds = [file.bounds("_position") for file, _ in changes]
         places = Range(Place(min(one.least for one in bounds), 0), Place(max(one.most for one in bounds) + 1, 0))
-        return [Run(versions[relations.pop()], places)], sum(file.rows for file, _ in changes)
+        return [VersionRun(versions[relations.pop()], places)], sum(file.rows for file, _ in changes)
     rows_of: list[tuple[int, int, str]] = []
     for file, source in changes:
         rows = rows_in(source.place, ["_position", "_seq", "_state", "_commit_ts"])
@@ -103,11 +102,11 @@ def runs_of(changes: Changes, wanted: Wanted, versions: Mapping[str, Version]) -
     found = []
     for relation, some in itertools.groupby(sorted(rows_of), key=lambda row: row[2]):
         own = [Place(position, seq) for position, seq, _ in some]
-        found.append(Run(versions[relation], Range(own[0], own[-1].next)))
+        found.append(VersionRun(versions[relation], Range(own[0], own[-1].next)))
     return found, len(rows_of)
 
 
-def _wholly(file: File, wanted: Wanted) -> bool:
+def _wholly(file: LakeFile, wanted: WantedChanges) -> bool:
     """Whether all rows of a file are wanted, as far as its statistics show."""
     position = file.bounds("_position")
     inside = any(one.start <= position.least and position.most < one.stop for one in wanted.ranges)
@@ -122,16 +121,25 @@ def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
         for relid, table in now.items():
             passes[relid], own = table.pass_of(number)
             items += [((relid, item), size) for item, size in own]
-        buckets, written = _fold(spark, passes, items)
+        folded = _fold(spark, passes, items)
         for relid, table in now.items():
-            done = {bucket for own, bucket in buckets if own == relid}
-            table.take(passes[relid], done, [file for own, file in written if own == relid])
+            own_parts = [part for part in folded if part.relid == relid]
+            done = {bucket for part in own_parts for bucket in part.buckets}
+            table.take(passes[relid], done, [file for part in own_parts for file in part.files])
+
+
+class _Folded(NamedTuple):
+    """Buckets of a table that were folded together, and the files that were written of them."""
+
+    relid: int
+    buckets: list[int]
+    files: list[DataFile]
 
 
 def _fold(
     spark: SparkSession, passes: Mapping[int, Pass], items: Sequence[tuple[tuple[int, ChangesFile | RowsFile], int]]
-) -> tuple[Iterable[tuple[int, int]], list[tuple[int, DataFile]]]:
-    """One pass: the buckets that were folded, and the files that were written, with the OIDs of their tables."""
+) -> list[_Folded]:
+    """One pass: every bucket that has changes, or files to be split, is folded."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
     def split(some: Sequence[tuple[int, ChangesFile | RowsFile]]) -> Iterator[pa.RecordBatch]:
@@ -139,21 +147,27 @@ def _fold(
             yield from passes[relid].split(item)
 
     def fold(parts: pa.Table) -> pa.Table:
-        relid = parts["relid"][0].as_py()
-        written = [pickle.dumps((relid, file)) for file in passes[relid].fold(parts)]
-        return pa.table({"data": pa.array(written, pa.binary())})
+        relid, buckets = parts["relid"][0].as_py(), parts["together"][0].as_py()
+        return pa.Table.from_batches([result(_Folded(relid, buckets, list(passes[relid].fold(parts))))])
 
-    parts = frame(spark, split, groups(spark, items), spark_schema(PART)).persist()
+    def folded(parts: DataFrame, groups_: int) -> list[_Folded]:
+        spread = parts.repartition(min(groups_, _TURNS * cores(spark)), "relid", "together")
+        return results(spread.groupBy("relid", "together").applyInArrow(fold, RESULT))
+
+    parts = frame(spark, split, groups(spark, items), spark_schema(PART))
+    if all(one.layout.buckets == 1 for one in passes.values()):
+        # No bucket has to be folded with another one: which parts there are need not be known before.
+        return folded(parts.withColumn("together", F.array(F.lit(0))), len(passes))
+    parts = parts.persist()
     try:
         found = _together(tuple(row) for row in parts.select("relid", "bucket", "links").distinct().collect())
         if not found:
-            return [], []
+            return []
         named = spark.createDataFrame(
             [(*key, buckets) for key, buckets in found.items()], "relid long, bucket int, together array<int>"
         )
-        tasks = min(len({(relid, *buckets) for (relid, _), buckets in found.items()}), _TURNS * cores(spark))
-        spread = parts.join(F.broadcast(named), ["relid", "bucket"]).repartition(tasks, "relid", "together")
-        return found, results(spread.groupBy("relid", "together").applyInArrow(fold, RESULT))
+        groups_ = len({(relid, *buckets) for (relid, _), buckets in found.items()})
+        return folded(parts.join(F.broadcast(named), ["relid", "bucket"]), groups_)
     finally:
         parts.unpersist()
 

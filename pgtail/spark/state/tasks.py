@@ -15,11 +15,23 @@ import pyarrow.compute as pc
 from pgtail.spark.jobs import packed, unpacked
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.fold import COME, DELETE, GONE, HALF, TRUNCATE, UPDATE, WHOLE, Cells, Events, fold, identities
+from pgtail.spark.state.fold import (
+    BOTH_ROWS,
+    DELETE,
+    NEW_ROW,
+    OLD_ROW,
+    SIDE,
+    TRUNCATE,
+    UPDATE,
+    Cells,
+    Events,
+    fold,
+    identities,
+)
 from pgtail.spark.typed.arrays import Flags, one_chunk
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, own_columns, schema_of
-from pgtail.spark.typed.described import as_stored, as_version, described
+from pgtail.spark.typed.rows import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
@@ -29,7 +41,7 @@ PART: Final = pa.schema(
 )
 """Some rows or changes of a bucket of a table; `links` are other buckets that have to be folded with it."""
 CLOSED: Final = "closed-"
-"""How the files of a history begin whose rows are no more; those of others with the bucket."""
+"""File-name prefix of closed rows; other files are named by bucket."""
 _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
@@ -39,7 +51,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedChanges:
     """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
 
     `committed` is as in Outcomes. `run` are the places (position and seq) between which the table had the version.
@@ -88,7 +100,7 @@ class ChangesFile(NamedTuple):
     columns: Sequence[TableColumn]
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """How the rows of a table are kept: as those of a version, with columns of the state's table, in buckets."""
 
     version: Version
@@ -132,11 +144,11 @@ class RowsFile(NamedTuple):
     """A file of a state's table, and how its rows are kept."""
 
     file: DataFile
-    layout: Layout
+    layout: TableLayout
 
     @property
     def bucket(self) -> int | None:
-        """None for rows that are no more."""
+        """None for closed rows."""
         path = self.file.path
         return None if path.startswith(CLOSED) else int(path[1 : path.index("-")])
 
@@ -150,9 +162,9 @@ class Pass:
     """The folder of the state's table."""
     codec: str
     history: bool
-    layout: Layout
+    layout: TableLayout
     """How the rows are kept afterwards."""
-    wanted: Wanted
+    wanted: WantedChanges
     files: Mapping[int, Sequence[str]]
     """The files of each bucket whose rows are kept like this already."""
 
@@ -171,21 +183,21 @@ class Pass:
             return
         rows = as_version(rows, self.layout.version, source.columns)
         if self.layout.buckets == 1:
-            yield from self._parts(0, rows.append_column(HALF, pa.array(np.full(len(rows), WHOLE))))
+            yield from self._parts(0, rows.append_column(SIDE, pa.array(np.full(len(rows), BOTH_ROWS))))
             return
         events = Events(rows, self.layout.version)
         deleted, updated, truncated = (events.op == op for op in (DELETE, UPDATE, TRUNCATE))
-        was, now = (self.layout.bucket_of(rows, cells) for cells in (events.before, events.new))
-        was = np.where(deleted | updated, was, now)
-        now = np.where(deleted, was, now)
+        old_bucket, new_bucket = (self.layout.bucket_of(rows, cells) for cells in (events.before, events.new))
+        old_bucket = np.where(deleted | updated, old_bucket, new_bucket)
+        new_bucket = np.where(deleted, old_bucket, new_bucket)
         carries = np.logical_or.reduce([np.zeros(len(rows), bool), *events.unsent.values()])
-        apart = (was != now) & ~carries
+        moves = old_bucket != new_bucket
+        moves_alone = moves & ~carries
         for bucket in range(self.layout.buckets):
-            gone, come = apart & (was == bucket), apart & (now == bucket)
-            here = truncated | gone | (now == bucket)
-            half = np.select([gone, come], [GONE, COME], WHOLE)
-            links = np.unique(was[(was != now) & carries & (now == bucket)])
-            some = rows.append_column(HALF, pa.array(half)).filter(here)
+            leaves, arrives = moves_alone & (old_bucket == bucket), moves_alone & (new_bucket == bucket)
+            side = np.select([leaves, arrives], [OLD_ROW, NEW_ROW], BOTH_ROWS)
+            links = np.unique(old_bucket[moves & carries & (new_bucket == bucket)])
+            some = rows.append_column(SIDE, pa.array(side)).filter(truncated | leaves | (new_bucket == bucket))
             yield from self._parts(bucket, some, links.tolist())
 
     def _parts(self, bucket: int, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
@@ -197,8 +209,8 @@ class Pass:
     def fold(self, parts: pa.Table) -> Iterator[DataFile]:
         """Fold the parts of the buckets that are folded `together`, and write their files again."""
         unpacked_ = [unpacked(data.as_buffer()) for data in parts["data"]]
-        changes = [one for one in unpacked_ if HALF in one.column_names]
-        rows = [one for one in unpacked_ if HALF not in one.column_names]
+        changes = [one for one in unpacked_ if SIDE in one.column_names]
+        rows = [one for one in unpacked_ if SIDE not in one.column_names]
         buckets = parts["together"][0].as_py()
         rows += [self._read(path, self.layout) for bucket in buckets for path in self.files.get(bucket, ())]
         none = self.layout.folded.empty_table()
@@ -211,7 +223,7 @@ class Pass:
         if len(closed):
             yield self._write(closed, CLOSED)
 
-    def _read(self, path: str, layout: Layout) -> pa.Table:
+    def _read(self, path: str, layout: TableLayout) -> pa.Table:
         """The rows of a file, to be folded."""
         named = {then: now for now, then in _NAMES.items()}
         rows = rows_in(self.place / path)

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pgtail.spark.errors import translate_spark_errors
+from pgtail.spark.jobs import collected, translate_spark_errors
+from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
-from pgtail.spark.lake.delta import Commit, File, Table, holds
-from pgtail.spark.lake.names import folder_name
+from pgtail.spark.lake.decoding import folder_name
+from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile
-from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
+from pgtail.spark.lake.tables import Rewriting, columns_in
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
-from pgtail.spark.state.notes import Notes, TableNotes
 from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
-from pgtail.spark.state.passes import Changes, Run, TableBatch, fold_all, runs_of
+from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.tasks import ChangesFile, Layout, RowsFile, Wanted
+from pgtail.spark.state.tasks import ChangesFile, RowsFile, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 
@@ -79,7 +79,7 @@ class _Batch:
         self._lake = lake
         self._settings = settings
         self._notes = notes
-        self._wanted = Wanted([one.transactions for one in now.ranges], found.committed)
+        self._wanted = WantedChanges([one.transactions for one in now.ranges], found.committed)
         self._by_names = lake.versions()
         self._versions = {one.relation: one for versions in self._by_names.values() for one in versions}
 
@@ -100,9 +100,9 @@ class _Batch:
         ]
         return changed(self._lake.out, names, self._lake.codec) + commits, count
 
-    def _changes(self) -> dict[int, list[tuple[File, ChangesFile]]]:
+    def _changes(self) -> dict[int, list[tuple[LakeFile, ChangesFile]]]:
         """The files of OUT/tables that may have rows for the batch, by the table's OID."""
-        found: dict[int, list[tuple[File, ChangesFile]]] = {}
+        found: dict[int, list[tuple[LakeFile, ChangesFile]]] = {}
         for entry in entries(self._lake.out):
             if entry.kind == "tables":
                 table = self._lake.batches.table(entry.folder)
@@ -117,10 +117,10 @@ class _Batch:
         versions = [self._versions[relation] for relation in notes.versions]
         return columns_of(versions if self._settings.history else versions[-1:])
 
-    def _table(self, relid: int, changes: Changes, runs: Sequence[Run]) -> TableBatch:
+    def _table(self, relid: int, changes: Changes, runs: Sequence[VersionRun]) -> TableBatch:
         """What is to be done with one table; what it will be is noted."""
         notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
-        layout = Layout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets)
+        layout = TableLayout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets)
         table = self._lake.batches.table(notes.folder)
         there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
         for version, places in runs:
@@ -149,7 +149,7 @@ class _Batch:
             now=there,
         )
 
-    def _new(self, relid: int, run: Run) -> TableNotes:
+    def _new(self, relid: int, run: VersionRun) -> TableNotes:
         """Notes of a table that begins with this run; its folder never changes."""
         folder = f"{self._settings.kind}/{folder_name(run.version.schema, run.version.table)}"
         if folder in {one.folder for one in self._notes.tables.values()}:
@@ -160,7 +160,7 @@ class _Batch:
     def _commits(self, done: TableBatch) -> list[Commit]:
         """What is to be committed of a table: new files in the place of others, or all of them where types change."""
         schema = schema_of(done.stored, VALIDITY if self._settings.history else ROW)
-        table, name = Table(done.place), self._notes.tables[done.relid].folder
+        table, name = LakeTable(done.place), self._notes.tables[done.relid].folder
         before, now = {one.file.path for one in done.before}, {one.file.path for one in done.now}
         adds = [one.file for one in done.now if one.file.path not in before]
         removes = [(one.file.path, one.file.size) for one in done.before if one.file.path not in now]
@@ -172,7 +172,7 @@ class _Batch:
                 if file.path in before & now
                 for relation in [file.bounds("_relation").least]
             ]
-            adds += rewritten(self._lake.spark, again)
+            adds += collected(self._lake.spark, Rewriting.done, again)
             return [Commit(name, schema, adds, overwrite=True, retain=self._settings.retain)]
         if table.schema is not None and not adds and not removes:
             return []

@@ -90,9 +90,9 @@ def _numeric(typmod: int) -> pa.DataType:
     return _decimal(precision - scale, scale) if scale > 0 else _decimal(precision - scale, 0)
 
 
-def _decimal(whole: int, scale: int) -> pa.DataType:
+def _decimal(before_point: int, scale: int) -> pa.DataType:
     """The decimal of so many digits before and after the point."""
-    precision = max(whole, 0) + scale
+    precision = max(before_point, 0) + scale
     return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else STRING
 
 
@@ -106,14 +106,14 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return pa.float64() if fits else STRING
     if one in _DIGITS and other in _DIGITS:
         return max(one, other, key=lambda kind: _DIGITS[kind])
-    digits = [_whole_and_scale(kind) for kind in (one, other)]
+    digits = [_digits_and_scale(kind) for kind in (one, other)]
     known = [pair for pair in digits if pair is not None]
     if len(known) < 2:
         return STRING
-    return _decimal(max(whole for whole, _ in known), max(scale for _, scale in known))
+    return _decimal(max(digits for digits, _ in known), max(scale for _, scale in known))
 
 
-def _whole_and_scale(kind: pa.DataType) -> tuple[int, int] | None:
+def _digits_and_scale(kind: pa.DataType) -> tuple[int, int] | None:
     """The digits before and after the point of an exact number."""
     if kind in _DIGITS:
         return _DIGITS[kind], 0

@@ -1,15 +1,24 @@
-"""Rows of `changes` of one version of a table -> its typed rows, a column for each of the table's; no pyspark."""
+"""Typed rows: from rows of `changes`, from version to version of a table, and as they are stored.
+
+Each function takes rows of one version of a table; none imports pyspark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.typed.arrays import one_chunk, texts_by_name
-from pgtail.spark.typed.casts import TableColumn, typed
-from pgtail.spark.typed.columns import META, schema_of
+from pgtail.spark.typed.arrays import flags, lists_of, maps_of, one_chunk, texts_by_name, without
+from pgtail.spark.typed.casts import TableColumn, cast, typed
+from pgtail.spark.typed.columns import META, OWN, columns_of, own_columns, schema_of
+from pgtail.spark.typed.texts import retyped, texts_of
+from pgtail.spark.typed.versions import Version, kept
+
+Pairs = Sequence[tuple[TableColumn, TableColumn]]
+"""Columns, and what each of them becomes."""
 
 
 def typed_rows(rows: pa.Table, columns: Sequence[TableColumn]) -> pa.Table:
@@ -34,3 +43,73 @@ def typed_rows(rows: pa.Table, columns: Sequence[TableColumn]) -> pa.Table:
         fields = [pa.field(c.stored, c.kind) for c in columns]
         found += [pa.StructArray.from_arrays(sent, fields=fields, mask=one_chunk(rows["old"]).is_null()), lost]
     return pa.Table.from_arrays(found, names=schema_of(columns, META, old=True).names)
+
+
+def described(rows: pa.Table, before: Version, now: Version) -> pa.Table:
+    """Rows of a version (with the columns of columns_of()) as the next version makes them.
+
+    What that leaves unknown is named in `_unknown`. Rows whose new key is unknown are gone.
+    """
+    was = {column.name: column for column in columns_of([before])}
+    came_from = {new: was[old] for old, new in kept(before, now).items()}
+    columns = columns_of([now])
+    pairs = [(came_from[column.name], column) for column in columns if column.name in came_from]
+    found = _with_columns(rows, pairs)
+    lists = {name: one_chunk(rows[name]) for name in ("_undecoded", "_unknown")}
+    undecoded = {column.name: flags(lists["_undecoded"], old.name) for old, column in pairs}
+    unknown = {column.name: flags(lists["_unknown"], old.name) for old, column in pairs}
+    for column in columns:
+        if column.name not in came_from:
+            found[column.stored] = pa.nulls(len(rows), column.kind)
+            unknown[column.name] = np.ones(len(rows), bool)
+    found["_undecoded"], found["_unknown"] = lists_of(undecoded, len(rows)), lists_of(unknown, len(rows))
+    keyless = np.zeros(len(rows), bool)
+    for name in now.key:
+        keyless |= unknown[name]
+    return pa.table(found).filter(~keyless)
+
+
+def as_version(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
+    """Rows of a version, as they are stored with columns `stored`, with the columns of columns_of()."""
+    pairs = zip(own_columns(version, stored), columns_of([version]), strict=True)
+    return pa.table(_with_columns(rows, list(pairs)))
+
+
+def as_stored(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
+    """The inverse of as_version()."""
+    pairs = zip(columns_of([version]), own_columns(version, stored), strict=True)
+    return pa.table(_with_columns(rows, list(pairs)))
+
+
+def _with_columns(rows: pa.Table, pairs: Pairs) -> dict[str, pa.Array]:
+    """The columns of rows, and pgtail's own, where the table's become others."""
+    own = {name: one_chunk(rows[name]) for name in rows.column_names if name in OWN}
+    undecoded = own["_undecoded"]
+    arrays = [one_chunk(rows[old.stored]) for old, _ in pairs]
+    found, own["_rescued"] = _become(arrays, own["_rescued"], undecoded, pairs)
+    if "_old" in own:
+        old_rows = own["_old"]
+        arrays = [pc.struct_field(old_rows, old.stored) for old, _ in pairs]
+        before, own["_old_rescued"] = _become(arrays, own["_old_rescued"], undecoded, pairs)
+        fields = [pa.field(name, array.type) for name, array in before.items()]
+        own["_old"] = pa.StructArray.from_arrays(list(before.values()), fields=fields, mask=old_rows.is_null())
+    return found | own
+
+
+def _become(
+    arrays: Sequence[pa.Array], rescued: pa.MapArray, undecoded: pa.ListArray, pairs: Pairs
+) -> tuple[dict[str, pa.Array], pa.MapArray]:
+    """Columns as others, and what these rescue: a value that the new type has is no longer rescued."""
+    found, lost = {}, {}
+    texts = texts_by_name(rescued, [old.name for old, _ in pairs])
+    for (old, new), values, kept_texts in zip(pairs, arrays, texts, strict=True):
+        array, left = values, kept_texts
+        if old.kind != new.kind:
+            array = retyped(values, new.kind, (old.delimiter, new.delimiter))
+            if array.null_count > values.null_count:
+                left = pc.coalesce(left, without(texts_of(values, old.delimiter), pc.is_valid(array)))
+            if left.null_count < len(left):
+                again = cast(without(left, flags(undecoded, old.name)), new.kind, new.delimiter)
+                array, left = pc.coalesce(array, again), without(left, pc.is_valid(again))
+        found[new.stored], lost[new.name] = array, left
+    return found, maps_of(lost, len(rescued))

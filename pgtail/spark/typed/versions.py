@@ -13,7 +13,7 @@ from pgtail.spark.typed.arrow_types import STRING, Declared, arrow_type, widest
 from pgtail.values.oids import BUILTIN
 
 
-class Column(NamedTuple):
+class VersionColumn(NamedTuple):
     """A column of one version of a table."""
 
     name: str
@@ -29,7 +29,7 @@ class Version:
     table: str
     identity: str
     key: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[VersionColumn, ...]
 
     @property
     def full(self) -> bool:
@@ -50,7 +50,7 @@ class Version:
     def of(cls, row: Mapping[str, Any]) -> Version:
         """From a row of `relations`."""
         columns = tuple(
-            Column(one["name"], Declared(one["type_oid"], one["typmod"], one["type"])) for one in row["columns"]
+            VersionColumn(one["name"], Declared(one["type_oid"], one["typmod"], one["type"])) for one in row["columns"]
         )
         flagged = tuple(one["name"] for one in row["columns"] if one["key"])
         key = flagged if row["identity"] in ("default", "index") else ()
@@ -72,10 +72,10 @@ def kept(before: Version, now: Version) -> dict[str, str]:
     return found
 
 
-_MayBecome: TypeAlias = Callable[[Column, Column], bool]
+_MayBecome: TypeAlias = Callable[[VersionColumn, VersionColumn], bool]
 
 
-def _same_columns(before: Version, now: Version) -> Iterator[tuple[Column, Column]]:
+def _same_columns(before: Version, now: Version) -> Iterator[tuple[VersionColumn, VersionColumn]]:
     """The columns that are certainly the same in both versions."""
     old = before.columns
     new, may_become = _reading(before, now)
@@ -86,7 +86,7 @@ def _same_columns(before: Version, now: Version) -> Iterator[tuple[Column, Colum
             yield old[place], new[number]
 
 
-def _reading(before: Version, now: Version) -> tuple[Sequence[Column], _MayBecome]:
+def _reading(before: Version, now: Version) -> tuple[Sequence[VersionColumn], _MayBecome]:
     """The columns now that were there before, and which of before they may be.
 
     PostgreSQL puts a new column last and never moves one: the columns that stayed come first, in the order of before.
@@ -96,15 +96,15 @@ def _reading(before: Version, now: Version) -> tuple[Sequence[Column], _MayBecom
     """
     was, becomes = dict(before.columns), dict(now.columns)
     names = was.keys() & becomes.keys()
-    same = {name for name in names if _same_type(Column(name, was[name]), Column(name, becomes[name]))}
+    same = {name for name in names if _same_type(VersionColumn(name, was[name]), VersionColumn(name, becomes[name]))}
 
-    def names_stay(one: Column, other: Column) -> bool:
+    def names_stay(one: VersionColumn, other: VersionColumn) -> bool:
         return one.name == other.name or not same.intersection((one.name, other.name))
 
-    def as_named(one: Column, other: Column) -> bool:
+    def as_named(one: VersionColumn, other: VersionColumn) -> bool:
         return one.name == other.name or other.name not in names
 
-    def names_move(one: Column, other: Column) -> bool:
+    def names_move(one: VersionColumn, other: VersionColumn) -> bool:
         alike = _same_type(one, other) and (one.name in before.key) == (other.name in now.key)
         return one.name == other.name or other.name not in same or alike
 
@@ -115,7 +115,7 @@ def _reading(before: Version, now: Version) -> tuple[Sequence[Column], _MayBecom
     return named, names_move if moved else names_stay
 
 
-def _places(old: Sequence[Column], new: Sequence[Column], may_become: _MayBecome) -> list[int]:
+def _places(old: Sequence[VersionColumn], new: Sequence[VersionColumn], may_become: _MayBecome) -> list[int]:
     """The first place in `old`, in its order, for each column of `new`, up to one that has none."""
     found: list[int] = []
     place = 0
@@ -129,7 +129,7 @@ def _places(old: Sequence[Column], new: Sequence[Column], may_become: _MayBecome
     return found
 
 
-def _same_type(one: Column, other: Column) -> bool:
+def _same_type(one: VersionColumn, other: VersionColumn) -> bool:
     return (one.declared.oid, one.declared.typmod) == (other.declared.oid, other.declared.typmod)
 
 

@@ -9,13 +9,13 @@ from random import Random
 from typing import Final
 
 from pgtail.spark.typed.arrow_types import Declared
-from pgtail.spark.typed.versions import Column, Version
+from pgtail.spark.typed.versions import Version, VersionColumn
 
 Reading = tuple[int, ...]
 """For each column that stayed, its place before; the others are new ones, and come after it."""
 
 
-def same_type(one: Column, other: Column) -> bool:
+def same_type(one: VersionColumn, other: VersionColumn) -> bool:
     return one.declared == other.declared
 
 
@@ -41,7 +41,7 @@ def readings(before: Version, now: Version) -> list[Reading]:
         pairs = [(old[place].name, column.name) for place, column in zip(one, new, strict=False)]
         return all(was == is_ or is_ not in names for was, is_ in pairs)
 
-    def exchanged(place: int, column: Column) -> bool:
+    def exchanged(place: int, column: VersionColumn) -> bool:
         was = old[place]
         in_key = (was.name in before.key) == (column.name in now.key)
         return was.name == column.name or column.name not in unchanged or (same_type(was, column) and in_key)
@@ -193,7 +193,7 @@ class Altered:
     # -- descriptions ----------------------------------------------------------------------------------------------
 
     def description(self) -> Version:
-        columns = tuple(Column(one.name, TYPES[one.kind]) for one in self.columns)
+        columns = tuple(VersionColumn(one.name, TYPES[one.kind]) for one in self.columns)
         key = () if self.full else (self.key.name,)
         return Version("", "public", self.name, "full" if self.full else "default", key, columns)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,13 @@ def segments(folder: Path) -> list[Path]:
 
 def rows_of(paths: list[Path]) -> list[dict[str, Any]]:
     """The rows of `changes` that these segments give, one after another, each decoded alone."""
-    batches = [batch for path in paths for batch in SegmentChanges(io.BytesIO(path.read_bytes()), str(path))]
-    return plain(pa.Table.from_batches(batches, schema=CHANGES))
+    return plain(pa.Table.from_batches(batches_of(paths), schema=CHANGES))
+
+
+def batches_of(paths: list[Path], tables: Sequence[str] = ()) -> list[pa.RecordBatch]:
+    """The same as record batches; `tables` are globs."""
+    segments_ = [SegmentChanges(io.BytesIO(path.read_bytes()), str(path), tables=tables) for path in paths]
+    return [batch for segment in segments_ for batch in segment]
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:

@@ -67,23 +67,16 @@ class Row:
 
 
 class Fold:
-    """Some keys of one table, or all of them. `happenings` are in order, and so must the changes come.
+    """The rows of one table. `happenings` are in order, and so must the changes come."""
 
-    The first happening that matters is the table's version: rows seeded before it are rows of `version`.
-    """
-
-    def __init__(
-        self, happenings: Sequence[Happening], version: Version | None = None, *, history: bool = False
-    ) -> None:
+    def __init__(self, happenings: Sequence[Happening], *, history: bool = False) -> None:
         self._happenings = happenings
         self._next = 0
-        self._version = version
+        self._version: Version | None = None
         self._history = history
         self._rows: dict[Key, list[Row]] = {}
         self.closed: list[Row] = []
         """The rows that were, where `history` is wanted, in the order of their ends."""
-        self.forgotten = 0
-        """Rows of which nothing can be told any more: the columns that identify them now were never sent for them."""
 
     @property
     def version(self) -> Version | None:
@@ -95,23 +88,10 @@ class Fold:
         """Every version that the table was."""
         return [one.version for one in self._happenings if isinstance(one, Described)]
 
-    def seed(self, row: Row) -> None:
-        """A row as an earlier fold left it. Before all changes."""
-        self._add(row)
-
     def rows(self) -> Iterator[Row]:
         """The rows as they are now."""
         for rows in self._rows.values():
             yield from rows
-
-    def identifier(self, row: Row) -> list[str | None]:
-        """What tells a row from all others of the table: its key; all of it under identity full; else its change."""
-        version = self._version
-        if version is not None and version.key:
-            return [row.values.get(name) for name in version.key]
-        if version is not None and version.full:
-            return [part for pair in sorted(row.values.items()) for part in pair]
-        return [str(row.since.position), str(row.since.seq)]
 
     def unknown(self, row: Row) -> list[str]:
         """The columns of the table of which nothing is known in this row."""
@@ -216,8 +196,6 @@ class Fold:
             row.values = {columns[name]: value for name, value in row.values.items() if name in columns}
             if all(name in row.values for name in version.key):
                 self._add(row)
-            else:
-                self.forgotten += 1
 
     # -- rows --------------------------------------------------------------------------------------------------
 

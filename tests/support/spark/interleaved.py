@@ -18,6 +18,7 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.segment import MARK, SegmentFrames
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import SegmentChanges, survey
+from pgtail.spark.lake.batches import Notes
 from pgtail.spark.segments.applied import Capture, new_ones
 from pgtail.spark.segments.listing import (
     collapse_whole_segments,
@@ -27,10 +28,10 @@ from pgtail.spark.segments.listing import (
 from pgtail.spark.segments.ranges import Parts, Range, joined, within
 from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.state.increment import next_increment
-from pgtail.spark.state.notes import Notes
 from pgtail.spark.state.outcomes import resolve
 from tests.support.servers import Database
 from tests.support.spark import model
+from tests.support.spark.captures import segments
 from tests.support.two_phase import ADVANCE, CREATE_SLOT, SETUP, SWITCH_ON
 
 
@@ -86,7 +87,7 @@ def _cut(source: Path, target: Path) -> list[str]:
     """The same capture in segments of one change each."""
     target.mkdir()
     recorder: Recorder | None = None
-    for path in model.segments(source):
+    for path in segments(source):
         with path.open("rb") as file:
             frames, own = SegmentFrames(file, str(path)), False
             head = frames.read_head().parameters
@@ -99,7 +100,7 @@ def _cut(source: Path, target: Path) -> list[str]:
                     recorder.take(bytes(frames.buf[start:stop]))
     assert recorder is not None
     recorder.close()
-    return [str(path) for path in model.segments(target)]
+    return [str(path) for path in segments(target)]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,8 +11,9 @@ from typing import Any
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.typed.versions import Version
-from tests.support.limits import within
+from tests.support.run_process import pgtail
 from tests.support.servers import Database
+from tests.support.spark.captures import segments
 from tests.support.spark.fold import Change, Described, Fold, Happening, Moment, Truncate
 
 Rows = list[dict[str, Any]]
@@ -34,14 +33,7 @@ def begin(database: Database, *, two_phase: bool = False) -> None:
 
 def record(database: Database, directory: Path, *arguments: str, slot: str = SLOT) -> None:
     """Record up to now."""
-    command = [sys.executable, "-c", "from pgtail.cli import main; main()", "record", database.conninfo()]
-    command += ["-S", slot, "-D", str(directory), "--until", "now", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=within(100), check=False)
-    assert ran.returncode == 0, ran.stderr
-
-
-def segments(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.pgcap"))
+    pgtail("record", database.conninfo(), "-S", slot, "-D", str(directory), "--until", "now", *arguments)
 
 
 def changes(directory: Path) -> Rows:

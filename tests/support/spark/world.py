@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.spark.lake.catalog import entries
-from pgtail.spark.lake.delta import Table
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import Applied, update_state
@@ -24,6 +24,7 @@ from pgtail.spark.typed.columns import OWN, columns_of
 from pgtail.storage import Location, locate
 from tests.support.servers import Database, fresh_database
 from tests.support.spark import model, workloads
+from tests.support.spark.captures import segments
 from tests.support.spark.fold import Fold, Row
 
 SOME = ("t0", "t2", "t4")
@@ -44,7 +45,7 @@ class World:
 
     @property
     def segments(self) -> list[str]:
-        return [str(path) for path in model.segments(self.capture)]
+        return list(map(str, segments(self.capture)))
 
     def folds(self, *, history: bool = False, until: int | None = None) -> dict[str, Fold]:
         rows = [row for row in self.rows if until is None or row["position"] <= until]
@@ -89,7 +90,7 @@ def stored(out: Path | Location, kind: str) -> dict[str, pa.Table]:
     found = {}
     folder = locate(str(out)) if isinstance(out, Path) else out
     for entry in sorted((one for one in entries(folder) if one.kind == kind), key=lambda one: one.since):
-        found[entry.table] = Table(folder / entry.folder).delta.to_pyarrow_table()
+        found[entry.table] = LakeTable(folder / entry.folder).delta.to_pyarrow_table()
     return found
 
 
