@@ -43,6 +43,8 @@ class Input(ABC):
         """Bytes that the last resync() skipped."""
         self.notes: list[str] = []
         """What to tell the user once items() has ended: what was left out on purpose."""
+        self.segment = ""
+        """The capture segment that was last read to its end, from this source or the one before it."""
         self._window = window
         self._decoder = decoder
 

@@ -106,8 +106,6 @@ class Decoder:
         self.cursor.encoding = encoding
         self.separator: bytes | None = None
         """The bytes between messages that have no length; None if they are in frames."""
-        self.segment = ""
-        """The capture segment that was last read to its end."""
         self.in_stream: bool | None = None
 
     def frame(self, buf: Buffer, pos: int, end: int) -> tuple[AnyFrame, int | None, int | None]:

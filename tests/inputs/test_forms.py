@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from pgtail.errors import OptionError
-from pgtail.inputs import INPUTS, Source, open_input
+from pgtail.inputs import INPUTS
+from pgtail.inputs.recognition import open_input
+from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.streaming import StreamAbort
 from pgtail.pgoutput.walsender import Keepalive

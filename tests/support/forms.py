@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from pgtail.errors import InputError
-from pgtail.inputs import Input, Source, open_input
+from pgtail.inputs.base import Input
+from pgtail.inputs.recognition import open_input
+from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder
 from tests.support.corpus import Capture
 from tests.support.pcaps import pcapng, segments

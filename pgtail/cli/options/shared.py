@@ -13,6 +13,7 @@ from pgtail.cli.command import heading
 from pgtail.cli.options.encoding import encoding_name
 from pgtail.cli.settings import MOST_DIGITS, Configured, always_redacted, given, settings_in_use
 from pgtail.errors import OptionError
+from pgtail.inputs import INPUTS
 from pgtail.outputs import OUTPUTS
 
 if TYPE_CHECKING:
@@ -321,12 +322,7 @@ def dump_options(function: F) -> F:
             heading("input"),
             click.option(
                 "--input-format",
-                type=click.Choice(
-                    [
-                        *("recvlogical", "raw", "copydata", "lengths", "pgcap"),
-                        *("psql", "csv", "hex", "hexdump", "copytext", "pgcopy", "pcap"),
-                    ]
-                ),
+                type=click.Choice(list(INPUTS)),
                 help="The form of the files, if pgtail does not detect it.",
             ),
             click.option(
