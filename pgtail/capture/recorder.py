@@ -27,6 +27,8 @@ from pgtail.errors import Malformed
 from pgtail.native import compiled
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
+from pgtail.pgoutput.kinds import TAGS
+from pgtail.pgoutput.transaction import Begin
 from pgtail.storage.local import LocalLocation
 
 _FRAME: Final = struct.Struct(">IB24xB")
@@ -35,7 +37,7 @@ _COMMIT_TIME: Final = struct.Struct(">q")
 """Of Begin, after the commit LSN."""
 _LATER: Final = (1 << 63) - 1
 """A time after all others."""
-_BEGIN: Final = ord("B")
+_BEGIN: Final = TAGS[Begin]
 _BEGIN_SIZE: Final = XLOG_HEADER_SIZE + 21
 _LEAST_ROW: Final = XLOG_HEADER_SIZE + 9
 """Sizes of frames with such messages."""

@@ -10,12 +10,16 @@ from pgtail.capture.reader import SegmentFile
 from pgtail.capture.segment import SegmentFrames
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
+from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
+from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import Point
+from pgtail.pgoutput.transaction import Begin
+from pgtail.pgoutput.two_phase import BeginPrepare
 from pgtail.storage import Location
 
-_TIMES: Final = {ord("B"): struct.Struct(">34xq"), ord("b"): struct.Struct(">42xq")}
+_TIMES: Final = {TAGS[Begin]: struct.Struct(">34xq"), TAGS[BeginPrepare]: struct.Struct(">42xq")}
 """The time in a frame with Begin or Begin Prepare."""
-_TAG: Final = 25
+_TAG: Final = XLOG_HEADER_SIZE
 """The offset of a message's tag in its frame."""
 
 
