@@ -132,7 +132,6 @@ def test_output_formats_are_documented(format_: str) -> None:
 @pytest.mark.parametrize("format_", INPUTS)
 def test_input_formats_are_documented(format_: str) -> None:
     assert format_ in terms(section("pgtail-decode.1", "INPUT FORMATS"))
-    assert f"`{format_}`" in README
 
 
 def exit_statuses() -> set[int]:
