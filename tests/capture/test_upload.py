@@ -21,7 +21,7 @@ from pgtail.storage import Entry, Location, Reader, Writer
 from pgtail.storage.errors import UnavailableOutput
 from tests.capture.test_recovery import STREAMS, crash, end_of, transactions
 from tests.support import encode
-from tests.support.captures import SMALL, lengths, read
+from tests.support.captures import SMALL, read, read_frames, take
 from tests.support.corpus import Capture
 from tests.support.object_store import ObjectStore
 from tests.support.run import here
@@ -143,11 +143,9 @@ def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Pa
             if rng.random() < 0.3:
                 spool = tmp_path / f"spool {kills}"
     assert kills > 3
-    plain = tmp_path / "frames.bin"
-    plain.write_bytes(lengths(frame for group in groups for frame in group))
     again = here("decode", "-o", "json", *s3.arguments, str(target))
     assert (again.status, again.stderr) == (0, "")
-    assert again.stdout == read(plain).stdout
+    assert again.stdout == read_frames((frame for group in groups for frame in group), tmp_path).stdout
 
 
 def check_readers(
@@ -159,15 +157,14 @@ def check_readers(
         return
     found = here("decode", "-o", "json", "--strict", *s3.arguments, str(target))
     assert (found.status, found.stderr) == (0, "")
-    plain = folder / "frames.bin"
     sizes = []
     for count in range(len(groups) + 1):
         if count and end_of(groups[count - 1]) < acknowledged:
             continue
-        plain.write_bytes(lengths(frame for group in groups[:count] for frame in group))
-        sizes.append(len(read(plain).stdout))
+        whole = read_frames((frame for group in groups[:count] for frame in group), folder).stdout
+        sizes.append(len(whole))
         if sizes[-1] == len(found.stdout):
-            assert read(plain).stdout == found.stdout
+            assert whole == found.stdout
             return
     raise AssertionError(f"{len(found.stdout)} bytes of output, but whole transactions have {sizes}")
 
@@ -176,8 +173,7 @@ def record_some(spool: Path, target: Location, frames: list[bytes]) -> None:
     """Record and upload these frames."""
     uploading = uploader(spool, target)
     recorder = Recorder(spool, {}, rotation=SMALL)
-    for frame in frames:
-        recorder.take(frame)
+    take(recorder, frames)
     recorder.close()
     publish(uploading, recorder)
 
@@ -262,8 +258,7 @@ def test_an_old_spool_is_refused_after_another_one_continued(target: Location, t
     one, two, _ = parts(3)
     record_some(tmp_path / "a", target, one)
     recorder = Recorder(tmp_path / "a", {}, rotation=Rotation(size=4000))
-    for frame in two:
-        recorder.take(frame)
+    take(recorder, two)
     recorder.close()
     record_some(tmp_path / "b", target, two)
     with pytest.raises(OptionError, match="does not continue the capture"):
@@ -280,8 +275,7 @@ def test_of_two_recorders_the_first_stops_when_the_second_begins(target: Locatio
     publish(first, recorder)
     record_some(tmp_path / "b", target, two)
     before = target.list()
-    for frame in two:
-        recorder.take(frame)
+    take(recorder, two)
     recorder.close()
     with pytest.raises(OutputError, match="another process records into"):
         publish(first, recorder)
@@ -301,8 +295,7 @@ def test_a_copied_capture_is_continued(s3: ObjectStore, target: Location, tmp_pa
     one, two, _ = parts(3)
     (tmp_path / "local").mkdir()
     recorder = Recorder(tmp_path / "local", {"pgtail.slot": "cap"}, rotation=SMALL)
-    for frame in one:
-        recorder.take(frame)
+    take(recorder, one)
     recorder.close()
     for number, without in enumerate((True, False)):
         copied = target / str(number)
@@ -310,8 +303,7 @@ def test_a_copied_capture_is_continued(s3: ObjectStore, target: Location, tmp_pa
             if not (without and path.name == FILE):
                 (copied / path.name).create(path.read_bytes())
         record_some(tmp_path / f"spool {number}", copied, two)
-        for frame in two if not without else ():
-            recorder.take(frame)
+        take(recorder, two if not without else ())
     recorder.close()
     local = read(tmp_path / "local")
     for number in range(2):

@@ -73,13 +73,7 @@ def test_whole_message_is_decoded(case: Case) -> None:
     assert message == case.message
     assert type(message) is type(case.message)
     assert [type(field) for field in message] == [type(field) for field in case.message]
-
-
-@every_case
-def test_cells_keep_their_form(case: Case) -> None:
-    """Binary cells equal text cells of the same bytes: compare their types as well."""
-    message = decoder(case).message(case.data, 0, len(case.data))
-    for name in ("old", "new"):
+    for name in ("old", "new"):  # binary cells equal text cells of the same bytes
         cells, wanted = getattr(message, name, None), getattr(case.message, name, None)
         assert [type(cell) for cell in cells or ()] == [type(cell) for cell in wanted or ()]
 
@@ -134,19 +128,6 @@ def test_trailing_bytes_are_malformed(case: Case) -> None:
         if case.data[0] == ABORT and len(case.data) + len(extra) < LONG_ABORT:
             wanted = Truncated
         assert outcome(decoder(case), case.data + extra) is wanted
-
-
-@every_case
-def test_traced_message_is_equal_and_its_spans_tile_it(case: Case) -> None:
-    cursor = TracedCursor()
-    made = Decoder(cursor=cursor)
-    made.in_stream = case.in_stream
-    data = b"before" + case.data
-    assert made.message(data, 6, len(data)) == case.message
-    assert cursor.spans[0].start == 6
-    assert cursor.spans[-1].end == len(data)
-    assert all(a.end == b.start for a, b in zip(cursor.spans, cursor.spans[1:], strict=False))
-    assert all(span.field and span.type for span in cursor.spans)
 
 
 @every_case
