@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pgtail.capture.format import (
-    COPY_DATA,
-    FORMAT,
-    GAP,
-    HEAD,
-    PREDECESSOR,
-    SEGMENT,
-    TRANSACTION,
-    SegmentName,
-)
+from pgtail.capture.format import COPY_DATA, FORMAT, GAP, HEAD, PREDECESSOR, SEGMENT, TRANSACTION, SegmentName
 from pgtail.capture.recovery import recover
 from pgtail.capture.state import CaptureState, Gap, read_state, write_state
 from pgtail.capture.tracker import ROWS, StreamTracker

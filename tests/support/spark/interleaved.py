@@ -19,11 +19,7 @@ from pgtail.capture.segment import SegmentFrames
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.segments.applied import Capture, new_ones
-from pgtail.spark.segments.listing import (
-    collapse_whole_segments,
-    parts_of,
-    server_of,
-)
+from pgtail.spark.segments.listing import collapse_whole_segments, parts_of, server_of
 from pgtail.spark.segments.ranges import Parts, Range, joined, within
 from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.state.increment import next_increment
