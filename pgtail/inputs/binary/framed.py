@@ -34,7 +34,7 @@ class Framed(BinaryInput):
 
     @classmethod
     @abstractmethod
-    def _bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
+    def bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
         """Bounds of the frame at `pos`. The frame's end is beyond `end` if bytes are missing. Raises Malformed."""
 
     @classmethod
@@ -63,7 +63,7 @@ class Framed(BinaryInput):
         return None if found.ended or found.short else False
 
     def items(self) -> Iterator[Decoded | Chunk]:
-        window, place = self._window, self._bounds
+        window, place = self._window, self.bounds
         self._find_stream_state()
         decode, interleaved = self._decode_from_here(), self._interleaved
         while True:
@@ -138,7 +138,7 @@ class Framed(BinaryInput):
 
     def _large(self, start: int, stop: int) -> Decoded:
         """Decode a message longer than LARGE, whose payload begins and ends here after the window's position."""
-        lsn = self._bounds(self._window.buf, self._window.pos, len(self._window.buf))[2]
+        lsn = self.bounds(self._window.buf, self._window.pos, len(self._window.buf))[2]
 
         def check(decoder: Decoder, buf: Buffer) -> int:
             if isinstance(self._decode(decoder)(buf, start, stop)[0], Unknown | UnknownFrame):
@@ -153,7 +153,7 @@ class Framed(BinaryInput):
         """Go to the end of the damaged frame by its own length, if another frame starts there."""
         window = self._window
         try:
-            _, stop, _ = self._bounds(window.buf, window.pos, len(window.buf))
+            _, stop, _ = self.bounds(window.buf, window.pos, len(window.buf))
         except DecodeError:
             return False
         if stop >= len(window.buf):
@@ -170,7 +170,7 @@ class Framed(BinaryInput):
 
         def unit(scratch: Decoder, pos: int) -> tuple[AnyFrame, int]:
             while True:
-                start, stop, _ = cls._bounds(buf, pos, end)
+                start, stop, _ = cls.bounds(buf, pos, end)
                 if start != NOTHING and start < end:
                     message = cls._decode(scratch)(buf, start, min(stop, end))[0]
                     if stop > end:
