@@ -47,6 +47,8 @@ To add...
                       conversion of values that compiled code should do is a function in native/_encode*.pxi
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, and a line in FORMS of
                       tests/support/forms.py, with which the tests of tests/inputs/ cover it
+    a message:        its class in pgoutput/, its lines in kinds.py, its step in changes/assembler.py, and an example in
+                      tests/support/golden_messages.py
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
 A new format or option also needs its entry in man/parts/; `make man` writes the pages, and
 tests/end_to_end/test_docs.py names what is undocumented.
