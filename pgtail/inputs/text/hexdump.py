@@ -219,10 +219,6 @@ class Hexdump(RestoringInput):
         return True if True in found else None if None in found and not final else False
 
     @classmethod
-    def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
-        return False
-
-    @classmethod
     def _shown(cls) -> list[type[Input]]:
         """The forms that a dump may show: the binary ones."""
         return [form for form in forms() if not issubclass(form, TextInput | Hexdump)]
