@@ -47,8 +47,10 @@ To add...
     an output format: a module of plans in outputs/, a line in OUTPUTS of its __init__.py (and fields in OutputOptions
                       if it has options of its own), a test in tests/outputs/; a conversion of values that compiled
                       code should do is a function in native/_encode*.pxi
-    an input form:    a module in inputs/, a line in INPUTS of its __init__.py, a test in tests/inputs/, and its name in
-                      the choices of --input-format in commands/options.py
+    an input form:    a module in inputs/, a line in INPUTS of its __init__.py, and a line in FORMS of
+                      tests/support/forms.py, with which the tests of tests/inputs/ cover it
+    a message:        its class in pgoutput/, its lines in kinds.py, its step in changes/assembler.py, and an example in
+                      tests/support/golden_messages.py
     an option:        a field of a class in commands/*options.py (or OutputOptions, Request or Wanted), its use where
                       the class is read, and a test; a filter is also an argument of Filter, with the same name
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test

@@ -19,19 +19,19 @@ from pgtail.errors import InputError
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, Unknown
 from pgtail.pgoutput.frames import SEPARATED
-from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.kinds import Role, messages, stream_xid
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
-from pgtail.pgoutput.transaction import Begin, Commit, Message, Origin
+from pgtail.pgoutput.transaction import Begin, Commit, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
 
 _XLOG_DATA: Final = struct.Struct(">cQQq")
 _IN_MEMORY: Final = 8 << 20
 
-_WITH_XID: Final = (Relation, Type, Insert, Update, Delete, Truncate, Message)
-_INSIDE: Final = (Insert, Update, Delete, Truncate, Message, Commit, Prepare, Origin)
-_OUTCOMES: Final = (CommitPrepared, RollbackPrepared)
+_INSIDE: Final = messages(Role.ROW, Role.TRUNCATE, Role.MESSAGE, Role.ORIGIN, Role.END)
+_STREAMED: Final = messages(Role.ROW, Role.TRUNCATE, Role.MESSAGE, Role.ORIGIN, Role.DESCRIPTION)
+"""Messages that may be in a stream segment."""
 
 
 class _Positions:
@@ -102,7 +102,7 @@ class DumpConverter:
         elif isinstance(message, Unknown):
             self._leave_out(f"a message of unknown kind {chr(message.tag_byte)!r}")
         elif raw:
-            if isinstance(message, _WITH_XID) and message.xid is not None:
+            if stream_xid(message) is not None:
                 raw = raw[:1] + raw[5:]
             self._ordinary(message, frame + raw)
 
@@ -128,14 +128,14 @@ class DumpConverter:
     def _ordinary(self, message: AnyFrame, frame: bytes) -> None:
         if isinstance(message, Message) and not message.transactional:
             self._lone(message, frame)
-        elif self._segment is not None and isinstance(message, (*_WITH_XID, Origin)):
+        elif self._segment is not None and type(message) in _STREAMED:
             self._keep(self._segment, message, frame)
         elif isinstance(message, Begin | BeginPrepare):
             self._begin(message, frame)
-        elif isinstance(message, _OUTCOMES):
+        elif isinstance(message, CommitPrepared | RollbackPrepared):
             self._break_off()
             self._outcome(message, frame)
-        elif isinstance(message, _INSIDE) and not (self._recorder.inside or self._skipping):
+        elif type(message) in _INSIDE and not (self._recorder.inside or self._skipping):
             self._leave_out(f"{type(message).__name__} of a transaction whose beginning is missing")
         else:
             self._take(frame)
@@ -196,7 +196,7 @@ class DumpConverter:
             self._whole[xid] = bool(message.first_segment)
 
     def _keep(self, top: int, message: AnyFrame, frame: bytes) -> None:
-        xid = (isinstance(message, _WITH_XID) and message.xid) or top
+        xid = stream_xid(message) or top
         self._streams.add(top, xid, (isinstance(message, Relation | Type), frame), len(frame))
 
     def _abort(self, message: StreamAbort) -> None:

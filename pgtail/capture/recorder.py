@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pgtail.capture.format import (
-    COPY_DATA,
-    FORMAT,
-    GAP,
-    HEAD,
-    PREDECESSOR,
-    SEGMENT,
-    TRANSACTION,
-    SegmentName,
-)
+from pgtail.capture.format import COPY_DATA, FORMAT, GAP, HEAD, PREDECESSOR, SEGMENT, TRANSACTION, SegmentName
 from pgtail.capture.recovery import recover
 from pgtail.capture.state import CaptureState, Gap, read_state, write_state
 from pgtail.capture.tracker import ROWS, StreamTracker
@@ -27,6 +18,8 @@ from pgtail.errors import Malformed
 from pgtail.native import compiled
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
+from pgtail.pgoutput.kinds import TAGS
+from pgtail.pgoutput.transaction import Begin
 from pgtail.storage.local import LocalLocation
 
 _FRAME: Final = struct.Struct(">IB24xB")
@@ -35,7 +28,7 @@ _COMMIT_TIME: Final = struct.Struct(">q")
 """Of Begin, after the commit LSN."""
 _LATER: Final = (1 << 63) - 1
 """A time after all others."""
-_BEGIN: Final = ord("B")
+_BEGIN: Final = TAGS[Begin]
 _BEGIN_SIZE: Final = XLOG_HEADER_SIZE + 21
 _LEAST_ROW: Final = XLOG_HEADER_SIZE + 9
 """Sizes of frames with such messages."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pgtail.capture.format import CLOSED, DRAFT, OPEN, TRANSACTION, SegmentName
-from pgtail.capture.segment import MARK, SegmentBytes, SegmentFrames, position_of
+from pgtail.capture.segment import SegmentBytes, SegmentFrames, position_of
 from pgtail.capture.state import read_state
 from pgtail.capture.tracker import StreamTracker
 from pgtail.capture.writer import SegmentWriter, rename
@@ -105,16 +105,14 @@ def _examine(part: _OpenSegment) -> None:
 
     Raises InputError at other damage, where a checksum shows it.
     """
-    stream, messages, own = StreamTracker(part.name.position), 0, False
+    stream, messages = StreamTracker(part.name.position), 0
     damage: str | None = None
     with LocalReader(part.path) as file:
         frames = SegmentFrames(file, str(part.path))
         try:
             stream.inside = TRANSACTION in frames.read_head().parameters
             for start, stop in frames:
-                if start == MARK:
-                    own = True
-                elif own:
+                if frames.head.own:
                     messages += 1
                     if stream.take(frames.buf[start:stop]):
                         part.whole, part.messages, part.size = stream.whole, messages, frames.offset_of(stop)
@@ -122,9 +120,9 @@ def _examine(part: _OpenSegment) -> None:
             pass
         except DecodeError as error:
             damage = error.reason
-        if damage is not None and (frames.ended or frames.raw.damaged_inside()):
+        if damage is not None and (frames.head.ended or frames.raw.damaged_inside()):
             raise InputError(f"is damaged: {damage}; move it away to continue without it", source=str(part.path))
-    part.ended, part.compressed = frames.ended, frames.raw.compressed
+    part.ended, part.compressed = frames.head.ended, frames.raw.compressed
     part.at_end = part.messages == messages and stream.complete
 
 

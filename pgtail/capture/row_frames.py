@@ -8,10 +8,12 @@ from typing import Final
 from pgtail.pgoutput.cursor import MAX_COLUMNS, MAX_LENGTH, Buffer
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import COPY_DATA, COPY_DATA_TAG, bounds
+from pgtail.pgoutput.kinds import TAGS
+from pgtail.pgoutput.rows import Delete, Insert, Update
 
 _COUNT: Final = struct.Struct(">H").unpack_from
 _LENGTH: Final = struct.Struct(">I").unpack_from
-_INSERT, _UPDATE, _DELETE = b"IUD"
+_INSERT, _UPDATE, _DELETE = (TAGS[one] for one in (Insert, Update, Delete))
 _NEW: Final = ord("N")
 _OLD: Final = b"KO"
 _WITH_VALUE: Final = b"tb"

@@ -29,9 +29,6 @@ from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.storage import Location
 from pgtail.values.encodings import python_name
 
-MARK: Final = -1
-"""Stands for the place where what was repeated at the beginning ends."""
-
 _PIECE: Final = 1 << 20
 """Bytes to read at a time."""
 
@@ -85,9 +82,20 @@ class SegmentBytes:
 
 @dataclass(slots=True)
 class Head:
-    """The parameters at the beginning of a segment."""
+    """The parameters at the beginning of a segment, and which part of it is being read."""
 
     parameters: dict[str, str] = field(default_factory=dict)
+    own: bool = False
+    """Whether what is repeated at the beginning was read: the segment's own messages follow."""
+    ended: bool = False
+    """Whether the end was read."""
+
+    def take(self, name: str, value: str) -> None:
+        """Take the next parameter."""
+        self.own = self.own or name == START
+        self.ended = self.ended or name == END
+        if not self.own:
+            self.parameters[name] = value
 
     @property
     def encoding(self) -> str:
@@ -168,7 +176,7 @@ class SegmentCheck:
 
 
 class SegmentFrames:
-    """Iterates over (start, stop) of each walsender frame in `buf`, (MARK, MARK) once, after what is repeated.
+    """Iterates over (start, stop) of each walsender frame in `buf`; `head` says whether it is one of its own.
 
     `buf` is another one after each step. The iteration raises InputError if the segment cannot be read, and
     DecodeError at its end if it is damaged or not closed. `closed` is that of SegmentBytes.
@@ -177,8 +185,6 @@ class SegmentFrames:
     def __init__(self, file: ByteFile, name: str, *, closed: bool = False) -> None:
         self.name = name
         self.head = Head()
-        self.ended = False
-        """Whether the end was read."""
         self.buf = b""
         self.next = 0
         """Where in `buf` the next message starts; a caller that takes some of them itself sets it after them."""
@@ -202,8 +208,8 @@ class SegmentFrames:
                 self.next = stop
                 if kind == COPY_DATA:
                     yield pos + HEAD.size, stop
-                elif kind == PARAMETER_STATUS and self._parameter(buf[pos + HEAD.size : stop]):
-                    yield MARK, MARK
+                elif kind == PARAMETER_STATUS:
+                    self.head.take(*read_parameter(buf[pos + HEAD.size : stop]))
                 pos = self.next
                 stop = pos + HEAD.size
             if not self._more(pos, max(stop - end, _HELD)):
@@ -222,7 +228,7 @@ class SegmentFrames:
             name, value = read_parameter(self.buf[pos + HEAD.size : pos + 1 + size])
             if name == START:
                 break
-            self.head.parameters.setdefault(name, value)
+            self.head.take(name, value)
             pos += 1 + size
         return self.head
 
@@ -236,12 +242,6 @@ class SegmentFrames:
         if isinstance(error, DecodeError):
             error.offset += self._base
         return error
-
-    def _parameter(self, body: bytes) -> bool:
-        """Take a parameter; returns whether the segment's own messages start after it."""
-        name, _ = read_parameter(body)
-        self.ended = self.ended or name == END
-        return name == START
 
     def _hold(self, size: int) -> bool:
         return len(self.buf) >= size or (self._more(0, size - len(self.buf)) and len(self.buf) >= size)
@@ -266,7 +266,7 @@ class SegmentFrames:
             raise Malformed(self.raw.damage, offset=end)
         problem = self._check.problem()
         if problem is not None:
-            raise (Malformed if self.ended else Truncated)(problem, offset=end)
+            raise (Malformed if self.head.ended else Truncated)(problem, offset=end)
 
 
 def _check_size(kind: int, size: int, pos: int) -> None:

@@ -11,7 +11,11 @@ from typing import Final
 
 from pgtail.capture.format import SegmentName
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
-from pgtail.pgoutput.kinds import Role, tags
+from pgtail.pgoutput.kinds import TAGS, Role, tags
+from pgtail.pgoutput.rows import Truncate
+from pgtail.pgoutput.schema import Relation, Type
+from pgtail.pgoutput.transaction import Message, Origin
+from pgtail.pgoutput.two_phase import BeginPrepare, Prepare, RollbackPrepared
 
 _OID: Final = struct.Struct(">I").unpack_from
 _LSN: Final = struct.Struct(">Q").unpack_from
@@ -26,7 +30,8 @@ _ENDS: Final = tags(Role.END, Role.OUTCOME)
 """Messages that end a transaction, or come outside of one."""
 _COMMIT_LSN, _END_LSN = 1, 9
 """Offsets in their bodies. Rollback Prepared has the end LSN of the Prepare in place of the commit LSN."""
-_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL, _ROLLBACK, _BEGIN_PREPARE, _PREPARE = b"ORYTMrbP"
+_ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL = (TAGS[one] for one in (Origin, Relation, Type, Truncate, Message))
+_BEGIN_PREPARE, _PREPARE, _ROLLBACK = (TAGS[one] for one in (BeginPrepare, Prepare, RollbackPrepared))
 _TRANSACTIONAL: Final = 1
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
-from pgtail.capture.reader import listed, refreshed
-from pgtail.capture.seek import first_segment
+from pgtail.capture.reader import first_segment, listed, refreshed
 from pgtail.capture.segment import SegmentCheck, check, read_head
 from pgtail.capture.state import read_state
 from pgtail.errors import InputError

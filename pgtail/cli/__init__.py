@@ -13,63 +13,47 @@ from pgtail import __version__
 from pgtail.cli.command import Command, plain_errors
 
 COMMANDS: Final = {
-    "stream": "pgtail.cli.stream",
-    "decode": "pgtail.cli.decode",
-    "record": "pgtail.cli.record",
-    "spark": "pgtail.cli.spark",
-    "inspect": "pgtail.cli.inspect",
-    "slot": "pgtail.cli.slot",
-    "doctor": "pgtail.cli.doctor",
-    "stats": "pgtail.cli.stats",
-    "expect": "pgtail.cli.expect",
-    "demo": "pgtail.cli.demo",
-    "config": "pgtail.cli.config",
-    "completion": "pgtail.cli.completion",
-    "help": "pgtail.cli.help",
+    "stream": "Tail a replication slot, as tables or JSON.",
+    "decode": "Decode dumps of pgoutput messages.",
+    "record": "Record a slot, or dumps, losslessly in a directory.",
+    "spark": "Turn captures into tables, on Spark.",
+    "inspect": "Show the bytes and fields of a dump.",
+    "slot": "List, create, drop, advance and copy replication slots.",
+    "doctor": "Check a server's setup for logical replication, and say how to fix it.",
+    "stats": "Count what is written: by table, transaction, time and key.",
+    "expect": "Wait for changes, for tests and CI.",
+    "demo": "Show what pgtail does, on an embedded server.",
+    "config": "Show the settings in force, and where they come from.",
+    "completion": "Print the completion script of a shell.",
+    "help": "Show the help of a command.",
 }
-"""Name -> module with the command as `command`, imported when it is used."""
+"""Name -> the first sentence of its help, so that --help need not import it; a test compares them.
 
-SUMMARIES: Final = {
-    "pgtail.cli.stream": "Tail a replication slot, as tables or JSON.",
-    "pgtail.cli.decode": "Decode dumps of pgoutput messages.",
-    "pgtail.cli.record": "Record a slot, or dumps, losslessly in a directory.",
-    "pgtail.cli.spark": "Turn captures into tables, on Spark.",
-    "pgtail.cli.inspect": "Show the bytes and fields of a dump.",
-    "pgtail.cli.slot": "List, create, drop, advance and copy replication slots.",
-    "pgtail.cli.doctor": "Check a server's setup for logical replication, and say how to fix it.",
-    "pgtail.cli.config": "Show the settings in force, and where they come from.",
-    "pgtail.cli.stats": "Count what is written: by table, transaction, time and key.",
-    "pgtail.cli.expect": "Wait for changes, for tests and CI.",
-    "pgtail.cli.demo": "Show what pgtail does, on an embedded server.",
-    "pgtail.cli.completion": "Print the completion script of a shell.",
-    "pgtail.cli.help": "Show the help of a command.",
-}
-"""Module -> the first sentence of its help, so that --help need not import it; a test compares them."""
+A module of this package with the same name has the command as `command`. It is imported when it is used.
+"""
 
 
 class Commands(click.Group):
     """A group that lists its commands in their order and suggests a name for a misspelled one.
 
-    `modules` maps names to modules with a command each, imported when the command is used.
+    `summaries` are those of commands in modules of this package, by name.
     """
 
     command_class = Command
 
-    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, summaries: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._modules = modules or {}
+        self._summaries = summaries or {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._summary(ctx, name)) for name in self.list_commands(ctx)])
 
     def _summary(self, ctx: click.Context, name: str) -> str:
-        if name in self._modules:
-            return SUMMARIES[self._modules[name]]
-        return self.commands[name].get_short_help_str(200)
+        return self._summaries.get(name) or self.commands[name].get_short_help_str(200)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self._modules, *self.commands]
+        return [*self._summaries, *self.commands]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -92,10 +76,9 @@ class Commands(click.Group):
             return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = self._modules.get(cmd_name)
-        if module is None:
+        if cmd_name not in self._summaries:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = import_module(module).command
+        command: click.Command = import_module(f"{__name__}.{cmd_name}").command
         return command
 
 
@@ -111,7 +94,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> N
 
 
 @click.group(
-    cls=Commands, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Commands, summaries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.option(
     "-V",

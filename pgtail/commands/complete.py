@@ -15,7 +15,7 @@ from pgtail.commands.selection import expanded
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import PgtailError
 from pgtail.files.small import read_small
-from pgtail.inputs import open_input
+from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.schema import Relation

@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import sys
 from dataclasses import dataclass
-from typing import Final
 
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
@@ -37,16 +36,15 @@ from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
 from pgtail.hexview.views import MessageLocation, View, locate_damage
 from pgtail.humanize import counted
-from pgtail.inputs import Chunk, Input, open_input
+from pgtail.inputs.base import Chunk, Input
+from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
+from pgtail.inputs.text.base import TextInput
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
 from pgtail.storage import Location
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
-
-_TEXT_FORMS: Final = frozenset(("psql", "csv", "hex", "copytext"))
-"""The input forms in which the bytes of a message are not the bytes of the file."""
 
 
 @dataclass(slots=True)
@@ -91,6 +89,8 @@ class Inspect:
         self._number = self._shown = self._end = 0
         self._seen: list[Traced] = []
         self._damaged = False
+        self._segment = ""
+        """The capture segment that was last read to its end."""
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Show the files; returns whether damage was skipped or a column to mask did not occur.
@@ -135,13 +135,15 @@ class Inspect:
     def _file(self, file: str | Location, sink: FileSink) -> bool:
         """Show one file; returns whether to read the next one."""
         with Source(file, on_wait=sink.flush) as source, Reading(source) as reading:
-            reading.input_ = input_ = open_input(source, self._decoder, format=self._options.dump.input_format)
+            form = self._options.dump.input_format
+            reading.input_ = input_ = open_input(source, self._decoder, format=form, segment=self._segment)
             with (
                 contextlib.closing(input_),
                 progress(source, self._options.report.file, lambda: self._number, "messages"),
             ):
                 before = self._number
                 goes_on = self._read(input_, Coverage(source))
+                self._segment = input_.segment
                 for note in input_.notes:
                     say(escape(f"note: {note}"))
                 self._end = input_.position
@@ -207,7 +209,7 @@ class Inspect:
             kind = type(message.message).__name__
             place = MessageLocation(self._number, kind, None, trace[0][0], cursor.pos, sent=message)
         else:
-            base = None if input_.name in _TEXT_FORMS else offset
+            base = None if isinstance(input_, TextInput) else offset
             place = MessageLocation(self._number, type(message).__name__, offset, trace[0][0], cursor.pos, base, lsn)
         return _Candidate(message, place, cursor.buf, trace)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pgtail.inputs import INPUTS
 from pgtail.options import family, items, option, size_or_no_limit
 from pgtail.outputs import OutputOptions, color_option, colors_option
 from pgtail.replication.request import encoding_name
@@ -180,10 +181,7 @@ class DumpOptions:
 
     input_format: str | None = _input(
         "--input-format",
-        kind=(
-            *("recvlogical", "raw", "copydata", "lengths", "pgcap"),
-            *("psql", "csv", "hex", "hexdump", "copytext", "pgcopy", "pcap"),
-        ),
+        kind=tuple(INPUTS),
         help="The form of the files, if pgtail does not detect it.",
     )
     encoding: str = _input(

@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from pgtail.errors import Interrupted
 from pgtail.files.stopping import status_after
-from pgtail.inputs import Input
+from pgtail.inputs.base import Input
 from pgtail.inputs.source.file import Source
 
 _NOT_READ: Final = "the rest was not read"

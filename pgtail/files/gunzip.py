@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -271,62 +270,38 @@ def _beginnings(read_raw: Callable[[int], bytes], rewind: Callable[[int], object
 
 
 class _Content:
-    """Decompressed bytes, which can be taken once they are released."""
+    """Decompressed bytes, which are taken once they are released, and before more is added."""
 
     def __init__(self) -> None:
-        self._pieces: deque[bytes] = deque()
-        self._size = 0
-        self._released = False
-        self._spool: SpoolFile | None = None
-        self._taken = 0
-        """Bytes of the spool that were taken."""
+        purpose = "keep a gzip member until its checksum was compared"
+        self._bytes = SpoolFile(purpose, memory=_IN_MEMORY, error=InputError)
+        self._released = self._taken = 0
 
     def add(self, data: bytes) -> None:
-        """Add bytes that are not released; what was released must have been taken. Raises InputError."""
-        self._size += len(data)
-        if self._size <= _IN_MEMORY:
-            self._pieces.append(data)
-            return
-        if self._spool is None:
-            self._spool = SpoolFile("keep a gzip member until its checksum was compared", error=InputError)
-        while self._pieces:
-            self._spool.write(self._pieces.popleft())
-        self._spool.write(data)
+        """Add bytes that are not released. Raises InputError."""
+        self._bytes.write(data)
 
     def head(self, size: int) -> bytes:
         """The first `size` bytes, fewer only if there are no more."""
-        return b"".join(self._pieces)[:size]
+        return self._bytes.read(0, size)
 
     def release(self) -> int:
         """Release everything; returns how many bytes."""
-        size, self._size, self._released = self._size, 0, True
+        size, self._released = self._bytes.size - self._released, self._bytes.size
         return size
 
     def take(self, limit: int) -> bytes:
         """The next bytes, at most `limit`; b"" if none are released."""
-        if not self._released:
-            return b""
-        if self._spool is not None:
-            data = self._spool.read(self._taken, limit)
-            self._taken += len(data)
-            if not data:
-                self.drop()
-            return data
-        while self._pieces:
-            data = self._pieces.popleft()
-            if len(data) > limit:
-                self._pieces.appendleft(data[limit:])
-            if data:
-                return data[:limit]
-        self._released = False
-        return b""
+        data = self._bytes.read(self._taken, min(limit, self._released - self._taken))
+        self._taken += len(data)
+        if data and self._taken == self._released:
+            self.drop()
+        return data
 
     def drop(self) -> None:
         """Drop everything, and close the temporary file."""
-        self._pieces.clear()
-        if self._spool is not None:
-            self._spool.close()
-        self._spool, self._size, self._taken, self._released = None, 0, 0, False
+        self._bytes.close()
+        self._released = self._taken = 0
 
 
 def _reason(error: Exception) -> str:

@@ -21,6 +21,7 @@ from pgtail.native import compiled
 from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.cursor import Buffer, Traced, spans_of
 from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.terminal.values import Show
@@ -34,7 +35,7 @@ _MOST: Final = 1000
 _VARYING: Final = frozenset(("Int64 (XLogRecPtr)", "Int64 (TimestampTz)", "Int32 (TransactionId)"))
 """The types of the fields before the cells that differ between messages of one shape."""
 
-_TAGS: Final = {Insert: b"I", Update: b"U", Delete: b"D", Begin: b"B", Commit: b"C"}
+_TAGS: Final = {message: bytes([TAGS[message]]) for message in (Insert, Update, Delete, Begin, Commit)}
 
 _Lead: TypeAlias = tuple[str, int, list[tuple[int, int, str, Reader | None]]]
 """The fields before a tuple's cells: template and size; start, end, type and reader (if it varies) of each."""

@@ -6,15 +6,22 @@ order in the input.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation, Relations
 from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pgoutput.kinds import Role, messages
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
-from pgtail.pgoutput.transaction import Begin, Commit
-from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
+from pgtail.pgoutput.two_phase import StreamPrepare
 from pgtail.values import Types
+
+_WITH_OWN_XID: Final = messages(Role.BEGIN, Role.STREAM_END, Role.OUTCOME)
+"""Messages with the xid of the top-level transaction that they are about."""
+_LAST: Final = messages(Role.END, Role.STREAM_END, Role.OUTCOME) | {StreamStop}
+"""Messages after which no transaction is open."""
 
 
 class Scope:
@@ -25,7 +32,6 @@ class Scope:
         self.redaction = redaction
         """Masks cells, if not None."""
         self._stream: int | None = None
-        self._ends = False
         self.xid: int | None = None
         """The top-level transaction of the message, if known."""
 
@@ -39,13 +45,10 @@ class Scope:
         return self._stream, self._relations.messages, self._relations.changes
 
     def enter(self, message: AnyFrame) -> None:
-        if isinstance(message, Begin | BeginPrepare):
-            self.xid = message.xid
+        if type(message) in _WITH_OWN_XID:
+            self.xid = getattr(message, "xid", None)
         elif isinstance(message, StreamStart):
             self.xid = self._stream = message.xid
-        elif isinstance(message, StreamCommit | StreamAbort | CommitPrepared | RollbackPrepared | StreamPrepare):
-            self.xid = message.xid
-            self._ends = True
         elif isinstance(message, RelationMessage):
             before, now = self._relations.see(message, self._stream)
             if self.redaction is not None and now is not before:
@@ -58,10 +61,9 @@ class Scope:
             self._relations.keep(message.xid)
         elif isinstance(message, StreamAbort) and message.subxid == message.xid:
             self._relations.drop(message.xid)
-        if self._ends or isinstance(message, Commit | Prepare | StreamStop):
+        if type(message) in _LAST:
             self.lost()
 
     def lost(self) -> None:
         """No transaction is open: one ended, or messages were skipped."""
         self._stream = self.xid = None
-        self._ends = False

@@ -43,6 +43,8 @@ class Input(ABC):
         """Bytes that the last resync() skipped."""
         self.notes: list[str] = []
         """What to tell the user once items() has ended: what was left out on purpose."""
+        self.segment = ""
+        """The capture segment that was last read to its end, from this source or the one before it."""
         self._window = window
         self._decoder = decoder
 
@@ -69,9 +71,9 @@ class Input(ABC):
         """
 
     @classmethod
-    @abstractmethod
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
         """Whether `head`, whose beginning no form recognised, contains messages of this form."""
+        return False
 
     @abstractmethod
     def items(self) -> Iterator[Decoded | Chunk]:

@@ -1,17 +1,47 @@
-"""Finds the form of a source in its first bytes."""
+"""Opens a source as the form that is given, or that its first bytes show."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Final
 
+from pgtail.capture.format import CLOSED, OPEN
+from pgtail.errors import InputError, OptionError
+from pgtail.inputs import INPUTS, form_of, forms
 from pgtail.inputs.base import Input
 from pgtail.inputs.binary.unframed import Recvlogical
+from pgtail.inputs.source.file import Source
 from pgtail.inputs.source.window import LARGE, Window
+from pgtail.inputs.text.refused import refusal
 from pgtail.pgoutput.decoder import Decoder
 
 _EVERY_BYTE: Final = 64 * 1024
 """Bytes up to which every new piece of a source is examined; beyond, larger and larger pieces."""
+
+
+def open_input(
+    source: Source,
+    decoder: Decoder,
+    *,
+    format: str | None = None,  # noqa: A002 - the option's name
+    segment: str = "",
+) -> Input:
+    """Read a source as the given form, by default as the one that its content shows; *.pgcap is a segment.
+
+    `segment` is the capture segment that was last read to its end. Raises InputError if no form recognises the source,
+    OptionError if there is no such form.
+    """
+    if format is not None and format not in INPUTS:
+        raise OptionError(f"there is no input format {format}: choose one of {', '.join(INPUTS)}")
+    window = Window(source)
+    if format is None and source.name.endswith((CLOSED, OPEN)):
+        format = "pgcap"  # noqa: A001
+    form = recognise(window, decoder, forms()) if format is None else form_of(format)
+    if form is None:
+        raise window.source.damage or InputError(_unrecognised(window.buf), source=source.name)
+    input_ = form(window, decoder)
+    input_.segment = segment
+    return input_
 
 
 def recognise(window: Window, decoder: Decoder, forms: Collection[type[Input]]) -> type[Input] | None:
@@ -37,3 +67,13 @@ def recognise(window: Window, decoder: Decoder, forms: Collection[type[Input]]) 
         if form.search(head, decoder, final=final):
             return form
     return None
+
+
+def _unrecognised(head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "this is UTF-16 text (PowerShell's > writes it): convert it to UTF-8 first"
+    if head.startswith(b"PGDMP"):
+        return "this is a pg_dump archive, not a dump of logical replication messages"
+    return refusal(head) or (
+        f"none of the known forms ({', '.join(INPUTS)}), or damaged from the start; --input-format FORM forces one"
+    )

@@ -28,9 +28,6 @@ MAX_NAME = 64 * 1024
 
 _U16 = struct.Struct(">H").unpack_from
 _U32 = struct.Struct(">I").unpack_from
-_U64 = struct.Struct(">Q").unpack_from
-_I32 = struct.Struct(">i").unpack_from
-_I64 = struct.Struct(">q").unpack_from
 
 _TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
 
@@ -97,6 +94,7 @@ LSN: Final = ("Int64 (XLogRecPtr)", "Q")
 TIME: Final = ("Int64 (TimestampTz)", "q")
 OID: Final = ("Int32 (Oid)", "I")
 XID: Final = ("Int32 (TransactionId)", "I")
+INT8: Final = ("Int8", "B")
 BYTE1: Final = ("Byte1", "B")
 
 
@@ -151,30 +149,29 @@ class Cursor:
         self.pos += 1
         return self.buf[self.pos - 1]
 
+    def integer(self, size: int, field: str, type_: str, *, signed: bool = False) -> int:
+        start = self.take(size, field, type_)
+        return int.from_bytes(self.buf[start : start + size], signed=signed)
+
     def u8(self, field: str, type_: str = "Int8") -> int:
-        return self.buf[self.take(1, field, type_)]
+        return self.integer(1, field, type_)
 
     def u16(self, field: str, type_: str = "Int16") -> int:
-        value: int = _U16(self.buf, self.take(2, field, type_))[0]
-        return value
+        return self.integer(2, field, type_)
 
     def u32(self, field: str, type_: str = "Int32") -> int:
-        value: int = _U32(self.buf, self.take(4, field, type_))[0]
-        return value
+        return self.integer(4, field, type_)
 
     def i32(self, field: str, type_: str = "Int32") -> int:
-        value: int = _I32(self.buf, self.take(4, field, type_))[0]
-        return value
+        return self.integer(4, field, type_, signed=True)
 
     def lsn(self, field: str) -> int:
         """Int64 (XLogRecPtr), unsigned."""
-        value: int = _U64(self.buf, self.take(8, field, "Int64 (XLogRecPtr)"))[0]
-        return value
+        return self.integer(8, field, "Int64 (XLogRecPtr)")
 
     def time(self, field: str) -> int:
         """Int64 (TimestampTz): microseconds since 2000-01-01 UTC."""
-        value: int = _I64(self.buf, self.take(8, field, "Int64 (TimestampTz)"))[0]
-        return value
+        return self.integer(8, field, "Int64 (TimestampTz)", signed=True)
 
     def oid(self, field: str) -> int:
         return self.u32(field, "Int32 (Oid)")
@@ -195,8 +192,8 @@ class Cursor:
         """The same field by field, for errors."""
         values: list[Any] = []
         for field, type_, code in layout.fields:
-            size = struct.calcsize(">" + code)
-            values += struct.unpack_from(">" + code, self.buf, self.take(size, field, type_))
+            start = self.take(struct.calcsize(">" + code), field, type_)
+            values += struct.unpack(">" + code, self.buf[start : self.pos])
         return tuple(values)
 
     def stream_xid(self) -> int | None:

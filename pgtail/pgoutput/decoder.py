@@ -7,12 +7,9 @@ from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.humanize import plural
 from pgtail.pgoutput.cursor import BYTE1, Buffer, Cursor, Layout
-from pgtail.pgoutput.kinds import FRAMES, HAVE_STREAM_XID, IN_STREAM, MESSAGES
-from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
-from pgtail.pgoutput.schema import Relation, Type
-from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
-from pgtail.pgoutput.transaction import Begin, Commit, Message, Origin
-from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
+from pgtail.pgoutput.kinds import FRAMES, HAVE_STREAM_XID, IN_STREAM, MESSAGES, TAGS, DefinedMessage
+from pgtail.pgoutput.streaming import StreamAbort, StreamStart
+from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import HEADER, Keepalive, StandbyStatusUpdate, StartReplication, UnknownFrame, XLogData
 
 
@@ -45,28 +42,7 @@ class FromClient(NamedTuple):
     time: int | None
 
 
-AnyMessage: TypeAlias = (
-    Begin
-    | Message
-    | Commit
-    | Origin
-    | Relation
-    | Type
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | StreamStart
-    | StreamStop
-    | StreamCommit
-    | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | CommitPrepared
-    | RollbackPrepared
-    | StreamPrepare
-    | Unknown
-)
+AnyMessage: TypeAlias = DefinedMessage | Unknown
 AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame | Continued | FromClient
 
 Decoded: TypeAlias = tuple[AnyFrame, int | None, int, int | None]
@@ -75,7 +51,7 @@ Decoded: TypeAlias = tuple[AnyFrame, int | None, int, int | None]
 A plain tuple, because one is created for each message. The LSN is never 0/0.
 """
 
-_STREAM_START, _STREAM_ABORT = b"SA"
+_STREAM_START, _STREAM_ABORT = TAGS[StreamStart], TAGS[StreamAbort]
 _SHORT_ABORT, _LONG_ABORT = 9, 25
 
 _QUERY: Final = ord("Q")
@@ -106,8 +82,6 @@ class Decoder:
         self.cursor.encoding = encoding
         self.separator: bytes | None = None
         """The bytes between messages that have no length; None if they are in frames."""
-        self.segment = ""
-        """The capture segment that was last read to its end."""
         self.in_stream: bool | None = None
 
     def frame(self, buf: Buffer, pos: int, end: int) -> tuple[AnyFrame, int | None, int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from pgtail.pgoutput.cursor import Cursor
+from pgtail.pgoutput.transaction import COMMIT
 
 
 class StreamStart(NamedTuple):
@@ -37,7 +38,7 @@ class StreamCommit(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(cur.xid("xid"), cur.u8("flags"), cur.lsn("commit_lsn"), cur.lsn("end_lsn"), cur.time("commit_time"))
+        return cls(cur.xid("xid"), *cur.fixed(COMMIT))
 
 
 class StreamAbort(NamedTuple):

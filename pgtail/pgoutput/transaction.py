@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Self
 
-from pgtail.pgoutput.cursor import LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
+from pgtail.pgoutput.cursor import INT8, LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
 
 _BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
-_COMMIT: Final = Layout(("flags", "Int8", "B"), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME))
+COMMIT: Final = Layout(("flags", *INT8), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME))
 
 
 class Begin(NamedTuple):
@@ -32,7 +32,7 @@ class Commit(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(*cur.fixed(_COMMIT))
+        return cls(*cur.fixed(COMMIT))
 
 
 class Origin(NamedTuple):

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from pgtail.pgoutput.cursor import Cursor
+from pgtail.pgoutput.cursor import INT8, LSN, TIME, XID, Cursor, Layout
+
+_BEGIN_PREPARE: Final = Layout(("prepare_lsn", *LSN), ("end_lsn", *LSN), ("prepare_time", *TIME), ("xid", *XID))
+_PREPARE: Final = Layout(("flags", *INT8), *_BEGIN_PREPARE.fields)
+_COMMIT_PREPARED: Final = Layout(
+    ("flags", *INT8), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID)
+)
+_ROLLBACK_PREPARED: Final = Layout(
+    *(("flags", *INT8), ("prepare_end_lsn", *LSN), ("rollback_end_lsn", *LSN)),
+    *(("prepare_time", *TIME), ("rollback_time", *TIME), ("xid", *XID)),
+)
 
 
 class BeginPrepare(NamedTuple):
@@ -18,9 +28,7 @@ class BeginPrepare(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(
-            cur.lsn("prepare_lsn"), cur.lsn("end_lsn"), cur.time("prepare_time"), cur.xid("xid"), cur.string("gid")
-        )
+        return cls._make((*cur.fixed(_BEGIN_PREPARE), cur.string("gid")))
 
 
 class Prepare(NamedTuple):
@@ -35,14 +43,7 @@ class Prepare(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(
-            cur.u8("flags"),
-            cur.lsn("prepare_lsn"),
-            cur.lsn("end_lsn"),
-            cur.time("prepare_time"),
-            cur.xid("xid"),
-            cur.string("gid"),
-        )
+        return cls._make((*cur.fixed(_PREPARE), cur.string("gid")))
 
 
 class CommitPrepared(NamedTuple):
@@ -57,14 +58,7 @@ class CommitPrepared(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(
-            cur.u8("flags"),
-            cur.lsn("commit_lsn"),
-            cur.lsn("end_lsn"),
-            cur.time("commit_time"),
-            cur.xid("xid"),
-            cur.string("gid"),
-        )
+        return cls._make((*cur.fixed(_COMMIT_PREPARED), cur.string("gid")))
 
 
 class RollbackPrepared(NamedTuple):
@@ -80,15 +74,7 @@ class RollbackPrepared(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(
-            cur.u8("flags"),
-            cur.lsn("prepare_end_lsn"),
-            cur.lsn("rollback_end_lsn"),
-            cur.time("prepare_time"),
-            cur.time("rollback_time"),
-            cur.xid("xid"),
-            cur.string("gid"),
-        )
+        return cls._make((*cur.fixed(_ROLLBACK_PREPARED), cur.string("gid")))
 
 
 class StreamPrepare(Prepare):

@@ -6,9 +6,12 @@ import re
 import struct
 from typing import Final, NamedTuple, Self
 
-from pgtail.pgoutput.cursor import LSN, TIME, Cursor, Layout
+from pgtail.pgoutput.cursor import INT8, LSN, TIME, Cursor, Layout
 
 HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
+_STATUS_FIELDS: Final = Layout(
+    ("written", *LSN), ("flushed", *LSN), ("applied", *LSN), ("client clock", *TIME), ("reply requested", *INT8)
+)
 _STATUS: Final = struct.Struct(">cQQQqB")
 _START: Final = re.compile(
     r"\s*START_REPLICATION\s+SLOT\s+(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?",
@@ -59,13 +62,7 @@ class StandbyStatusUpdate(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(
-            cur.lsn("written"),
-            cur.lsn("flushed"),
-            cur.lsn("applied"),
-            cur.time("client clock"),
-            cur.u8("reply requested"),
-        )
+        return cls(*cur.fixed(_STATUS_FIELDS))
 
     def encode(self) -> bytes:
         """The payload of the CopyData message to send."""

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from pgtail.cli import main
 from tests.support.captures import read, segments
-from tests.support.corpus import Capture, captures
+from tests.support.corpus import Capture, capture, captures
 from tests.support.forms import FORMS
 
 STREAMS = [
@@ -17,6 +17,8 @@ STREAMS = [
     for found in captures()
     if "walsender.bin" in found.forms and found.scenario.version in ("pg14", "pg16", "pg18")
 ]
+
+DML, STREAMED = capture("A_dml", "p1"), capture("C_stream", "p2_stream_msg")
 
 
 def record(directory: Path, *arguments: str | Path) -> Result:
@@ -36,25 +38,22 @@ def test_recorded_dump_has_its_lines(found: Capture, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_dump_of_any_form(form: str, tmp_path: Path) -> None:
-    found = next(one for one in STREAMS if str(one) == "pg16-C_stream-p2_stream_msg")
     dump = tmp_path / "dump"
-    dump.write_bytes(FORMS[form](found))
+    dump.write_bytes(FORMS[form](STREAMED))
     assert record(tmp_path / "capture", "--from", dump).exit_code == 0
     assert len(segments(tmp_path / "capture")) > 1
     assert read(tmp_path / "capture").stdout == read(dump).stdout
 
 
 def test_a_dump_given_twice_is_recorded_once(tmp_path: Path) -> None:
-    found = next(one for one in STREAMS if str(one) == "pg16-A_dml-p1")
     dump = tmp_path / "dump"
-    dump.write_bytes(FORMS["recvlogical"](found))
+    dump.write_bytes(FORMS["recvlogical"](DML))
     assert record(tmp_path / "capture", "--from", dump, dump).exit_code == 0
     assert read(tmp_path / "capture").stdout == read(dump).stdout
 
 
 def test_dumps_in_the_wrong_order(tmp_path: Path) -> None:
-    found = next(one for one in STREAMS if str(one) == "pg16-A_dml-p1")
-    frames = FORMS["recvlogical"](found)
+    frames = FORMS["recvlogical"](DML)
     middle = frames.index(b"\nB", len(frames) // 2) + 1
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_bytes(frames[:middle])
@@ -65,8 +64,7 @@ def test_dumps_in_the_wrong_order(tmp_path: Path) -> None:
 
 
 def test_messages_before_damage_are_kept(tmp_path: Path) -> None:
-    found = next(one for one in STREAMS if str(one) == "pg16-A_dml-p1")
-    data = FORMS["lengths"](found)
+    data = FORMS["lengths"](DML)
     dump = tmp_path / "dump"
     dump.write_bytes(data[: len(data) * 2 // 3])
     result = record(tmp_path / "capture", "--from", dump, tmp_path / "next")
@@ -80,9 +78,8 @@ def test_messages_before_damage_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_contains_a_capture(tmp_path: Path) -> None:
-    found = next(one for one in STREAMS if str(one) == "pg16-A_dml-p1")
     dump = tmp_path / "dump"
-    dump.write_bytes(FORMS["lengths"](found))
+    dump.write_bytes(FORMS["lengths"](DML))
     assert record(tmp_path / "capture", "--from", dump).exit_code == 0
     result = record(tmp_path / "capture", "--from", dump)
     assert result.exit_code == 2

@@ -25,7 +25,7 @@ from pgtail.errors import InputError, OutputError, Truncated
 from pgtail.storage.local import LocalLocation
 from tests.capture.test_recovery import end_of, transactions
 from tests.support import encode
-from tests.support.captures import SMALL, data_frames, lengths, read, record, segments
+from tests.support.captures import SMALL, data_frames, lengths, read, read_frames, record, segments, take
 from tests.support.corpus import capture
 
 STREAM = capture("A_dml", "p1")
@@ -42,12 +42,10 @@ def test_nothing_is_written_after_a_failed_write(tmp_path: Path, monkeypatch: py
     """After a failed write nothing more is written, even if there is room again: a part before it is missing."""
     groups = transactions(STREAM)
     recorder = Recorder(tmp_path, {}, rotation=Rotation())
-    for frame in groups[0]:
-        recorder.take(frame)
+    take(recorder, groups[0])
     recorder.sync()
     safe = recorder.safe
-    for frame in groups[1]:
-        recorder.take(frame)
+    take(recorder, groups[1])
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", fails_with(errno.ENOSPC))
         with pytest.raises(OutputError, match="No space left"):
@@ -59,9 +57,7 @@ def test_nothing_is_written_after_a_failed_write(tmp_path: Path, monkeypatch: py
     [part] = tmp_path.glob(f"*{OPEN}")
     part.write_bytes(part.read_bytes()[:-20])  # and the disk does not have all of it
     assert recover(tmp_path, compress=True).position == safe
-    plain = tmp_path / "frames"
-    plain.write_bytes(lengths(groups[0]))
-    assert read(tmp_path).stdout == read(plain).stdout
+    assert read(tmp_path).stdout == read_frames(groups[0], tmp_path).stdout
 
 
 def fails_with(number: int) -> Callable[[int], None]:
@@ -142,15 +138,13 @@ def test_growing_capture_is_read(tmp_path: Path) -> None:
     """While a reader runs, segments are closed and started; it gets those that existed when it started."""
     frames = list(data_frames(STREAM))
     recorder = Recorder(tmp_path, {}, rotation=SMALL)
-    for frame in frames[: len(frames) // 2]:
-        recorder.take(frame)
+    take(recorder, frames[: len(frames) // 2])
     recorder.sync()
     said: list[str] = []
     look = CaptureVerifier(said.append)
     listed = look.capture(LocalLocation(tmp_path))
     found = [next(listed)]
-    for frame in frames[len(frames) // 2 :]:
-        recorder.take(frame)
+    take(recorder, frames[len(frames) // 2 :])
     recorder.close()
     found += listed
     assert (look.damaged, said) == (False, [])
@@ -252,8 +246,7 @@ def test_open_segment_without_acknowledged_data_is_an_error(tmp_path: Path, monk
     """The idle position after it is in the state: truncating the segment would silently lose changes."""
     monkeypatch.setattr("pgtail.capture.recorder._STATE_INTERVAL", 0)
     recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0), compress=False)
-    for frame in data_frames(STREAM):
-        recorder.take(frame)
+    take(recorder, data_frames(STREAM))
     recorder.sync()
     recorder.reached(recorder.whole + 100)
     recorder.tick()

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.format import GAP, OPEN
+from pgtail.capture.lock import open_directory
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.errors import InputError, OptionError
 from tests.support import encode
-from tests.support.captures import SMALL, data_frames, head, lengths, read, record, segments
+from tests.support.captures import SMALL, data_frames, head, read, read_frames, record, segments, take
 from tests.support.corpus import Capture, capture
 
 STREAMS = [capture("A_dml", "p1"), capture("A_big", "p1_msg"), capture("D_twophase", "p3_2pc")]
@@ -53,8 +54,7 @@ def test_killed_at_random_moments(found: Capture, tmp_path: Path) -> None:
         if not rest:
             break
         stop = rng.randrange(1, 2 + len(rest))
-        for frame in rest[:stop]:
-            recorder.take(frame)
+        take(recorder, rest[:stop])
         assert recorder.safe >= acknowledged
         if rng.random() < 0.5:
             recorder.sync()
@@ -63,10 +63,8 @@ def test_killed_at_random_moments(found: Capture, tmp_path: Path) -> None:
         crashes += 1
         assert recover(directory, compress=True).position >= before
     assert crashes > 2
-    plain = tmp_path / "frames.bin"
-    plain.write_bytes(lengths(whole))
     again = read(directory)
-    assert again.stdout == read(plain).stdout
+    assert again.stdout == read_frames(whole, tmp_path).stdout
     assert again.status == 0
 
 
@@ -86,13 +84,11 @@ def test_the_segment_after_a_gap_records_it_however_often_it_crashes(tmp_path: P
     record(tmp_path / "capture", first)
     recorder = Recorder(tmp_path / "capture", {}, rotation=SMALL, gap=(5, 9))
     for group in groups[:-1]:
-        for frame in [*(group if whole else ()), *groups[-1][:-1]]:
-            recorder.take(frame)
+        take(recorder, [*(group if whole else ()), *groups[-1][:-1]])
         recorder.sync()
         crash(recorder, tmp_path / "capture", random.Random(1))
         recorder = Recorder(tmp_path / "capture", {}, rotation=SMALL)
-    for frame in groups[-1]:
-        recorder.take(frame)
+    take(recorder, groups[-1])
     recorder.close()
     gaps = [head(path).get(GAP) for path in segments(tmp_path / "capture")]
     assert len(gaps) == (4 if whole else 2)
@@ -104,14 +100,11 @@ def test_an_open_segment_cut_anywhere_keeps_its_whole_transactions(tmp_path: Pat
     directory = tmp_path / "capture"
     directory.mkdir()
     recorder = Recorder(directory, {}, rotation=Rotation(sync_size=500))
-    for frame in data_frames(found):
-        recorder.take(frame)
+    take(recorder, data_frames(found))
     recorder.sync()
     [part] = directory.glob(f"*{OPEN}")
     data = part.read_bytes()
-    plain = tmp_path / "frames.bin"
-    plain.write_bytes(lengths(data_frames(found)))
-    lines = read(plain).stdout
+    lines = read_frames(data_frames(found), tmp_path).stdout
     ends = {end_of(group) for group in transactions(found)}
     for size in random.Random(5).sample(range(len(data)), 40):
         shutil.rmtree(directory)
@@ -174,8 +167,6 @@ def test_missing_end_in_the_middle_is_not_a_crash(tmp_path: Path) -> None:
 
 
 def test_two_writers(tmp_path: Path) -> None:
-    from pgtail.capture.lock import open_directory
-
     with (
         open_directory(tmp_path / "capture"),
         pytest.raises(OptionError, match="another process"),

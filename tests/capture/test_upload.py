@@ -22,7 +22,7 @@ from pgtail.storage import Entry, Location, Reader, Writer
 from pgtail.storage.errors import UnavailableOutput
 from tests.capture.test_recovery import STREAMS, crash, end_of, transactions
 from tests.support import encode
-from tests.support.captures import SMALL, lengths, read
+from tests.support.captures import SMALL, read, take
 from tests.support.corpus import Capture
 from tests.support.object_store import ObjectStore
 from tests.support.run import decode, here
@@ -176,8 +176,7 @@ def record_some(spool: Path, target: Location, frames: list[bytes]) -> None:
     """Record and upload these frames."""
     uploading = uploader(spool, target)
     recorder = Recorder(spool, {}, rotation=SMALL)
-    for frame in frames:
-        recorder.take(frame)
+    take(recorder, frames)
     recorder.close()
     publish(uploading, recorder)
 
@@ -262,8 +261,7 @@ def test_an_old_spool_is_refused_after_another_one_continued(target: Location, t
     one, two, _ = parts(3)
     record_some(tmp_path / "a", target, one)
     recorder = Recorder(tmp_path / "a", {}, rotation=Rotation(size=4000))
-    for frame in two:
-        recorder.take(frame)
+    take(recorder, two)
     recorder.close()
     record_some(tmp_path / "b", target, two)
     with pytest.raises(OptionError, match="does not continue the capture"):
@@ -280,8 +278,7 @@ def test_of_two_recorders_the_first_stops_when_the_second_begins(target: Locatio
     publish(first, recorder)
     record_some(tmp_path / "b", target, two)
     before = target.list()
-    for frame in two:
-        recorder.take(frame)
+    take(recorder, two)
     recorder.close()
     with pytest.raises(OutputError, match="another process records into"):
         publish(first, recorder)
@@ -301,8 +298,7 @@ def test_a_copied_capture_is_continued(s3: ObjectStore, target: Location, tmp_pa
     one, two, _ = parts(3)
     (tmp_path / "local").mkdir()
     recorder = Recorder(tmp_path / "local", {"pgtail.slot": "cap"}, rotation=SMALL)
-    for frame in one:
-        recorder.take(frame)
+    take(recorder, one)
     recorder.close()
     for number, without in enumerate((True, False)):
         copied = target / str(number)
@@ -310,8 +306,7 @@ def test_a_copied_capture_is_continued(s3: ObjectStore, target: Location, tmp_pa
             if not (without and path.name == FILE):
                 (copied / path.name).create(path.read_bytes())
         record_some(tmp_path / f"spool {number}", copied, two)
-        for frame in two if not without else ():
-            recorder.take(frame)
+        take(recorder, two if not without else ())
     recorder.close()
     local = read(tmp_path / "local")
     for number in range(2):

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pgtail.cli import SUMMARIES, main
+from pgtail.cli import COMMANDS, main
 from tests.support.corpus import capture
 from tests.support.run_process import PROGRAM
 
@@ -74,10 +74,10 @@ def test_json_loads_no_tables() -> None:
     assert not {"rich", "pgtail.outputs.template", "pgtail.stats.collect"} & loaded("decode", "-o", "json", str(RECV))
 
 
-@pytest.mark.parametrize("module", SUMMARIES)
-def test_the_summaries_are_the_commands_own(module: str) -> None:
-    command: click.Command = import_module(module).command
-    assert command.get_short_help_str(200) == SUMMARIES[module]
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summaries_are_the_commands_own(name: str) -> None:
+    command: click.Command = import_module(f"pgtail.cli.{name}").command
+    assert command.get_short_help_str(200) == COMMANDS[name]
 
 
 def test_help_takes_at_most_1_5_times_as_long_as_click() -> None:

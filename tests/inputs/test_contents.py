@@ -12,13 +12,10 @@ import pytest
 from tests.support.contents import CONTENTS, Content
 from tests.support.corpus import Raw
 from tests.support.encode import STREAM_STOP, insert, lengths, relation, stream_commit, stream_start
-from tests.support.forms import FORMS, bare_lengths
+from tests.support.forms import FORMS, FRAMED, bare_lengths
 from tests.support.run import here
 
 Writer: TypeAlias = Callable[[Content], bytes]
-
-FRAMED = ("copydata", "pgcap", "lengths", "pcap")
-"""The forms that contain keepalives."""
 
 
 def _rows(line: Callable[[int, Raw], str], head: str = "", foot: str = "") -> Callable[[Content], bytes]:

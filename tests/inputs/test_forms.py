@@ -7,12 +7,24 @@ from collections import Counter
 import pytest
 
 from pgtail.errors import OptionError
-from pgtail.inputs import INPUTS, Source, open_input
+from pgtail.inputs import INPUTS
+from pgtail.inputs.recognition import open_input
+from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.streaming import StreamAbort
 from pgtail.pgoutput.walsender import Keepalive
 from tests.support.corpus import Capture, capture, captures
-from tests.support.forms import BINARY, FORMS, bare_lengths, gzipped, messages_of, read_bytes, read_path, read_pipe
+from tests.support.forms import (
+    FORMS,
+    FRAMED,
+    HEADS,
+    bare_lengths,
+    gzipped,
+    messages_of,
+    read_bytes,
+    read_path,
+    read_pipe,
+)
 
 SOME = [
     capture("Z_small", "p1"),
@@ -69,8 +81,8 @@ def test_offsets_of_messages(form: str) -> None:
     data = FORMS[form](found)
     decoded = [one for one in read_bytes(data).decoded if not isinstance(one[0], Keepalive)]
     for (_, _, offset, clock), (_, message) in zip(decoded, messages_of(found), strict=True):
-        if form in BINARY:
-            header = 25 if form in ("copydata", "pgcap", "lengths") else 0
+        if form in HEADS:
+            header = 25 if form in FRAMED else 0
             assert data[offset + header : offset + header + len(message)] == message
             assert (clock is not None) == bool(header)
         else:
@@ -123,16 +135,10 @@ def test_a_source_that_starts_in_the_middle(form: str) -> None:
     """Start at each message of a stream with many segments, inside and outside of them."""
     data = FORMS[form](capture("C_stream", "p2_stream_msg"))
     whole = read_bytes(data)
-    before = {"copydata": 5, "pgcap": 5, "lengths": 4}.get(form, 0)
     headless = {"pgcap": "copydata"}.get(form, form)
     for first in range(1, len(whole.decoded), 23):
         offset = whole.decoded[first][2]
-        if form == "pgcopy":
-            start = offset - 4 - 12 - 2
-        elif form in BINARY:
-            start = offset - before
-        else:
-            start = data.rfind(b"\n", 0, offset) + 1
+        start = offset - HEADS[form] if form in HEADS else data.rfind(b"\n", 0, offset) + 1
         reading = read_bytes(data[start : start + 40_000])
         assert reading.form == headless, first
         assert reading.messages, first

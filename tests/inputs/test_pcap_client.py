@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
-from pgtail.inputs import Source, open_input
+from pgtail.inputs.recognition import open_input
+from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import Decoder, FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import StartReplication

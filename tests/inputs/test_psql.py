@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from pgtail.demo.server import EmbeddedServer
 from pgtail.inputs.source.base import CHUNK
 from pgtail.pgoutput.transaction import Message
 from tests.support import encode
 from tests.support.corpus import capture
 from tests.support.every import ALL, every
 from tests.support.forms import messages_of, read_bytes
-from tests.support.servers import Database, fresh_database
+from tests.support.servers import Database
 
 DATA = {
     "hex": "data",
@@ -115,12 +113,6 @@ class Printed:
         return subprocess.run(command, env=environment, check=True, capture_output=True).stdout
 
 
-@pytest.fixture(scope="module")
-def printed(newest_server: EmbeddedServer) -> Iterator[Printed]:
-    with fresh_database(newest_server) as database:
-        yield Printed(database)
-
-
 def output_of(encoding: str) -> str:
     return encoding if encoding in ("hex", "escape") else "hex"
 
@@ -180,17 +172,11 @@ def test_copies(printed: Printed, options: str, encoding: str) -> None:
 
 FOLDED_AT = (40, 79, 80, 81, 132, 200)
 
+NAMES = ("aligned", "border 0", "border 2", "border 2 of lines", "lines", "no header")
+EXPANDED = ("expanded", "expanded, border 0", "expanded, border 2")
 WRAPPED = {
-    "aligned": [],
-    "border 0": ["-P", "border=0"],
-    "border 2": ["-P", "border=2"],
-    "border 2 of lines": ["-P", "border=2", "-P", "linestyle=unicode"],
-    "lines": ["-P", "linestyle=unicode"],
+    **{name: LAYOUTS[name] for name in (*NAMES, *EXPANDED)},
     "old lines": ["-P", "linestyle=old-ascii"],
-    "no header": ["-t"],
-    "expanded": ["-x"],
-    "expanded, border 0": ["-x", "-P", "border=0"],
-    "expanded, border 2": ["-x", "-P", "border=2"],
 }
 
 

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import psycopg.errors
 import pytest
 
-from pgtail.demo.server import EmbeddedServer
 from tests.inputs.test_psql import Printed
 from tests.support.corpus import capture
 from tests.support.forms import read_bytes
 from tests.support.run import decode
-from tests.support.servers import Database, fresh_database
+from tests.support.servers import Database
 
 SQL = b"CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $$\nBEGIN\n  RETURN 1;\nEND $$;\nCOMMIT\n"
-
-
-@pytest.fixture(scope="module")
-def printed(newest_server: EmbeddedServer) -> Iterator[Printed]:
-    with fresh_database(newest_server) as database:
-        yield Printed(database)
 
 
 @pytest.mark.parametrize("name", ["html", "asciidoc", "latex", "latex-longtable", "troff-ms"])

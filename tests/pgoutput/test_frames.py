@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, each, walk
+from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, walk
 
 FRAMES = [b"k" + bytes(17), b"", b"w12"]
 
@@ -18,7 +18,3 @@ FRAMES = [b"k" + bytes(17), b"", b"w12"]
 )
 def test_walk_finds_every_frame(framing: int, data: bytes) -> None:
     assert [data[start:stop] for start, stop in walk(data, framing=framing)] == FRAMES
-
-
-def test_each_frame() -> None:
-    assert list(each(b"\0\0\0\1a\0\0\0\2bc")) == [b"a", b"bc"]

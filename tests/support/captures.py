@@ -33,10 +33,14 @@ def record(directory: Path, frames: Iterable[bytes], rotation: Rotation = SMALL,
     """Record frames and close the capture."""
     directory.mkdir(exist_ok=True)
     recorder = Recorder(directory, {}, rotation=rotation, compress=compress)
-    for frame in frames:
-        recorder.take(frame)
+    take(recorder, frames)
     recorder.close()
     return recorder
+
+
+def take(recorder: Recorder, frames: Iterable[bytes]) -> None:
+    for frame in frames:
+        recorder.take(frame)
 
 
 def head(path: Path) -> dict[str, str]:
@@ -51,6 +55,13 @@ def segments(directory: Path) -> list[Path]:
 def read(*paths: Path, options: tuple[str, ...] = ()) -> Result:
     """`pgtail decode` of captures or segments."""
     return decode(*options, *paths)
+
+
+def read_frames(frames: Iterable[bytes], folder: Path, options: tuple[str, ...] = ()) -> Result:
+    """The same of these frames as a plain dump."""
+    path = folder / "frames.bin"
+    path.write_bytes(lengths(frames))
+    return read(path, options=options)
 
 
 def lengths(frames: Iterable[bytes]) -> bytes:

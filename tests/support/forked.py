@@ -29,8 +29,8 @@ class Ran:
 
 def load() -> None:
     """Import all commands now, so that the forks need not."""
-    for module in COMMANDS.values():
-        import_module(module)
+    for name in COMMANDS:
+        import_module(f"pgtail.cli.{name}")
 
 
 def run(*arguments: str) -> Ran:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from pgtail.errors import InputError
-from pgtail.inputs import Input, Source, open_input
+from pgtail.inputs.base import Input
+from pgtail.inputs.recognition import open_input
+from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder
 from tests.support.corpus import Capture
 from tests.support.pcaps import pcapng, segments
@@ -117,7 +119,10 @@ FORMS: dict[str, Callable[[Capture], bytes]] = {
 }
 """One writer for each form, by the name of the form."""
 
-BINARY = ("recvlogical", "raw", "copydata", "pgcap", "lengths", "pgcopy")
+HEADS = {"recvlogical": 0, "raw": 0, "copydata": 5, "pgcap": 5, "lengths": 4, "pgcopy": 18}
+"""Of the binary forms: how many bytes come before each message or walsender frame."""
+FRAMED = ("copydata", "pgcap", "lengths", "pcap")
+"""The forms with walsender frames, which have keepalives and the server's clock."""
 
 
 @dataclass

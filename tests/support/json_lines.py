@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.encode import (
-    begin,
-    commit,
-    relation,
-)
+from tests.support.encode import begin, commit, relation
 from tests.support.render import all_ways
 
 AT = '"commit_lsn":"0/100","commit_ts":"2000-01-01T00:00:00.000000Z"'

@@ -9,30 +9,7 @@ from random import Random
 from typing import Final
 
 from pgtail.values.oids import BUILTIN, OIDS
-from tests.support.encode import (
-    STREAM_STOP,
-    UNCHANGED,
-    Cell,
-    begin,
-    begin_prepare,
-    commit,
-    commit_prepared,
-    delete,
-    frame,
-    insert,
-    message,
-    origin,
-    prepare,
-    recvlogical,
-    relation,
-    rollback_prepared,
-    stream_abort,
-    stream_commit,
-    stream_start,
-    truncate,
-    type_,
-    update,
-)
+from tests.support import encode
 from tests.support.samples import SAMPLES
 from tests.support.typed_rows import BINARY
 
@@ -93,7 +70,7 @@ class Stream:
             if choose.random() < 0.05:
                 self._alter(choose.choice(self.tables))
             if choose.random() < 0.1:
-                self._send(message(b"between", transactional=False, lsn=self.lsn))
+                self._send(encode.message(b"between", transactional=False, lsn=self.lsn))
         while self._open and choose.random() < 0.9:
             self._end_streamed(self._open[0])
         while self._prepared and choose.random() < 0.8:
@@ -103,8 +80,8 @@ class Stream:
         """The stream in one of the binary forms, which is named."""
         form = self._choose.choice(("lengths", "lengths", "copydata", "recvlogical"))
         if form == "recvlogical":
-            return form, recvlogical(*[data for _, data in self.messages])
-        frames = [frame(data, lsn) for lsn, data in self.messages]
+            return form, encode.recvlogical(*[data for _, data in self.messages])
+        frames = [encode.frame(data, lsn) for lsn, data in self.messages]
         if form == "lengths":
             return form, b"".join([struct.pack(">i", len(one)) + one for one in frames])
         return form, b"".join([b"d" + struct.pack(">i", 4 + len(one)) + one for one in frames])
@@ -136,10 +113,10 @@ class Stream:
             return
         described[table.oid] = table.version
         if any(oid == ENUM for _, oid in table.columns):
-            self._send(type_(ENUM, "mood", xid=xid), lsn=0)
+            self._send(encode.type_(ENUM, "mood", xid=xid), lsn=0)
         key = range(len(table.columns)) if table.identity == "f" else table.key
         self._send(
-            relation(
+            encode.relation(
                 *(table.oid, table.name, table.columns),
                 schema=table.schema,
                 identity=table.identity,
@@ -167,7 +144,7 @@ class Stream:
         self.lsns.append(self.lsn)
         return self.lsn, self.lsn + 48, self._time
 
-    def _cell(self, oid: int) -> Cell:
+    def _cell(self, oid: int) -> encode.Cell:
         choose = self._choose
         chance = choose.random()
         if chance < 0.1:
@@ -188,19 +165,20 @@ class Stream:
             self._cell(kind) if choose.random() < 0.3 else cell
             for cell, (_, kind) in zip(new, table.columns, strict=True)
         ]
-        key: list[Cell] = [cell if index in table.key else None for index, cell in enumerate(old)]
+        key: list[encode.Cell] = [cell if index in table.key else None for index, cell in enumerate(old)]
         whole = table.identity == "f"
         op = choose.choice("IIUUUD")
         if op == "I":
-            return insert(*new, oid=oid, xid=xid)
+            return encode.insert(*new, oid=oid, xid=xid)
         if op == "D":
-            return delete(*(old if whole else key), kind="O" if whole else "K", oid=oid, xid=xid)
+            return encode.delete(*(old if whole else key), kind="O" if whole else "K", oid=oid, xid=xid)
         sent = [
-            UNCHANGED if index not in table.key and choose.random() < 0.15 else cell for index, cell in enumerate(new)
+            encode.UNCHANGED if index not in table.key and choose.random() < 0.15 else cell
+            for index, cell in enumerate(new)
         ]
         if whole:
-            return update(sent, old, "O", oid=oid, xid=xid)
-        return update(sent, key if table.key and choose.random() < 0.4 else None, "K", oid=oid, xid=xid)
+            return encode.update(sent, old, "O", oid=oid, xid=xid)
+        return encode.update(sent, key if table.key and choose.random() < 0.4 else None, "K", oid=oid, xid=xid)
 
     def _items(self, described: dict[int, int], xid: int | None = None) -> None:
         """Rows and what else is in a transaction; in a segment of a streamed one with an xid."""
@@ -213,32 +191,32 @@ class Stream:
                     self._send(self._row(table, xid))
             elif chance < 0.93:
                 self._describe(table, described, xid)
-                self._send(truncate(table.oid, options=choose.randrange(4), xid=xid))
+                self._send(encode.truncate(table.oid, options=choose.randrange(4), xid=xid))
             elif chance < 0.98:
-                self._send(message(choose.choice((b"", b"m\n\0\xff")), 'p"', lsn=self.lsn, xid=xid))
+                self._send(encode.message(choose.choice((b"", b"m\n\0\xff")), 'p"', lsn=self.lsn, xid=xid))
             else:
-                self._send(message(b"now", transactional=False, lsn=self.lsn, xid=xid))
+                self._send(encode.message(b"now", transactional=False, lsn=self.lsn, xid=xid))
 
     # -- transactions --------------------------------------------------------------------------------------------
 
     def _origin(self) -> None:
         if self._choose.random() < 0.15:
-            self._send(origin('node "é"', 77))
+            self._send(encode.origin('node "é"', 77))
 
     def _plain(self) -> None:
         xid, (lsn, end, time) = self._next_xid(), self._commits()
-        self._send(begin(xid, lsn, time))
+        self._send(encode.begin(xid, lsn, time))
         self._origin()
         self._items(self._described)
-        self._send(commit(lsn, end, time))
+        self._send(encode.commit(lsn, end, time))
 
     def _prepare(self) -> None:
         xid, (lsn, end, time) = self._next_xid(), self._commits()
         gid = f"g'{xid}é"
-        self._send(begin_prepare(xid, gid, lsn, end, time))
+        self._send(encode.begin_prepare(xid, gid, lsn, end, time))
         self._origin()
         self._items(self._described)
-        self._send(prepare(xid, gid, lsn, end, time))
+        self._send(encode.prepare(xid, gid, lsn, end, time))
         self._prepared.append((xid, gid, end))
 
     def _outcome(self) -> None:
@@ -247,9 +225,9 @@ class Stream:
         xid, gid, prepared_end = self._prepared.pop(self._choose.randrange(len(self._prepared)))
         lsn, end, time = self._commits()
         if self._choose.random() < 0.6:
-            self._send(commit_prepared(xid, gid, lsn, end, time))
+            self._send(encode.commit_prepared(xid, gid, lsn, end, time))
         else:
-            self._send(rollback_prepared(xid, gid, prepared_end, end, time, time))
+            self._send(encode.rollback_prepared(xid, gid, prepared_end, end, time, time))
 
     def _streamed(self) -> None:
         """A segment of a new streamed transaction, or of an open one; or the end of one."""
@@ -260,7 +238,7 @@ class Stream:
         if not self._open or choose.random() < 0.5:
             self._open.append(Open(self._next_xid()))
         one = choose.choice(self._open)
-        self._send(stream_start(one.xid, int(one.segments == 0)))
+        self._send(encode.stream_start(one.xid, int(one.segments == 0)))
         if one.segments == 0:
             self._origin()
         one.segments += 1
@@ -271,13 +249,13 @@ class Stream:
         self._items(one.described, xid)
         if xid != one.xid and choose.random() < 0.5:
             self._items(one.described, one.xid)
-        self._send(STREAM_STOP)
+        self._send(encode.STREAM_STOP)
         if one.subxids and choose.random() < 0.3:
             self._abort(one.xid, one.subxids.pop(choose.randrange(len(one.subxids))))
 
     def _abort(self, xid: int, subxid: int) -> None:
         tail = struct.pack(">Qq", self.lsn, self._time) if self._choose.random() < 0.3 else b""
-        self._send(stream_abort(xid, subxid) + tail)
+        self._send(encode.stream_abort(xid, subxid) + tail)
 
     def _end_streamed(self, one: Open) -> None:
         self._open.remove(one)
@@ -288,10 +266,10 @@ class Stream:
             return
         if chance < 0.4:
             gid = f"s'{one.xid}"
-            self._send(prepare(one.xid, gid, lsn, end, time, b"p"))
+            self._send(encode.prepare(one.xid, gid, lsn, end, time, b"p"))
             self._prepared.append((one.xid, gid, end))
         else:
-            self._send(stream_commit(one.xid, lsn, end, time))
+            self._send(encode.stream_commit(one.xid, lsn, end, time))
         self._described |= one.described
 
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.cells import Cell
 from pgtail.pgoutput.rows import Insert
-from tests.support.render_text import (
-    INT4,
-    NUMERIC,
-    TEXT,
-    relation,
-    table_of,
-    transaction,
-)
+from tests.support.render_text import INT4, NUMERIC, TEXT, relation, table_of, transaction
 
 ORDERS = relation(
     ("id", INT4, True),

@@ -42,7 +42,7 @@ class CopyDataFrames(Framed):
     _start = re.compile(rb"(?=d[\0-\x3f].{3}[wk])", re.DOTALL)
 
     @classmethod
-    def _bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
+    def bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
         start = pos + _HEAD
         if buf[pos] != _COPY_DATA:
             return cls._other(buf, pos, end)
@@ -66,16 +66,11 @@ class CopyDataFrames(Framed):
         try:
             while pos < len(head):
                 switched = switched or head[pos] == COPY_BOTH
-                start, pos, _ = cls._bounds(head, pos, len(head))
+                start, pos, _ = cls.bounds(head, pos, len(head))
                 data += start != NOTHING
         except Malformed:
             return False
         return switched and pos == len(head) and cls._best_run(head, decoder, 0)[0].messages == data
-
-    @classmethod
-    def bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
-        """As _bounds(), for use by inputs/pcap."""
-        return cls._bounds(buf, pos, end)
 
     @classmethod
     def is_pgoutput(cls, head: bytes, pos: int, decoder: Decoder) -> tuple[bool | None, int]:
@@ -85,7 +80,7 @@ class CopyDataFrames(Framed):
         """
         while True:
             try:
-                start, stop, _ = cls._bounds(head, pos, len(head))
+                start, stop, _ = cls.bounds(head, pos, len(head))
             except (IndexError, Malformed):
                 return (None if pos == len(head) else False), pos
             if stop > len(head):

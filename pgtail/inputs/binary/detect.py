@@ -11,10 +11,8 @@ from typing import Final, NamedTuple
 
 from pgtail.errors import DecodeError, Truncated
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, Unknown
-from pgtail.pgoutput.kinds import IN_STREAM, MESSAGES
-from pgtail.pgoutput.schema import Type
-from pgtail.pgoutput.streaming import StreamAbort, StreamStart, StreamStop
-from pgtail.pgoutput.transaction import Origin
+from pgtail.pgoutput.kinds import IN_STREAM, KINDS, MESSAGES
+from pgtail.pgoutput.streaming import StreamStop
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
 
 ENOUGH: Final = 3
@@ -23,19 +21,18 @@ ENOUGH: Final = 3
 _MANY: Final = 8
 """Messages to examine at most when comparing two readings."""
 
+_BY_START: Final = {
+    kind.start: bytes([tag for tag, other in KINDS.items() if other.start == kind.start]) for kind in KINDS.values()
+}
 MESSAGE_START: Final = re.compile(
-    rb"[EARYKPpr]|[BOb]\0|C\0\0|c.{4}\0\0|S.{4}[\0\1]"
-    rb"|I.{4}(?:.{4})?N[\0-\6]|U.{4}(?:.{4})?[KON][\0-\6]|D.{4}(?:.{4})?[KO][\0-\6]"
-    rb"|T(?:.{4})?\0.{3}[\0-\3]|M(?:.{4})?[\0\1]\0",
-    re.DOTALL,
+    b"|".join([b"[%b]%b" % (tags, start) for start, tags in _BY_START.items()]), re.DOTALL
 )
-"""How a message may begin: flags are 0, the high byte of an LSN is 0, no table has 1792 columns."""
+"""How a message may begin."""
 
 _INSIDE: Final = (*[MESSAGES[tag] for tag in IN_STREAM], StreamStop, Keepalive, StandbyStatusUpdate)
 """The messages that may occur inside a stream segment."""
 
-_LIGHT: Final = StreamStart | StreamStop | StreamAbort | Origin | Type
-"""Messages that random bytes may resemble: a letter with a few numbers and names."""
+_LIGHT: Final = frozenset([kind.message for kind in KINDS.values() if kind.light])
 
 _LSNS: Final = range(1 << 50)
 """A thousand terabytes of WAL."""
@@ -45,22 +42,10 @@ _TIMES: Final = range(-(1 << 50), 1 << 54)
 
 _XIDS: Final = range(3, 1 << 32)
 _PLAUSIBLE: Final[dict[str, range]] = {
-    "final_lsn": _LSNS,
-    "commit_lsn": _LSNS,
-    "end_lsn": _LSNS,
-    "prepare_lsn": _LSNS,
-    "prepare_end_lsn": _LSNS,
-    "rollback_end_lsn": _LSNS,
-    "lsn": _LSNS,
-    "origin_lsn": _LSNS,
-    "abort_lsn": _LSNS,
-    "abort_time": _TIMES,
-    "commit_time": _TIMES,
-    "prepare_time": _TIMES,
-    "rollback_time": _TIMES,
-    "clock": _TIMES,
-    "xid": _XIDS,
-    "subxid": _XIDS,
+    **dict.fromkeys(("final_lsn", "commit_lsn", "end_lsn", "prepare_lsn", "prepare_end_lsn"), _LSNS),
+    **dict.fromkeys(("rollback_end_lsn", "lsn", "origin_lsn", "abort_lsn"), _LSNS),
+    **dict.fromkeys(("abort_time", "commit_time", "prepare_time", "rollback_time", "clock"), _TIMES),
+    **dict.fromkeys(("xid", "subxid"), _XIDS),
     "relation": range(1, 1 << 32),
     "oid": range(1, 1 << 32),
     "flags": range(2),
@@ -117,7 +102,7 @@ def run(unit: NextUnit, decoder: Decoder, pos: int, end: int, *, in_stream: bool
             if not _plausible(message, inside):
                 return Run(count, weight, ended=False, short=False)
             count += 1
-            weight += not isinstance(message, _LIGHT)
+            weight += type(message) not in _LIGHT
     except Truncated:
         return Run(count, weight, ended=False, short=True)
     except DecodeError:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.humanize import plural
-from pgtail.inputs.base import Chunk, Input
+from pgtail.inputs.base import Chunk
+from pgtail.inputs.binary.base import BinaryInput
 from pgtail.inputs.binary.detect import ENOUGH, Run, best_run
-from pgtail.inputs.source.lookahead import lookahead, release_buffer, skim_decoder
 from pgtail.inputs.source.window import LARGE, Window
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder, Unknown
 from pgtail.pgoutput.walsender import UnknownFrame
-
-_HORIZON: Final = 4 << 20
-"""Bytes to have ahead in the search after damage."""
-
-_SEARCHED: Final = 256 * 1024
-"""Bytes at the beginning of an unknown source to search for messages."""
-
-_START_SIZE: Final = 32
-"""More bytes than a match of _start has."""
-
 
 NOTHING: Final = -1
 """The payload's start if a frame has nothing to decode."""
@@ -36,11 +25,8 @@ FrameBounds: TypeAlias = tuple[int, int, int | None]
 Decode: TypeAlias = Callable[[Buffer, int, int], tuple[AnyFrame, int | None, int | None]]
 
 
-class Framed(Input):
+class Framed(BinaryInput):
     """Frames one after another."""
-
-    _start: ClassVar[re.Pattern[bytes]]
-    """How a frame may begin: a lookahead that matches no bytes."""
 
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
@@ -48,7 +34,7 @@ class Framed(Input):
 
     @classmethod
     @abstractmethod
-    def _bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
+    def bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
         """Bounds of the frame at `pos`. The frame's end is beyond `end` if bytes are missing. Raises Malformed."""
 
     @classmethod
@@ -76,13 +62,8 @@ class Framed(Input):
             return True  # their lengths are right as well
         return None if found.ended or found.short else False
 
-    @classmethod
-    def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
-        candidates = cls._start.finditer(head, 0, _SEARCHED)
-        return any(cls._best_run(head, decoder, match.start())[0].credible(final=final) for match in candidates)
-
     def items(self) -> Iterator[Decoded | Chunk]:
-        window, place = self._window, self._bounds
+        window, place = self._window, self.bounds
         self._find_stream_state()
         decode, interleaved = self._decode_from_here(), self._interleaved
         while True:
@@ -156,54 +137,23 @@ class Framed(Input):
         return self._located(Truncated(reason, offset=window.pos), window.base)
 
     def _large(self, start: int, stop: int) -> Decoded:
-        """Decode a message longer than LARGE, after checking all its lengths."""
-        window, source = self._window, self.source
-        lsn = self._bounds(window.buf, window.pos, len(window.buf))[2]
-        window.give_back()
-        base = source.position
-        try:
-            message = self._decode(skim_decoder(self._decoder))(lookahead(source), start, stop)[0]
-            if isinstance(message, Unknown | UnknownFrame):
+        """Decode a message longer than LARGE, whose payload begins and ends here after the window's position."""
+        lsn = self.bounds(self._window.buf, self._window.pos, len(self._window.buf))[2]
+
+        def check(decoder: Decoder, buf: Buffer) -> int:
+            if isinstance(self._decode(decoder)(buf, start, stop)[0], Unknown | UnknownFrame):
                 raise Malformed(f"a message of {stop - start} bytes of an unknown kind", offset=start)
-            payload = source.read_all(stop)
-            window.restart()
-            message, frame_lsn, clock = self._decode(self._decoder)(payload, start, stop)
-        except DecodeError as error:
-            if isinstance(error, Truncated) and source.damage is not None:
-                raise source.damage from None
-            raise error.located(source.name, base + error.offset) from None
-        release_buffer(self._decoder.cursor)
+            return stop
+
+        decoded, base = self._read_large(check, lambda buf: self._decode(self._decoder)(buf, start, stop))
+        message, frame_lsn, clock = decoded
         return message, frame_lsn or lsn, base + start, clock
 
-    def _seek(self) -> bool:
-        window = self._window
-        window.hold(2 * _HORIZON)
-        if window.pos < len(window.buf) and self._next_frame():
-            return True
-        step = 1
-        while True:
-            limit = len(window.buf) if window.final else len(window.buf) - _HORIZON
-            for match in self._start.finditer(window.buf, window.pos + step, limit):
-                found, inside = self._best_run(window.buf, self._decoder, match.start())
-                if found.credible(final=window.final):
-                    window.pos, self._decoder.in_stream = match.start(), inside
-                    return True
-            step = 1
-            if window.final:
-                window.pos = len(window.buf)
-                if not self.source.skip_damage():
-                    return False
-                window.restart()
-                step = 0
-            else:
-                window.pos = max(limit - _START_SIZE, window.pos)
-            window.hold(2 * _HORIZON)
-
-    def _next_frame(self) -> bool:
+    def _skip_one(self) -> bool:
         """Go to the end of the damaged frame by its own length, if another frame starts there."""
         window = self._window
         try:
-            _, stop, _ = self._bounds(window.buf, window.pos, len(window.buf))
+            _, stop, _ = self.bounds(window.buf, window.pos, len(window.buf))
         except DecodeError:
             return False
         if stop >= len(window.buf):
@@ -215,12 +165,12 @@ class Framed(Input):
         return False
 
     @classmethod
-    def _best_run(cls, buf: bytes, decoder: Decoder, pos: int) -> tuple[Run, bool]:
+    def _best_run(cls, buf: bytes, decoder: Decoder, pos: int, *, final: bool = False) -> tuple[Run, bool]:
         end = len(buf)
 
         def unit(scratch: Decoder, pos: int) -> tuple[AnyFrame, int]:
             while True:
-                start, stop, _ = cls._bounds(buf, pos, end)
+                start, stop, _ = cls.bounds(buf, pos, end)
                 if start != NOTHING and start < end:
                     message = cls._decode(scratch)(buf, start, min(stop, end))[0]
                     if stop > end:

@@ -30,7 +30,7 @@ class Lengths(Framed):
     _start = re.compile(rb"(?=[\0-\x3f].{3}(?:[wk]|" + MESSAGE_START.pattern + rb"))", re.DOTALL)
 
     @classmethod
-    def _bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
+    def bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
         start = pos + _SIZE
         if start > end:
             return NOTHING, start, None

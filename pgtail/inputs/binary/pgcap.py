@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pgtail.capture.format import (
+    BEGINNING,
     END,
     FORMAT,
     HEAD,
@@ -13,7 +14,6 @@ from pgtail.capture.format import (
     PREDECESSOR,
     SEGMENT,
     START,
-    parameter,
     read_parameter,
 )
 from pgtail.capture.segment import Head
@@ -23,34 +23,31 @@ from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.decoder import Continued, Decoded, Decoder
 
-_BEGINNING: Final = FORMAT.encode() + b"\0"
-_ANY: Final = parameter(FORMAT, "")
+_NAME: Final = BEGINNING[HEAD.size :]
 
 
 class Segments(CopyDataFrames):
     """One segment, or several one after another.
 
-    Skips what a segment repeats at its beginning if the same decoder has read its predecessor.
+    Skips what a segment repeats at its beginning if its predecessor was read before.
     """
 
     name = "pgcap"
 
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
-        self._head = Head()
+        self._head = Head(own=True, ended=True)  # no segment has begun
         self._begins_at = 0
         self._continued: Continued | None = None
-        self._in_head = False
-        self._ended = True
         self._refused = False
         """Whether the last error was a wrong checksum of the whole."""
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
-        if len(head) < HEAD.size + len(_BEGINNING):
-            same = head[:1] == _ANY[:1] and head[HEAD.size :] == _BEGINNING[: max(len(head) - HEAD.size, 0)]
-            return None if same and head and not final else False
-        return head[0] == PARAMETER_STATUS and head.startswith(_BEGINNING, HEAD.size)
+        name = head[HEAD.size : HEAD.size + len(_NAME)]
+        if not (head[:1] == BEGINNING[:1] and _NAME.startswith(name)):
+            return False
+        return name == _NAME or (False if final else None)
 
     @classmethod
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
@@ -73,7 +70,7 @@ class Segments(CopyDataFrames):
                 if self._continued is None:
                     yield item
                 continue
-            if self._in_head:
+            if not self._head.own:
                 if not self._follows:
                     yield item
                 continue
@@ -89,9 +86,9 @@ class Segments(CopyDataFrames):
 
     @property
     def _follows(self) -> bool:
-        """Whether the decoder has read the segment before this one."""
+        """Whether the segment before this one was read."""
         predecessor = self._head.parameters.get(PREDECESSOR)
-        return bool(predecessor) and predecessor == self._decoder.segment
+        return bool(predecessor) and predecessor == self.segment
 
     def _passed(self, buf: bytes, pos: int) -> None:
         if buf[pos] != PARAMETER_STATUS:
@@ -101,17 +98,14 @@ class Segments(CopyDataFrames):
         if name == FORMAT:
             self._check_ended()
             self._head, self._begins_at, self._continued = Head(), at, None
-            self._in_head, self._ended = True, False
-        elif name == START:
-            self._begin_own(at)
         elif name == END:
-            self._end(value, at)
-        if self._in_head:
-            self._head.parameters[name] = value
+            self._check_size(value, at)
+        self._head.take(name, value)
+        if name == START:
+            self._begin_own(at)
 
     def _begin_own(self, at: int) -> None:
         """The segment's own messages follow."""
-        self._in_head = False
         try:
             transaction = self._head.transaction
         except InputError as error:
@@ -120,21 +114,20 @@ class Segments(CopyDataFrames):
         if transaction is not None and not self._follows:
             self._continued = Continued(*transaction[:2])
 
-    def _end(self, value: str, at: int) -> None:
+    def _check_size(self, value: str, at: int) -> None:
         """Compare the size in the end parameter with the bytes before it. Raises Malformed."""
         size = at - self._begins_at
         if value.split(" ")[1:2] != [str(size)]:
             reason = f"a part of the segment is missing: its end follows {size} bytes and says {value!r}"
             raise Malformed(reason, offset=at - self._window.base)
-        self._ended = True
-        self._decoder.segment = self._head.parameters.get(SEGMENT, "")
+        self.segment = self._head.parameters.get(SEGMENT, "")
 
     def _check_end(self) -> None:
         super()._check_end()
         self._check_ended()
 
     def _check_ended(self) -> None:
-        if not self._ended:
-            self._ended = True  # report it once
+        if not self._head.ended:
+            self._head.ended = True  # report it once
             reason = "the segment has no end: it was cut off, or is still being written"
             raise InputError(reason, source=self.source.name, offset=self.position)

@@ -67,7 +67,7 @@ class PgCopy(Framed):
             )
 
     @classmethod
-    def _bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
+    def bounds(cls, buf: bytes, pos: int, end: int) -> FrameBounds:
         if pos + 2 > end:
             return NOTHING, pos + 2, None
         if buf[pos] == _SIGNATURE[0]:

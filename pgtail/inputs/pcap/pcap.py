@@ -156,10 +156,6 @@ class Pcap(Input):
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
         return is_capture(head, final=final)
 
-    @classmethod
-    def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
-        return False
-
     @property
     def position(self) -> int:
         """Offset in the stream of the current connection."""

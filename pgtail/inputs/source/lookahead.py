@@ -5,7 +5,6 @@ This finds a damaged length before memory is allocated for it. The decoder reads
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Final, Protocol, cast
 
 from pgtail.errors import Malformed, Truncated
@@ -77,9 +76,6 @@ class SkimCursor(Cursor):
 
     unpacks = False
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def start(self, buf: Buffer, pos: int, end: int) -> None:
         super().start(buf, pos, end)
         self._buffer = cast(LookaheadBuffer, buf)
@@ -93,27 +89,8 @@ class SkimCursor(Cursor):
         self.pos = end
         return start
 
-    def u16(self, field: str, type_: str = "Int16") -> int:
-        return self._integer(2, field, type_)
-
-    def u32(self, field: str, type_: str = "Int32") -> int:
-        return self._integer(4, field, type_)
-
-    def i32(self, field: str, type_: str = "Int32") -> int:
-        return self._integer(4, field, type_, signed=True)
-
-    def lsn(self, field: str) -> int:
-        return self._integer(8, field, "Int64 (XLogRecPtr)")
-
-    def time(self, field: str) -> int:
-        return self._integer(8, field, "Int64 (TimestampTz)", signed=True)
-
     def fixed(self, layout: Layout) -> tuple[Any, ...]:
-        values: list[Any] = []
-        for field, type_, code in layout.fields:
-            start = self.take(struct.calcsize(">" + code), field, type_)
-            values += struct.unpack(">" + code, self.buf[start : self.pos])
-        return tuple(values)
+        return self._checked_fixed(layout)
 
     def string(self, field: str, limit: int = MAX_NAME) -> str:
         start = self.pos
@@ -131,10 +108,6 @@ class SkimCursor(Cursor):
 
     def tuple_data(self, field: str) -> Any:
         return self._checked_tuple_data(field)
-
-    def _integer(self, size: int, field: str, type_: str, *, signed: bool = False) -> int:
-        start = self.take(size, field, type_)
-        return int.from_bytes(self.buf[start : start + size], signed=signed)
 
 
 def skim_decoder(decoder: Decoder) -> Decoder:

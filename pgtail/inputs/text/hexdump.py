@@ -12,22 +12,15 @@ from typing import Final, NamedTuple
 
 from pgtail.errors import InputError
 from pgtail.humanize import counted
+from pgtail.inputs import forms
 from pgtail.inputs.base import Input
-from pgtail.inputs.binary.copydata import CopyDataFrames
-from pgtail.inputs.binary.lengths import Lengths
-from pgtail.inputs.binary.pgcap import Segments
-from pgtail.inputs.binary.pgcopy import PgCopy
-from pgtail.inputs.binary.unframed import Raw, Recvlogical
-from pgtail.inputs.pcap.pcap import Pcap
 from pgtail.inputs.recognition import recognise
 from pgtail.inputs.source.window import Window
+from pgtail.inputs.text.base import TextInput
 from pgtail.inputs.text.forms import HexLines
 from pgtail.inputs.text.restored import BadLine, Restored, RestoringInput
 from pgtail.pgoutput.cursor import MAX_LENGTH
 from pgtail.pgoutput.decoder import Decoder
-
-_DUMPED: Final = (PgCopy, Segments, Pcap, CopyDataFrames, Lengths, Recvlogical, Raw)
-"""The forms that a dump may show."""
 
 _XXD: Final = re.compile(rb"([0-9A-Fa-f]{7,16}): ((?:[0-9A-Fa-f]{2} ?)++)( .*)?", re.DOTALL)
 _HEXDUMP: Final = re.compile(rb"([0-9A-Fa-f]{7,16})  ((?:[0-9A-Fa-f]{2} {1,2})++) *(\|.*\|) *", re.DOTALL)
@@ -222,12 +215,13 @@ class Hexdump(RestoringInput):
         whole = head if final else head[: head.rfind(b"\n") + 1]
         digits = b"".join(whole.split())
         data = bytes.fromhex(digits[: len(digits) & ~1].decode("ascii"))
-        found = [form.sniff(data, decoder, final=final) for form in _DUMPED]
+        found = [form.sniff(data, decoder, final=final) for form in cls._shown()]
         return True if True in found else None if None in found and not final else False
 
     @classmethod
-    def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
-        return False
+    def _shown(cls) -> list[type[Input]]:
+        """The forms that a dump may show: the binary ones."""
+        return [form for form in forms() if not issubclass(form, TextInput | Hexdump)]
 
     def _open(self, window: Window) -> Restored:
         while (found := _has_offsets(window.buf, final=window.final)) is None:
@@ -235,9 +229,9 @@ class Hexdump(RestoringInput):
         return _WithOffsets(window) if found else _Alone(window)
 
     def _form(self, window: Window) -> type[Input]:
-        found = recognise(window, self._decoder, _DUMPED)
+        found = recognise(window, self._decoder, self._shown())
         if found is None:
-            names = ", ".join(form.name for form in _DUMPED)
+            names = ", ".join(form.name for form in self._shown())
             raise self._restored.damage or InputError(
                 f"the bytes of this hex dump are none of the known forms ({names})", source=self.source.name
             )

@@ -172,12 +172,16 @@ class RestoringInput(Input):
             if self._inner is None:
                 window = Window(self._restored)
                 self._inner = self._form(window)(window, self._decoder)
+                self._inner.segment = self.segment
             yield from self._inner.items()
         except InputError as error:
             if error.source == self.source.name and error.offset is not None:
                 number = self._restored.line_of(error.offset)
                 error.source = f"{error.source}: line {number or 1}"
             raise
+        finally:
+            if self._inner is not None:
+                self.segment = self._inner.segment
         self._check_end()
 
     def resync(self) -> int | None:

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from pgtail.capture.format import HEAD
-from pgtail.capture.segment import MARK, ByteFile, SegmentFrames
+from pgtail.capture.segment import ByteFile, SegmentFrames
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import (
     LogicalMessage,
@@ -103,9 +103,8 @@ class SegmentChanges:
             self._utf8 = head.encoding == "utf-8"
             fast = runs(assembler, self._table, self._shows) if self._utf8 and self._parts is EVERYWHERE else None
             for start, stop in frames:
-                if start == MARK:
+                if frames.head.own and not self._own:
                     self._go_on()
-                    continue
                 if fast is not None and self._own:
                     frames.next = start - HEAD.size
                     yield from self._runs(fast)

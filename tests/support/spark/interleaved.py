@@ -15,16 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.capture.segment import MARK, SegmentFrames
+from pgtail.capture.segment import SegmentFrames
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import SegmentChanges, survey
 from pgtail.spark.lake.batches import Notes
 from pgtail.spark.segments.applied import Capture, new_ones
-from pgtail.spark.segments.listing import (
-    collapse_whole_segments,
-    parts_of,
-    server_of,
-)
+from pgtail.spark.segments.listing import collapse_whole_segments, parts_of, server_of
 from pgtail.spark.segments.ranges import Parts, Range, joined, within
 from pgtail.spark.segments.survey import Survey, folder_of
 from pgtail.spark.state.increment import next_increment
@@ -89,14 +85,12 @@ def _cut(source: Path, target: Path) -> list[str]:
     recorder: Recorder | None = None
     for path in segments(source):
         with path.open("rb") as file:
-            frames, own = SegmentFrames(file, str(path)), False
+            frames = SegmentFrames(file, str(path))
             head = frames.read_head().parameters
             if recorder is None:
                 recorder = Recorder(target, head, rotation=Rotation(size=1))
             for start, stop in frames:
-                if start == MARK:
-                    own = True
-                elif own:
+                if frames.head.own:
                     recorder.take(bytes(frames.buf[start:stop]))
     assert recorder is not None
     recorder.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.capture import seek
+from pgtail.capture import reader
 from pgtail.capture.reader import segments
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.changes.commit_range import MARGIN
@@ -58,19 +58,19 @@ def test_what_was_committed_since(capture: Path, second: int) -> None:
 
 def test_few_segments_are_opened(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Location] = []
-    usual = seek.first_time
+    usual = reader.first_time
 
     def first_time(segment: Location) -> int | None:
         opened.append(segment)
         return usual(segment)
 
-    monkeypatch.setattr(seek, "first_time", first_time)
+    monkeypatch.setattr(reader, "first_time", first_time)
     listed = segments(LocalLocation(capture))
     assert len(listed) > 100
     for second in range(-5, COUNT + 5, 7):
         opened.clear()
         since = Point(time=second * SECOND)
-        first = seek.first_segment(listed, since)
+        first = reader.first_segment(listed, since)
         assert len(opened) <= 8, "log2 of the number of segments"
         assert first == 0 or (usual(listed[first].location) or 0) < second * SECOND - MARGIN
         following = [usual(found.location) or 0 for found in listed[first + 1 : first + 30]]
@@ -79,10 +79,10 @@ def test_few_segments_are_opened(capture: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_segment_without_a_begin_is_passed_over(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = segments(LocalLocation(capture))
-    usual = seek.first_time
+    usual = reader.first_time
     hidden = {found.location for found in listed[::2]}
-    monkeypatch.setattr(seek, "first_time", lambda path: None if path in hidden else usual(path))
+    monkeypatch.setattr(reader, "first_time", lambda path: None if path in hidden else usual(path))
     for second in range(20, COUNT, 9):
-        first = listed[seek.first_segment(listed, Point(time=second * SECOND))].location
+        first = listed[reader.first_segment(listed, Point(time=second * SECOND))].location
         assert first not in hidden
         assert (usual(first) or 0) < second * SECOND - MARGIN
