@@ -1,4 +1,4 @@
-"""Comparisons for conditions: text, plain decimal numbers, LIKE patterns, members of JSON objects."""
+"""Comparisons for conditions: text, plain decimal numbers, LIKE patterns."""
 
 cdef enum:
     LIKE_ONE = 0xFE         # as in changes/like.py
@@ -61,102 +61,6 @@ cdef bint put_lower(Out *out, const uint8_t *p, Py_ssize_t size) except -1:
 cdef bint is_ordinary_time(const uint8_t *p, Py_ssize_t size) noexcept:
     """Whether a date or timestamp is of the years 1 to 9999: such texts sort as their values."""
     return size >= 10 and is_digit(p[0]) and p[4] == c"-" and p[size - 1] != c"C"
-
-
-cdef inline Py_ssize_t json_blanks(const uint8_t *p, Py_ssize_t at) noexcept:
-    """Where blanks end; in valid JSON, before its end."""
-    while p[at] == c" " or p[at] == c"\n" or p[at] == c"\t" or p[at] == c"\r":
-        at += 1
-    return at
-
-
-cdef Py_ssize_t json_end(const uint8_t *p, Py_ssize_t at, Py_ssize_t size) noexcept:
-    """Where the value at `at` ends, inside an object of valid JSON."""
-    cdef int depth = 0
-    while True:
-        if p[at] == c'"':
-            at += string_end(p + at, size - at)
-        elif p[at] == c"{" or p[at] == c"[":
-            depth += 1
-            at += 1
-        elif p[at] == c"}" or p[at] == c"]":
-            depth -= 1
-            at += 1
-        elif ends_scalar(p[at]) or p[at] == c":":
-            at += 1
-        else:
-            while not ends_scalar(p[at]):
-                at += 1
-        if depth == 0:
-            return at
-
-
-cdef inline bint ends_scalar(uint8_t value) noexcept:
-    return (value == c"," or value == c"}" or value == c"]" or value == c" " or value == c"\n" or value == c"\t"
-            or value == c"\r")
-
-
-cdef int json_member(const uint8_t **data, Py_ssize_t *length, tuple path) except -2:
-    """`->` for each key (bytes) or index of the path in valid JSON. 1 if found, 0 for NULL, or DECLINED."""
-    cdef Py_ssize_t found, end, index
-    for step in path:
-        end = 0
-        if isinstance(step, bytes):
-            found = json_value(data[0], length[0], view_of(step), &end)
-        else:
-            index = step
-            found = json_item(data[0], length[0], index, &end)
-        if found == DECLINED:
-            return DECLINED
-        if found == 0:
-            return 0
-        data[0], length[0] = data[0] + found, end - found
-    return 1
-
-
-cdef Py_ssize_t json_value(const uint8_t *p, Py_ssize_t size, Bytes name, Py_ssize_t *end) noexcept:
-    """Where the last value of this name in an object starts; 0 if there is none, DECLINED if names have escapes."""
-    cdef Py_ssize_t at, key, key_end, stop, found = 0
-    if p[0] != c"{":
-        return 0
-    at = json_blanks(p, 1)
-    while p[at] != c"}":
-        key, key_end = at + 1, at + string_end(p + at, size - at) - 1
-        if memchr(p + key, c"\\", key_end - key) != NULL:
-            return DECLINED
-        at = json_blanks(p, json_blanks(p, key_end + 1) + 1)
-        stop = json_end(p, at, size)
-        if key_end - key == name.size and memcmp(p + key, name.data, name.size) == 0:
-            found, end[0] = at, stop
-        at = json_next(p, stop)
-    return found
-
-
-cdef Py_ssize_t json_item(const uint8_t *p, Py_ssize_t size, Py_ssize_t index, Py_ssize_t *end) noexcept:
-    """Where the item at an index of an array starts, from the end if it is negative; 0 if there is none."""
-    cdef Py_ssize_t at, count = 0
-    if p[0] != c"[":
-        return 0
-    if index < 0:
-        at = json_blanks(p, 1)
-        while p[at] != c"]":
-            at = json_next(p, json_end(p, at, size))
-            count += 1
-        index += count
-    at = json_blanks(p, 1)
-    while p[at] != c"]":
-        end[0] = json_end(p, at, size)
-        if index == 0:
-            return at
-        index -= 1
-        at = json_next(p, end[0])
-    return 0
-
-
-cdef inline Py_ssize_t json_next(const uint8_t *p, Py_ssize_t end) noexcept:
-    """Where the member after one that ends here starts, or the closing bracket."""
-    cdef Py_ssize_t at = json_blanks(p, end)
-    return json_blanks(p, at + 1) if p[at] == c"," else at
 
 
 cdef inline int compare_texts(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:

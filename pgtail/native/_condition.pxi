@@ -12,7 +12,6 @@ cdef enum Operator:
     OP_IS_NULL
     OP_CHANGED
     OP_LIKE
-    OP_SEARCH
     OP_IN
     OP_EQUAL
     OP_DIFFERENT
@@ -23,7 +22,7 @@ cdef enum Operator:
     OP_AT_LEAST
 
 cdef dict OPERATORS = {
-    "is null": OP_IS_NULL, "changed": OP_CHANGED, "like": OP_LIKE, "~": OP_SEARCH, "in": OP_IN, "=": OP_EQUAL,
+    "is null": OP_IS_NULL, "changed": OP_CHANGED, "like": OP_LIKE, "in": OP_IN, "=": OP_EQUAL,
     "<>": OP_DIFFERENT, "distinct": OP_DISTINCT, "<": OP_LESS, "<=": OP_AT_MOST, ">": OP_GREATER, ">=": OP_AT_LEAST,
 }
 
@@ -36,7 +35,7 @@ cdef enum How:
 
 cdef dict HOWS = {
     "text": HOW_TEXT, "number": HOW_NUMBER, "padded": HOW_PADDED, "time": HOW_TIME, "ilike": HOW_LOWER,
-    "like": HOW_TEXT, "search": HOW_TEXT, "": HOW_TEXT,
+    "like": HOW_TEXT, "": HOW_TEXT,
 }
 
 cdef enum NodeKind:
@@ -70,7 +69,6 @@ cdef struct Source:         # as in changes/operand.py
     int index
     bint key, same_row
     BinaryType binary
-    int path                # the place in Condition.objects of the keys and indexes of a member; 0 for the whole value
 
 cdef struct Node:
     NodeKind kind
@@ -80,7 +78,7 @@ cdef struct Node:
     Source left, right
     Bytes *values
     int count
-    int object              # the place in Condition.objects of the test, and after it of its search function
+    int object              # the place in Condition.objects of the test
 
 cdef struct Row:
     const Cell *old
@@ -148,7 +146,7 @@ cdef class Condition:
         cdef int i
         native = test.native()
         node.object = len(self.objects)
-        self.objects += [test, test.search, native]
+        self.objects += [test, native]
         self.fill_source(&node.left, test.left)
         if test.right is not None:
             self.fill_source(&node.right, test.right)
@@ -166,11 +164,6 @@ cdef class Condition:
         native = None if source.column is None else source.column.codec.native
         to.place, to.index, to.key, to.same_row = PLACES[source.place], source.index, source.key, source.same_row
         to.binary = BINARY_UNKNOWN if native is None else BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
-        if source.path:
-            to.path = len(self.objects)
-            self.objects.append(
-                tuple([one.encode("utf-8", "surrogatepass") if isinstance(one, str) else one for one in source.path])
-            )
         return 0
 
     cdef int holds(self, int at, const Row *row) except -2:
@@ -213,7 +206,7 @@ cdef class Condition:
                 return NOT_SENT
         if node.operator == OP_CHANGED:
             return FALSE if same_cell(left, right) else TRUE
-        if node.operator == OP_IS_NULL and left != NULL and (left.kind == c"n" or not node.left.path):
+        if node.operator == OP_IS_NULL and left != NULL:
             return TRUE if left.kind == c"n" else FALSE
         return self.test_texts(node, left, right, row)
 
@@ -235,9 +228,6 @@ cdef class Condition:
             if node.operator == OP_DISTINCT:
                 return TRUE if found != second else FALSE
             return NULL_VALUE
-        if node.operator == OP_SEARCH:
-            text = PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
-            return FALSE if self.objects[node.object + 1](text) is None else TRUE
         if node.operator == OP_LIKE:
             return is_like(p, size, <const uint8_t *>node.values[0].data, node.values[0].size)
         if node.operator == OP_IN:
@@ -251,7 +241,6 @@ cdef class Condition:
         Py_ssize_t *size
     ) except -2:
         """The text of an operand: TRUE, NULL_VALUE or DECLINED."""
-        cdef int found
         out.size = 0
         if source.place == PLACE_XID:
             if not row.has_xid:
@@ -273,29 +262,7 @@ cdef class Condition:
             p[0], size[0] = <const uint8_t *>out.data, out.size
         else:
             p[0], size[0] = cell.data, cell.size
-        if source.path:
-            found = self.member(self.objects[source.path], p, size)
-            if found != TRUE:
-                return found
         return self.comparable(node.how, p, size)
-
-    cdef int member(self, tuple path, const uint8_t **p, Py_ssize_t *size) except -2:
-        """The text of a member of a JSON object: TRUE, NULL_VALUE or DECLINED."""
-        cdef int found
-        if size[0] == 0 or not is_json(p[0], size[0]):
-            return DECLINED
-        while p[0][0] == c" " or p[0][0] == c"\n" or p[0][0] == c"\t" or p[0][0] == c"\r":
-            p[0], size[0] = p[0] + 1, size[0] - 1
-        found = json_member(p, size, path)
-        if found == DECLINED:
-            return DECLINED
-        if found == 0 or p[0][0] == c"n":
-            return NULL_VALUE
-        if p[0][0] == c'"':
-            p[0], size[0] = p[0] + 1, size[0] - 2
-            if memchr(p[0], c"\\", size[0]) != NULL:
-                return DECLINED
-        return TRUE
 
     cdef int comparable(self, How how, const uint8_t **p, Py_ssize_t *size) except -2:
         """What of a text is compared: TRUE, or DECLINED."""
