@@ -14,7 +14,7 @@ cdef inline Py_ssize_t next_character(const uint8_t *p, Py_ssize_t at, Py_ssize_
 
 
 cdef bint is_like(const uint8_t *p, Py_ssize_t size, const uint8_t *pattern, Py_ssize_t length) noexcept:
-    """Whether a pattern (like_bytes() in changes/like.py) matches a whole text in valid UTF-8."""
+    """Whether a pattern (like_bytes() in changes/like.py) matches all of a text in valid UTF-8."""
     cdef Py_ssize_t i = 0, j = 0, any = -1, retry = 0
     cdef const void *found
     while i < size:
@@ -109,19 +109,19 @@ cdef bint is_zero(const uint8_t *p, Py_ssize_t size) noexcept:
 
 
 cdef int compare_magnitudes(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
-    cdef Py_ssize_t whole = whole_digits(p, size), other_whole = whole_digits(q, other), i
+    cdef Py_ssize_t digits = integer_digits(p, size), other_digits = integer_digits(q, other), i
     cdef uint8_t one, two
-    while whole and p[0] == c"0":
-        p, size, whole = p + 1, size - 1, whole - 1
-    while other_whole and q[0] == c"0":
-        q, other, other_whole = q + 1, other - 1, other_whole - 1
-    if whole != other_whole:
-        return 1 if whole > other_whole else -1
+    while digits and p[0] == c"0":
+        p, size, digits = p + 1, size - 1, digits - 1
+    while other_digits and q[0] == c"0":
+        q, other, other_digits = q + 1, other - 1, other_digits - 1
+    if digits != other_digits:
+        return 1 if digits > other_digits else -1
     i = 0
     while i < size or i < other:
         one = p[i] if i < size else c"0"
         two = q[i] if i < other else c"0"
-        if i == whole:
+        if i == digits:
             i += 1
             continue
         if one != two:
@@ -130,7 +130,7 @@ cdef int compare_magnitudes(const uint8_t *p, Py_ssize_t size, const uint8_t *q,
     return 0
 
 
-cdef Py_ssize_t whole_digits(const uint8_t *p, Py_ssize_t size) noexcept:
+cdef Py_ssize_t integer_digits(const uint8_t *p, Py_ssize_t size) noexcept:
     """How many digits stand before the point."""
     cdef const void *point = memchr(p, c".", size)
     return size if point == NULL else <const uint8_t *>point - p

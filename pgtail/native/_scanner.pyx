@@ -16,6 +16,8 @@ from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from typing import get_args
+
 from pgtail.native import Written
 from pgtail.native.conditions import NotTested
 from pgtail.native.plan import NoPlan
@@ -42,7 +44,6 @@ include "_plan.pxi"
 include "_compare.pxi"
 include "_condition.pxi"
 include "_scan.pxi"
-include "_fields.pxi"
 include "_pieces.pxi"
 include "_text.pxi"
 include "_columns.pxi"
@@ -53,3 +54,19 @@ include "_format.pxi"
 include "_inspect_content.pxi"
 include "_inspect.pxi"
 include "_receive.pxi"
+
+
+cdef int check_table(str what, native, python) except -2:
+    """Raise RuntimeError if a table of native/plan.py is not that of this build."""
+    if native != python:
+        raise RuntimeError(f"the compiled scanner has other {what} than pgtail/native/plan.py: build it again")
+    return 0
+
+
+cdef dict without_prefix(members):
+    return {name.partition("_")[2]: <int>value for name, value in members.items()}
+
+
+check_table("fields", without_prefix(Field.__members__), dict(pieces_module.Field.__members__))
+check_table("skip codes", without_prefix(Skip.__members__), dict(pieces_module.Skip.__members__))
+check_table("encoders", {"", *FORMS}, set(get_args(pieces_module.EncoderName)))

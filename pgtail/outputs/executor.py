@@ -16,13 +16,13 @@ from pgtail.native.plan import (
     LARGE,
     Count,
     Encoding,
-    Odd,
     Ordinal,
     Ordinals,
     Piece,
     Side,
     Text,
     Undecodable,
+    UndecodedValue,
     Value,
 )
 from pgtail.outputs.fields import FIELDS
@@ -135,7 +135,7 @@ class Line:
 
     def __init__(
         self,
-        pieces: Sequence[bytes | Slot | Odd | Undecodable],
+        pieces: Sequence[bytes | Slot | UndecodedValue | Undecodable],
         counts: Sequence[str] = (),
         ordinals: Sequence[str] = (),
     ) -> None:
@@ -151,7 +151,7 @@ class Line:
             ]
         )
         slots = [piece for piece in pieces if isinstance(piece, Slot)]
-        if any(isinstance(piece, Odd) for piece in pieces):
+        if any(isinstance(piece, UndecodedValue) for piece in pieces):
             slots.append(Slot(0, _raise_undecoded))
         self._converts = [slot.convert for slot in slots]
         self._items = _items([slot.place for slot in slots])
@@ -171,31 +171,31 @@ class Line:
 
     def parts(self, row: Row) -> list[Part]:
         """The text of any row."""
-        odd: list[Odd] = []
-        parts = self._parts(row, odd)
+        undecoded: list[UndecodedValue] = []
+        parts = self._parts(row, undecoded)
         row[0].counts.update(self.counts)
         return parts
 
-    def _parts(self, row: Row, odd: list[Odd]) -> list[Part]:
+    def _parts(self, row: Row, undecoded: list[UndecodedValue]) -> list[Part]:
         parts: list[Part] = []
         later: list[tuple[int, Undecodable]] = []
         for piece in self._pieces:
             if isinstance(piece, bytes):
                 parts.append(piece)
-            elif isinstance(piece, Odd):
-                odd.append(piece)
+            elif isinstance(piece, UndecodedValue):
+                undecoded.append(piece)
             elif isinstance(piece, Undecodable):
                 later.append((len(parts), piece))
                 parts.append(b"")
             elif piece.nested is not None:
-                parts.append(piece.fit(whole(piece.nested._parts(row, odd))))
+                parts.append(piece.fit(joined_parts(piece.nested._parts(row, undecoded))))
             elif piece.value is not None and row[cast(int, piece.place)] is not None:
-                parts.append(_part(*piece.value, cast(bytes, row[piece.place]), odd))
+                parts.append(_part(*piece.value, cast(bytes, row[piece.place]), undecoded))
             else:
                 parts.append(piece.convert(row[piece.place]))
-        if odd:
+        if undecoded:
             for place, piece in later:
-                parts[place] = piece.of(odd)
+                parts[place] = piece.render(undecoded)
         return parts
 
 
@@ -210,8 +210,8 @@ def _raise_undecoded(_: Run) -> bytes:
     raise Undecoded("")
 
 
-def _part(side: Side, column: int, encoding: Encoding, cell: bytes, odd: list[Odd]) -> Part:
-    """A value, in pieces if it is long; one that cannot be decoded is added to `odd`."""
+def _part(side: Side, column: int, encoding: Encoding, cell: bytes, undecoded: list[UndecodedValue]) -> Part:
+    """A value, in pieces if it is long; one that cannot be decoded is added to `undecoded`."""
     try:
         if cell.__class__ is Binary:
             if len(cell) > LARGE and encoding.long_binary is not None:
@@ -221,7 +221,7 @@ def _part(side: Side, column: int, encoding: Encoding, cell: bytes, odd: list[Od
             return encoding.long_text(cell)
         return encoding.text(cell)
     except Undecoded as undecoded:
-        odd.append(Odd(side, column, undecoded.text))
+        undecoded.append(UndecodedValue(side, column, undecoded.text))
         return encoding.undecoded(undecoded)
 
 
@@ -230,13 +230,13 @@ def reader(piece: Piece) -> Reader:
     if isinstance(piece, bytes):
         return lambda run: piece
     if isinstance(piece, Text):
-        return lambda run: piece.of(run.transaction)
+        return lambda run: piece.render(run.transaction)
     if isinstance(piece, Value):
         return _field_reader(piece)
     if isinstance(piece, Ordinal):
         return lambda run: b"%d" % run.ordinal(piece.key)
     if isinstance(piece, Ordinals):
-        return lambda run: piece.of(run.ordinals)
+        return lambda run: piece.render(run.ordinals)
     assert isinstance(piece, Count)
     return lambda run: run.count(piece.key)
 
@@ -265,6 +265,6 @@ def dollar_quoted(text: bytes) -> bytes:
     return tag + text + tag
 
 
-def whole(parts: Sequence[Part]) -> bytes:
+def joined_parts(parts: Sequence[Part]) -> bytes:
     """The parts as one text."""
     return b"".join([part if isinstance(part, bytes) else b"".join(part) for part in parts])

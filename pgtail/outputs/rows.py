@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeAlias
 
 from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
-from pgtail.native.plan import LARGE, Encoding, Form, Piece, Plan, Side
+from pgtail.native.plan import LARGE, Encoding, Form, Plan, Side
 from pgtail.outputs.cells import columns_of
-from pgtail.outputs.executor import Clock, Groups, Line, Part, Row, Run, text_of, whole
+from pgtail.outputs.executor import Clock, Groups, Line, Part, Row, Run, joined_parts, text_of
 from pgtail.outputs.lines import Lines
 from pgtail.values import Undecoded
 
@@ -127,14 +127,14 @@ class Rows:
                 return
         parts = [before, *line.parts(row)]
         if self._one_by_one:
-            write(whole(parts))
+            write(joined_parts(parts))
         else:
             write_parts(parts, write)
 
     def text(self, change: RowChange) -> bytes:
         """The text of a change. Raises NoPlan."""
         _, line, row = self._line(change)
-        return whole(line.parts(row))
+        return joined_parts(line.parts(row))
 
     def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
         """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""
@@ -184,14 +184,3 @@ def write_parts(parts: Sequence[Part], write: Write) -> None:
         else:
             for piece in part:
                 write(piece)
-
-
-def joined(pieces: list[Piece]) -> Plan:
-    """A plan with neighbouring texts joined, without empty ones."""
-    found: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += piece
-        elif piece != b"":
-            found.append(piece)
-    return tuple(found)
