@@ -38,43 +38,21 @@ Clock: TypeAlias = Callable[[], int]
 Reader: TypeAlias = "Callable[[Run], bytes]"
 
 Row: TypeAlias = list[Any]
-"""A Run, the row's number, its LSN, True if it was rolled back (each None if not), the cells of both tuples, and the
-Ordinals of its Line."""
+"""A Run, the cells of both tuples, and the Ordinals of its Line."""
 
-CELLS: Final = 4
+CELLS: Final = 1
 """Where the cells begin in a Row: first those of the old tuple."""
 
 
-class Groups:
-    """Groups of pieces that depend on the transaction only, by number; all plans of an output share them."""
+class Run:
+    """The rows of one transaction: what fields are read from (fields.Known)."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[Piece, ...], int] = {}
-        self._readers: list[list[Reader]] = []
-
-    def number(self, group: tuple[Piece, ...]) -> int:
-        """The number of a group, which may be new."""
-        number = self._numbers.setdefault(group, len(self._readers))
-        if number == len(self._readers):
-            self._readers.append([reader(piece) for piece in group])
-        return number
-
-    def text(self, number: int, run: Run) -> bytes:
-        """The text of a group for the transaction of a run."""
-        readers = self._readers[number]
-        return readers[0](run) if len(readers) == 1 else b"".join([read(run) for read in readers])
-
-
-class Run(dict[int, bytes]):
-    """The rows of one transaction: what fields are read from (fields.Known), and the texts of groups by number."""
-
-    __slots__ = ("_clock", "_groups", "_now", "aborted", "counts", "last_end", "lsn", "ordinals", "seq", "transaction")
+    __slots__ = ("_clock", "_now", "aborted", "counts", "last_end", "lsn", "ordinals", "seq", "transaction")
 
     def __init__(
         self,
         transaction: Transaction,
         clock: Clock,
-        groups: Groups,
         counts: Counter[str],
         ordinals: dict[str, int],
         last_end: int | None,
@@ -87,17 +65,12 @@ class Run(dict[int, bytes]):
         self.lsn: int | None = None
         self.aborted = False
         self._clock = clock
-        self._groups = groups
         self._now = 0
-
-    def __missing__(self, group: int) -> bytes:
-        text = self[group] = self._groups.text(group, self)
-        return text
 
     def row(self, seq: int | None, lsn: int | None, *, aborted: bool = False) -> Row:
         """The next row, without cells."""
         self.seq, self.lsn, self.aborted, self._now = seq, lsn, aborted, 0
-        return [self, seq, lsn, aborted or None]
+        return [self]
 
     def count(self, key: str) -> bytes:
         """Count an execution of a Count, which writes nothing."""
@@ -220,9 +193,9 @@ def _part(side: Side, column: int, encoding: Encoding, cell: bytes, undecoded: l
         if len(cell) > LARGE and encoding.long_text is not None:
             return encoding.long_text(cell)
         return encoding.text(cell)
-    except Undecoded as undecoded:
-        undecoded.append(UndecodedValue(side, column, undecoded.text))
-        return encoding.undecoded(undecoded)
+    except Undecoded as error:
+        undecoded.append(UndecodedValue(side, column, error.text))
+        return encoding.undecoded(error)
 
 
 def reader(piece: Piece) -> Reader:

@@ -6,8 +6,8 @@ The lines of a plan are made when they are first needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import eq, itemgetter
-from typing import Any, Final, cast
+from operator import eq
+from typing import Any, Final
 
 from pgtail.native.plan import (
     Cell,
@@ -17,7 +17,6 @@ from pgtail.native.plan import (
     Dollars,
     Empty,
     Encoding,
-    Field,
     Fitted,
     IfChanged,
     Names,
@@ -31,11 +30,9 @@ from pgtail.native.plan import (
     Undecodable,
     UndecodedValue,
     Value,
-    grouped,
     joined,
 )
-from pgtail.outputs.executor import CELLS, Groups, Line, Row, Slot, dollar_quoted, reader
-from pgtail.outputs.fields import lsn_bytes
+from pgtail.outputs.executor import CELLS, Line, Row, Slot, dollar_quoted, reader
 from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.cells import Cell as SentCell
 
@@ -45,24 +42,14 @@ _MANY_LINES: Final = 50
 """Lines of a plan beyond which NULL does not make another line if it has a text: sparse tables have many patterns."""
 _NULL_AS_VALUE: Final = {type(None): bytes}
 
-_DIRECT: Final[dict[Field, Slot]] = {
-    Field.SEQ: Slot(1, b"%d".__mod__),
-    Field.LSN: Slot(2, lsn_bytes),
-    Field.LSN_NUMBER: Slot(2, b"%d".__mod__),
-    Field.POSITION_NUMBER: Slot(2, b"%d".__mod__),
-    Field.ABORTED: Slot(3, lambda _: b"true"),
-}
-"""The fields that are items of a Row, if these are known."""
-
 
 class Lines:
     """A plan for rows whose tuples have these widths (0 for none), and its lines."""
 
-    __slots__ = ("_groups", "_lines", "_new", "_nulls", "_plan", "compares")
+    __slots__ = ("_lines", "_new", "_nulls", "_plan", "compares")
 
-    def __init__(self, plan: Plan, old_width: int, groups: Groups) -> None:
+    def __init__(self, plan: Plan, old_width: int) -> None:
         self._plan = plan
-        self._groups = groups
         self._new = CELLS + old_width
         self.compares = _compares(plan)
         """Whether the lines depend on which cells are equal in both tuples."""
@@ -93,7 +80,7 @@ class Lines:
 
     def _make(self, row: Row) -> Line | NoPlan:
         try:
-            return _Maker(row, self._new, self._groups, nulls=self._nulls).line(self._plan)
+            return _Maker(row, self._new, nulls=self._nulls).line(self._plan)
         except NoPlan as reason:
             return reason
 
@@ -129,12 +116,11 @@ def _shows_nulls(plan: Plan) -> bool:
 class _Maker:
     """Makes the line of one plan for rows that are like one row."""
 
-    def __init__(self, row: Row, new: int, groups: Groups, *, nulls: bool) -> None:
+    def __init__(self, row: Row, new: int, *, nulls: bool) -> None:
         """`new` is where the new tuple begins; `nulls`: NULLs are slots, as values are."""
         self._nulls = nulls
         self._row = row
         self._old, self._new = row[CELLS:new], row[new:]
-        self._groups = groups
         self._not_sent: dict[Side, tuple[list[int], list[int], list[int]]] = {}
         """By tuple: the indexes of its unchanged cells, of those of them that were filled, and of NULLs outside the
         replica identity."""
@@ -145,10 +131,9 @@ class _Maker:
         """The line. Raises NoPlan."""
         return Line(self._pieces(plan), self._counts, self._ordinals)
 
-    def _pieces(self, plan: Plan) -> list[bytes | Slot | UndecodedValue | Undecodable]:
+    def _pieces(self, plan: Plan) -> tuple[bytes | Slot | UndecodedValue | Undecodable, ...]:
         flat = [*self._flat(plan)]
-        named = [self._names(piece) if isinstance(piece, Names) else piece for piece in flat]
-        return joined(self._grouped(named))
+        return joined([self._names(piece) if isinstance(piece, Names) else piece for piece in flat])
 
     def _flat(self, plan: Plan) -> Iterator[Any]:
         """The pieces, with slots and texts in place of those that depend on the cells. Names are left for later."""
@@ -169,28 +154,10 @@ class _Maker:
             elif isinstance(piece, Ordinal):
                 yield Slot(len(self._row) + len(self._ordinals), b"%d".__mod__)
                 self._ordinals.append(piece.key)
-            elif isinstance(piece, Value) and piece.field in _DIRECT:
-                yield from self._direct(piece)
+            elif isinstance(piece, Value | Text):
+                yield Slot(0, reader(piece))
             else:
                 yield piece
-
-    def _direct(self, piece: Value) -> Iterator[Any]:
-        """A field that is an item of the row."""
-        slot = _DIRECT[piece.field]
-        if self._row[cast(int, slot.place)] is not None:
-            yield from (piece.before, slot, piece.after)
-        elif piece.field is Field.POSITION_NUMBER:
-            yield piece
-        else:
-            yield piece.missing if isinstance(piece.missing, bytes) else Value(piece.missing)
-
-    def _grouped(self, pieces: Sequence[Any]) -> Iterator[bytes | Slot | UndecodedValue | Undecodable]:
-        """The pieces, with slots in place of fields and of what depends on the transaction only."""
-        for piece in grouped(pieces):
-            if isinstance(piece, tuple) and not isinstance(piece, Slot | UndecodedValue):
-                yield Slot(0, itemgetter(self._groups.number(piece)))
-            else:
-                yield Slot(0, reader(piece)) if isinstance(piece, Value) else piece
 
     def _cells(self, piece: Cells) -> Iterator[bytes | Slot | UndecodedValue]:
         row, other = (self._new, self._old) if piece.side == "new" else (self._old, self._new)

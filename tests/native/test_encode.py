@@ -131,7 +131,7 @@ def test_values_of_debezium(native: Native, name: str, typmod: int, numbers: str
     case = debezium(name, typmod, numbers)
     declined = [text for text in USUAL[name] if native(case, text.encode()) is None]
     if typmod == numeric(20, 0):
-        assert declined == [text for text in USUAL[name] if "." in text]
+        assert declined == ["12345.6789", "-0.5", "999999999.12"]
     elif typmod != numeric(40, 30):  # that many digits are for Python
         assert declined == []
     for samples in SAMPLES.values():
