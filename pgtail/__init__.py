@@ -44,7 +44,7 @@ Reading bytes has three outcomes: a message, Truncated (more is needed) or Malfo
 
 To add...
     an output format: a module of plans in outputs/, a line in OUTPUTS of its __init__.py, a test in tests/outputs/; a
-                      conversion of values that compiled code should do is a function in native/_encode*.pxi
+                      conversion of values that compiled code should do is a function in native/_encode.pxi
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, a test in tests/inputs/, and its name in
                       the choices of --input-format in cli/options/shared.py
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test

@@ -30,30 +30,21 @@ cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char code, int precision, int flags, int *type) except NULL
     double PyOS_string_to_double(const char *text, char **end, object overflow) except? -1.0
 
+# One module, so that the C compiler inlines across these files; types stand before their use.
 include "_bytes.pxi"
 include "_json.pxi"
 include "_binary.pxi"
-include "_encode_sql.pxi"
-include "_encode_bare.pxi"
-include "_encode_wal2json.pxi"
-include "_encode_debezium.pxi"
 include "_encode.pxi"
-include "_walk.pxi"
-include "_kept.pxi"
+include "_frames.pxi"
 include "_plan.pxi"
-include "_compare.pxi"
 include "_condition.pxi"
 include "_scan.pxi"
-include "_pieces.pxi"
 include "_text.pxi"
 include "_columns.pxi"
 include "_stats.pxi"
 include "_events.pxi"
 include "_shown.pxi"
-include "_format.pxi"
-include "_inspect_content.pxi"
 include "_inspect.pxi"
-include "_receive.pxi"
 
 
 cdef int check_table(str what, native, python) except -2:
