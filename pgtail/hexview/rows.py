@@ -151,12 +151,12 @@ class Rows:
             return False
         view = self._view
         if templates.scanned is not None and not (isinstance(message, Commit) and message.flags):
-            self._teach(templates.scanned, place, message, shape.kinds(rows), framed=trace[0][1] != "tag")
+            self._add_format(templates.scanned, place, message, shape.kinds(rows), framed=trace[0][1] != "tag")
         parts = self._parts(templates, place, rows, buf)
         self._sink.write(f"{view.begin(place)}{view.separator.join(parts)}{view.end}".encode())
         return True
 
-    def _teach(
+    def _add_format(
         self, scanned: tuple[list[Any], list[Any]], place: MessageLocation, message: Any, kinds: bytes, *, framed: bool
     ) -> None:
         """Make the scanner show messages like this one."""

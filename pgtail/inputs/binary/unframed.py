@@ -73,7 +73,7 @@ class Unframed(Input):
         window, decoder = self._window, self._decoder
         next_message, cursor = decoder.next_message, decoder.cursor
         follows, width = self._follows, len(self.separator)
-        patient = width > 0 or not self.source.live
+        may_wait = width > 0 or not self.source.live
         self._find_stream_state()
         while True:
             buf, pos, base, final = window.buf, window.pos, window.base, window.final
@@ -87,7 +87,7 @@ class Unframed(Input):
                         if buf[stop] not in follows:
                             missing = 0
                             break
-                    elif patient and not final:
+                    elif may_wait and not final:
                         break
                     yield message, None, base + pos, None
                     pos = stop + width

@@ -88,7 +88,7 @@ class SegmentChanges:
         self._common = TransactionColumns()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for rows in _not_tiny(self._batches()):
+        for rows in _without_small(self._batches()):
             self.survey.add(rows)
             yield rows
         self.survey.end(inside=self._assembler.open_transaction is not None)
@@ -282,7 +282,7 @@ class SegmentChanges:
         self._batch.add(own, self._common, table, rare, old, new)
 
 
-def _not_tiny(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _without_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join batches that follow each other and are small: rows may have alternated between the two paths."""
     small: list[pa.RecordBatch] = []
     for batch in batches:

@@ -105,8 +105,8 @@ def _finite(texts: pa.Array, numbers: pa.Array) -> pa.Array:
     suspect = pc.or_(pc.is_inf(numbers), pc.equal(numbers, 0))
     if not pc.any(suspect).as_py():
         return numbers
-    honest = pc.match_substring_regex(texts, r"^(-?Infinity|-?0+(\.0+)?(e.*)?)$")
-    return pc.if_else(pc.and_(suspect, pc.invert(honest)), pa.scalar(None, numbers.type), numbers)
+    as_written = pc.match_substring_regex(texts, r"^(-?Infinity|-?0+(\.0+)?(e.*)?)$")
+    return pc.if_else(pc.and_(suspect, pc.invert(as_written)), pa.scalar(None, numbers.type), numbers)
 
 
 def _bytes(text: str | None) -> bytes | None:
