@@ -46,7 +46,7 @@ Reading bytes has three outcomes: a message, Truncated (more is needed) or Malfo
 To add...
     an output format: a module of plans in outputs/, a line in OUTPUTS of its __init__.py (and fields in OutputOptions
                       if it has options of its own), a test in tests/outputs/; a conversion of values that compiled
-                      code should do is a function in native/_encode*.pxi
+                      code should do is a function in native/_encode.pxi
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, and a line in FORMS of
                       tests/support/forms.py, with which the tests of tests/inputs/ cover it
     a message:        its class in pgoutput/, its lines in kinds.py, its step in changes/assembler.py, and an example in

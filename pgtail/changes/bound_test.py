@@ -21,14 +21,10 @@ _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?").fullmatch
 
 
 class BoundTest:
-    """A test of the value at `left`, compared with that at `right` or with constants.
-
-    `search` finds the pattern of a regular expression in a text.
-    """
+    """A test of the value at `left`, compared with that at `right` or with constants."""
 
     def __init__(self, test: Test, left: Source, right: Source | None, how: Comparison) -> None:
         self.test, self.left, self.right, self._how = test, left, right, how
-        self.search = re.compile(test.values[0], re.IGNORECASE * (test.op == "~*")).search if "~" in test.op else None
         self._literals = [_literal(test, left, how, value) for value in test.values] if self._compares else []
         self._keys = [how.key(value) for value in self._literals]
         self._found = self._finder()
@@ -69,12 +65,8 @@ class BoundTest:
         op = self.test.op
         if op in ("is null", "changed") and not self.left.path:
             return NativeTest(op, "")
-        if any(one is not None and not _is_native(one) for one in (self.left, self.right)):
+        if op in ("~", "~*") or any(one is not None and not _is_native(one) for one in (self.left, self.right)):
             return None
-        if op == "is null":
-            return NativeTest(op, "")
-        if self.search is not None:
-            return NativeTest("~", "search")
         if self.right is not None:
             return NativeTest(op, self._how.native) if self.left.how is self.right.how else None
         try:
@@ -125,8 +117,8 @@ class BoundTest:
             lower = op == "ilike"
             matches = Like(self.test.values[0].lower() if lower else self.test.values[0]).matches
             return (lambda text: matches(text.lower())) if lower else matches
-        if self.search is not None:
-            search = self.search
+        if op in ("~", "~*"):
+            search = re.compile(self.test.values[0], re.IGNORECASE * (op == "~*")).search
             return lambda text: search(text) is not None
         key = self._how.key
         if op == "in":
@@ -180,10 +172,10 @@ def _common(test: Test, left: Source, right: Source) -> Comparison:
 
 
 def _is_native(source: Source) -> bool:
-    """Whether the scanner finds the text of this source."""
+    """Whether the scanner finds the text of this source. A member of a JSON document is left to Python."""
     if source.column is None:
         return source.place in ("xid", "commit_ts")
-    return source.column.codec.native is not None
+    return not source.path and source.column.codec.native is not None
 
 
 def _is_ordinary_time(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from pgtail.values import Undecoded
 
@@ -17,7 +17,9 @@ def _reject(text: str) -> str:
     raise ValueError(f"{text} is no JSON")
 
 
+# Numbers and strings become their texts.
 _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_reject)
+_TEXTS: Final = {True: "true", False: "false"}
 
 
 def member(document: str, path: Sequence[str | int]) -> str | None:
@@ -26,31 +28,28 @@ def member(document: str, path: Sequence[str | int]) -> str | None:
     Raises Undecoded if the document is not JSON.
     """
     try:
-        _DECODER.decode(document)
-        found: str | None = document.strip(_BLANKS)
+        found = _DECODER.decode(document)
         for step in path:
             found = _child(found, step)
-            if found is None:
-                return None
+        return _as_written(document, path) if isinstance(found, dict | list) else _TEXTS.get(found, found)
     except (ValueError, RecursionError):
         raise Undecoded(document) from None
-    assert found is not None
-    if found.startswith('"'):
-        text: str = _DECODER.decode(found)
-        return text
-    return None if found == "null" else found
 
 
-def _child(value: str | None, step: str | int) -> str | None:
-    """A value in an object or an array as it is written; of equal keys the last; None if there is none."""
-    if not value or value[0] != ("{" if isinstance(step, str) else "["):
-        return None
-    children = _children(value)
+def _child(value: Any, step: str | int) -> Any:
+    """The value of a key of an object, or of an index of an array; None if there is none."""
     if isinstance(step, str):
-        found = [child for key, child in children if key == step]
-        return found[-1] if found else None
-    items = [child for _, child in children]
-    return items[step] if -len(items) <= step < len(items) else None
+        return value.get(step) if isinstance(value, dict) else None
+    return value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+
+
+def _as_written(document: str, path: Sequence[str | int]) -> str:
+    """An object or an array in a valid document, with its blanks; of equal keys the last."""
+    found = document.strip(_BLANKS)
+    for step in path:
+        children = [*_children(found)]
+        found = dict(children)[step] if isinstance(step, str) else children[step][1]
+    return found
 
 
 def _children(value: str) -> Iterator[tuple[str, str]]:

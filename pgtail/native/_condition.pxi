@@ -1,5 +1,145 @@
 """Conditions (changes/bound_condition.py) evaluated on cells. What no operator here can test is tested by Python."""
 
+# ==== comparisons: text, plain decimal numbers, LIKE patterns ======================================================
+
+cdef enum:
+    LIKE_ONE = 0xFE         # as in changes/like.py
+    LIKE_ANY = 0xFF
+
+
+cdef inline Py_ssize_t next_character(const uint8_t *p, Py_ssize_t at, Py_ssize_t size) noexcept:
+    """Where the character after the one at `at` starts, in valid UTF-8."""
+    at += 1
+    while at < size and (p[at] & 0xC0) == 0x80:
+        at += 1
+    return at
+
+
+cdef bint is_like(const uint8_t *p, Py_ssize_t size, const uint8_t *pattern, Py_ssize_t length) noexcept:
+    """Whether a pattern (like_bytes() in changes/like.py) matches all of a text in valid UTF-8."""
+    cdef Py_ssize_t i = 0, j = 0, any = -1, retry = 0
+    cdef const void *found
+    while i < size:
+        if j < length and pattern[j] == LIKE_ANY:
+            any, retry = j, i
+            j += 1
+            if j == length:
+                return True
+        elif j < length and pattern[j] == LIKE_ONE:
+            i = next_character(p, i, size)
+            j += 1
+        elif j < length and pattern[j] == p[i]:
+            i += 1
+            j += 1
+        elif any < 0:
+            return False
+        else:
+            retry = next_character(p, retry, size)
+            j = any + 1
+            if pattern[j] < LIKE_ONE:
+                found = memchr(p + retry, pattern[j], size - retry)
+                if found == NULL:
+                    return False
+                retry = <const uint8_t *>found - p
+            i = retry
+    while j < length and pattern[j] == LIKE_ANY:
+        j += 1
+    return j == length
+
+
+cdef bint put_lower(Out *out, const uint8_t *p, Py_ssize_t size) except -1:
+    """An ASCII text in lower case, from the start of `out`; False if it is not ASCII."""
+    cdef Py_ssize_t i
+    out.size = 0
+    reserve(out, size + 1)
+    for i in range(size):
+        if p[i] >= 0x80:
+            return False
+        out.data[i] = <char>(p[i] + 32 if 65 <= p[i] <= 90 else p[i])
+    out.size = size
+    return True
+
+
+cdef bint is_ordinary_time(const uint8_t *p, Py_ssize_t size) noexcept:
+    """Whether a date or timestamp is of the years 1 to 9999: such texts sort as their values."""
+    return size >= 10 and is_digit(p[0]) and p[4] == c"-" and p[size - 1] != c"C"
+
+
+cdef inline int compare_texts(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
+    """Less than, equal to or greater than 0, by code points: their order is that of the bytes of UTF-8."""
+    cdef int order = memcmp(p, q, min(size, other))
+    return order if order else (size > other) - (size < other)
+
+
+cdef bint is_plain_number(const uint8_t *p, Py_ssize_t size) noexcept:
+    """Whether this is digits with at most a sign before and a point between them."""
+    cdef Py_ssize_t i = 1 if size and p[0] == c"-" else 0
+    cdef bint point = False
+    if i >= size or not is_digit(p[i]) or not is_digit(p[size - 1]):
+        return False
+    while i < size:
+        if p[i] == c"." and not point:
+            point = True
+        elif not is_digit(p[i]):
+            return False
+        i += 1
+    return True
+
+
+cdef int compare_numbers(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
+    """Less than, equal to or greater than 0 for two plain decimal numbers of any length."""
+    cdef bint negative = p[0] == c"-", other_negative = q[0] == c"-"
+    cdef int order
+    if negative:
+        p, size = p + 1, size - 1
+    if other_negative:
+        q, other = q + 1, other - 1
+    order = compare_magnitudes(p, size, q, other)
+    if negative == other_negative:
+        return -order if negative else order
+    if order == 0 and is_zero(p, size):
+        return 0
+    return -1 if negative else 1
+
+
+cdef bint is_zero(const uint8_t *p, Py_ssize_t size) noexcept:
+    cdef Py_ssize_t i
+    for i in range(size):
+        if p[i] != c"0" and p[i] != c".":
+            return False
+    return True
+
+
+cdef int compare_magnitudes(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
+    cdef Py_ssize_t digits = integer_digits(p, size), other_digits = integer_digits(q, other), i
+    cdef uint8_t one, two
+    while digits and p[0] == c"0":
+        p, size, digits = p + 1, size - 1, digits - 1
+    while other_digits and q[0] == c"0":
+        q, other, other_digits = q + 1, other - 1, other_digits - 1
+    if digits != other_digits:
+        return 1 if digits > other_digits else -1
+    i = 0
+    while i < size or i < other:
+        one = p[i] if i < size else c"0"
+        two = q[i] if i < other else c"0"
+        if i == digits:
+            i += 1
+            continue
+        if one != two:
+            return 1 if one > two else -1
+        i += 1
+    return 0
+
+
+cdef Py_ssize_t integer_digits(const uint8_t *p, Py_ssize_t size) noexcept:
+    """How many digits stand before the point."""
+    cdef const void *point = memchr(p, c".", size)
+    return size if point == NULL else <const uint8_t *>point - p
+
+
+# ==== conditions ===================================================================================================
+
 cdef enum Truth:
     FALSE
     TRUE
@@ -12,7 +152,6 @@ cdef enum Operator:
     OP_IS_NULL
     OP_CHANGED
     OP_LIKE
-    OP_SEARCH
     OP_IN
     OP_EQUAL
     OP_DIFFERENT
@@ -23,7 +162,7 @@ cdef enum Operator:
     OP_AT_LEAST
 
 cdef dict OPERATORS = {
-    "is null": OP_IS_NULL, "changed": OP_CHANGED, "like": OP_LIKE, "~": OP_SEARCH, "in": OP_IN, "=": OP_EQUAL,
+    "is null": OP_IS_NULL, "changed": OP_CHANGED, "like": OP_LIKE, "in": OP_IN, "=": OP_EQUAL,
     "<>": OP_DIFFERENT, "distinct": OP_DISTINCT, "<": OP_LESS, "<=": OP_AT_MOST, ">": OP_GREATER, ">=": OP_AT_LEAST,
 }
 
@@ -36,7 +175,7 @@ cdef enum How:
 
 cdef dict HOWS = {
     "text": HOW_TEXT, "number": HOW_NUMBER, "padded": HOW_PADDED, "time": HOW_TIME, "ilike": HOW_LOWER,
-    "like": HOW_TEXT, "search": HOW_TEXT, "": HOW_TEXT,
+    "like": HOW_TEXT, "": HOW_TEXT,
 }
 
 cdef enum NodeKind:
@@ -70,7 +209,6 @@ cdef struct Source:         # as in changes/operand.py
     int index
     bint key, same_row
     BinaryType binary
-    int path                # the place in Condition.objects of the keys and indexes of a member; 0 for the whole value
 
 cdef struct Node:
     NodeKind kind
@@ -80,7 +218,7 @@ cdef struct Node:
     Source left, right
     Bytes *values
     int count
-    int object              # the place in Condition.objects of the test, and after it of its search function
+    int object              # the place in Condition.objects of the test
 
 cdef struct Row:
     const Cell *old
@@ -148,7 +286,7 @@ cdef class Condition:
         cdef int i
         native = test.native()
         node.object = len(self.objects)
-        self.objects += [test, test.search, native]
+        self.objects += [test, native]
         self.fill_source(&node.left, test.left)
         if test.right is not None:
             self.fill_source(&node.right, test.right)
@@ -166,11 +304,6 @@ cdef class Condition:
         native = None if source.column is None else source.column.codec.native
         to.place, to.index, to.key, to.same_row = PLACES[source.place], source.index, source.key, source.same_row
         to.binary = BINARY_UNKNOWN if native is None else BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
-        if source.path:
-            to.path = len(self.objects)
-            self.objects.append(
-                tuple([one.encode("utf-8", "surrogatepass") if isinstance(one, str) else one for one in source.path])
-            )
         return 0
 
     cdef int holds(self, int at, const Row *row) except -2:
@@ -213,7 +346,7 @@ cdef class Condition:
                 return NOT_SENT
         if node.operator == OP_CHANGED:
             return FALSE if same_cell(left, right) else TRUE
-        if node.operator == OP_IS_NULL and left != NULL and (left.kind == c"n" or not node.left.path):
+        if node.operator == OP_IS_NULL and left != NULL:
             return TRUE if left.kind == c"n" else FALSE
         return self.test_texts(node, left, right, row)
 
@@ -235,9 +368,6 @@ cdef class Condition:
             if node.operator == OP_DISTINCT:
                 return TRUE if found != second else FALSE
             return NULL_VALUE
-        if node.operator == OP_SEARCH:
-            text = PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
-            return FALSE if self.objects[node.object + 1](text) is None else TRUE
         if node.operator == OP_LIKE:
             return is_like(p, size, <const uint8_t *>node.values[0].data, node.values[0].size)
         if node.operator == OP_IN:
@@ -251,7 +381,6 @@ cdef class Condition:
         Py_ssize_t *size
     ) except -2:
         """The text of an operand: TRUE, NULL_VALUE or DECLINED."""
-        cdef int found
         out.size = 0
         if source.place == PLACE_XID:
             if not row.has_xid:
@@ -273,29 +402,7 @@ cdef class Condition:
             p[0], size[0] = <const uint8_t *>out.data, out.size
         else:
             p[0], size[0] = cell.data, cell.size
-        if source.path:
-            found = self.member(self.objects[source.path], p, size)
-            if found != TRUE:
-                return found
         return self.comparable(node.how, p, size)
-
-    cdef int member(self, tuple path, const uint8_t **p, Py_ssize_t *size) except -2:
-        """The text of a member of a JSON object: TRUE, NULL_VALUE or DECLINED."""
-        cdef int found
-        if size[0] == 0 or not is_json(p[0], size[0]):
-            return DECLINED
-        while p[0][0] == c" " or p[0][0] == c"\n" or p[0][0] == c"\t" or p[0][0] == c"\r":
-            p[0], size[0] = p[0] + 1, size[0] - 1
-        found = json_member(p, size, path)
-        if found == DECLINED:
-            return DECLINED
-        if found == 0 or p[0][0] == c"n":
-            return NULL_VALUE
-        if p[0][0] == c'"':
-            p[0], size[0] = p[0] + 1, size[0] - 2
-            if memchr(p[0], c"\\", size[0]) != NULL:
-                return DECLINED
-        return TRUE
 
     cdef int comparable(self, How how, const uint8_t **p, Py_ssize_t *size) except -2:
         """What of a text is compared: TRUE, or DECLINED."""

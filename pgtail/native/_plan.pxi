@@ -15,13 +15,12 @@ cdef object _Fitted = pieces_module.Fitted
 cdef object _Ordinal = pieces_module.Ordinal
 cdef object _Ordinals = pieces_module.Ordinals
 
-cdef object TRANSACTION_FIELDS = pieces_module.TRANSACTION_FIELDS
 cdef object ABORTED_FIELD = pieces_module.Field.ABORTED
 
 cdef enum:
     MOST_NAMES = 1000       # remembered lists of names of a plan
 
-cdef enum Kind:
+cdef enum StepKind:
     STEP_LITERAL
     STEP_VALUE
     STEP_TEXT
@@ -36,7 +35,7 @@ cdef enum Kind:
     STEP_ORDINAL
     STEP_ORDINALS
 
-cdef enum Skip:             # as in plan.py
+cpdef enum Skip:
     SKIP_NOTHING
     SKIP_UNCHANGED
     SKIP_SAME
@@ -49,8 +48,8 @@ cdef struct CellPlan:
     int index
     Bytes before, between, after, null, unchanged, constant     # between: the separator and `before`
     bint written            # whether the value is; otherwise only `before` and `after`
-    Bytes skipped, was_before, was_after                        # was_before: the data is NULL without `was`
-    bint null_absent, required, unchanged_odd
+    Bytes skipped, previous_before, previous_after      # previous_before: its data is NULL without `previous`
+    bint null_absent, required, unchanged_undecoded
     Skip skip
     Encoder encode          # NULL: Python converts the value
     int64_t parameter
@@ -58,12 +57,12 @@ cdef struct CellPlan:
     int encoding            # its place in RowPlan.objects
 
 cdef struct Step:
-    Kind kind
+    StepKind kind
     Bytes text              # the literal, or what comes before a value
     Bytes after, missing
     int field, missing_field
     bint old                # the side
-    bint fill, not_empty, whole
+    bint fill, not_empty, complete
     CellPlan *cells
     int count
     int object              # the place in RowPlan.objects of a function, or of the first of two nested plans
@@ -88,7 +87,7 @@ cdef class Group:
 
     cdef RowPlan plan
     cdef Out text
-    cdef uint64_t generation        # of the transaction; see FieldScanner
+    cdef uint64_t generation        # of the transaction; see TextScanner
 
     def __cinit__(self, tuple pieces):
         self.plan = RowPlan(pieces, None, None)
@@ -225,11 +224,11 @@ cdef class RowPlan:
             else:
                 step.missing_field = piece.missing
         elif isinstance(piece, _Text):
-            step.kind, step.object = STEP_TEXT, self.keep(piece.of)
+            step.kind, step.object = STEP_TEXT, self.keep(piece.render)
         elif isinstance(piece, _Cells):
             self.fill_cells(step, piece)
         elif isinstance(piece, _Names):
-            step.kind, step.object = STEP_NAMES, self.keep(piece.of)
+            step.kind, step.object = STEP_NAMES, self.keep(piece.render)
             step.sides[0], step.sides[1] = "new" in piece.sides, "old" in piece.sides
             step.filled, step.absent = piece.filled, piece.absent
         elif isinstance(piece, _Undecodable):
@@ -241,7 +240,7 @@ cdef class RowPlan:
             self.keep(RowPlan(piece.then, None, self.groups))
             self.keep(RowPlan(piece.otherwise, None, self.groups))
         elif isinstance(piece, _Changed):
-            step.kind, step.object = STEP_CHANGED, self.keep(piece.of)
+            step.kind, step.object = STEP_CHANGED, self.keep(piece.render)
             self.keep(piece.compared)
             self.keep(piece.unknown)
         elif isinstance(piece, _Fitted):
@@ -252,7 +251,7 @@ cdef class RowPlan:
         elif isinstance(piece, _Ordinal):
             step.kind, step.object = STEP_ORDINAL, self.keep(tally_of(piece, self.groups))
         elif isinstance(piece, _Ordinals):
-            step.kind, step.object = STEP_ORDINALS, self.keep(piece.of)
+            step.kind, step.object = STEP_ORDINALS, self.keep(piece.render)
         else:
             raise TypeError(f"no piece of a plan: {piece!r}")
         return 0
@@ -261,7 +260,7 @@ cdef class RowPlan:
         cdef CellPlan *cell
         cdef int i
         step.kind, step.old = STEP_CELLS, piece.side == "old"
-        step.fill, step.not_empty, step.whole = piece.fill, piece.not_empty, piece.whole
+        step.fill, step.not_empty, step.complete = piece.fill, piece.not_empty, piece.complete
         step.count = len(piece.cells)
         step.cells = <CellPlan *>PyMem_Calloc(step.count + 1, sizeof(CellPlan))
         if step.cells == NULL:
@@ -273,9 +272,10 @@ cdef class RowPlan:
             cell.null, cell.unchanged = view_of(found.null), view_of(found.unchanged)
             cell.null_absent, cell.required = found.null_absent, found.required
             cell.skip, cell.skipped = <Skip><int>found.skip, view_of(found.skipped)
-            if found.was is not None:
-                cell.was_before, cell.was_after = view_of(found.was.before), view_of(found.was.after)
-            cell.unchanged_odd = found.unchanged_odd != ""
+            if found.previous is not None:
+                cell.previous_before = view_of(found.previous.before)
+                cell.previous_after = view_of(found.previous.after)
+            cell.unchanged_undecoded = found.unchanged_undecoded != ""
             cell.written = found.encoding is not None
             if cell.written:
                 self.fill_encoding(cell, found.encoding)
@@ -291,35 +291,28 @@ cdef class RowPlan:
         cell.constant = view_of(native.constant)
         if encoding.form is not None:
             cell.parameter = encoding.form.parameter
-            if encoding.form.name in FORMS:
+            if encoding.form.name:
                 cell.encode = encoder_of(encoding.form.name)
         return 0
 
 
 cdef list grouped(tuple pieces, dict groups):
     """The pieces, with groups in place of those that depend on the transaction only and of texts between them."""
-    cdef list found = [], group = []
-    cdef Py_ssize_t last = 0        # how many pieces of `group` end with one that is no text
-    for piece in (*pieces, None):
-        if isinstance(piece, _Undecodable):
-            continue
-        if isinstance(piece, _Value) and piece.field == ABORTED_FIELD and not piece.missing:
-            continue
-        if isinstance(piece, _Text) or (isinstance(piece, _Value) and piece.field in TRANSACTION_FIELDS):
-            group.append(piece)
-            last = len(group)
-        elif isinstance(piece, bytes) and group:
-            group.append(piece)
-        else:
-            if group:
-                key = tuple(group[:last])
-                if key not in groups:
-                    groups[key] = Group(key)
-                found += [groups[key], *group[last:]]
-                group, last = [], 0
-            if piece is not None:
-                found.append(piece)
+    cdef list found = []
+    for piece in pieces_module.grouped([piece for piece in pieces if not is_unused(piece)]):
+        if isinstance(piece, tuple):
+            if piece not in groups:
+                groups[piece] = Group(piece)
+            piece = groups[piece]
+        found.append(piece)
     return found
+
+
+cdef bint is_unused(piece) except *:
+    """Whether the scanner writes nothing for a piece: it declines the rows about which it would say something."""
+    if isinstance(piece, _Undecodable):
+        return True
+    return isinstance(piece, _Value) and piece.field == ABORTED_FIELD and not piece.missing
 
 
 cdef int put_call(Out *out, object convert, const Cell *cell) except -2:

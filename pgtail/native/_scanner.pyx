@@ -11,10 +11,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.math cimport fabs, frexp, ldexp
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
+
+from typing import get_args
 
 from pgtail.native import Written
 from pgtail.native.conditions import NotTested
@@ -28,28 +30,34 @@ cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char code, int precision, int flags, int *type) except NULL
     double PyOS_string_to_double(const char *text, char **end, object overflow) except? -1.0
 
+# One module, so that the C compiler inlines across these files; types stand before their use.
 include "_bytes.pxi"
 include "_json.pxi"
 include "_binary.pxi"
-include "_encode_sql.pxi"
-include "_encode_bare.pxi"
-include "_encode_wal2json.pxi"
-include "_encode_debezium.pxi"
 include "_encode.pxi"
-include "_walk.pxi"
-include "_kept.pxi"
+include "_frames.pxi"
 include "_plan.pxi"
-include "_compare.pxi"
 include "_condition.pxi"
 include "_scan.pxi"
-include "_fields.pxi"
-include "_pieces.pxi"
 include "_text.pxi"
 include "_columns.pxi"
 include "_stats.pxi"
 include "_events.pxi"
 include "_shown.pxi"
-include "_format.pxi"
-include "_inspect_content.pxi"
 include "_inspect.pxi"
-include "_receive.pxi"
+
+
+cdef int check_table(str what, native, python) except -2:
+    """Raise RuntimeError if a table of native/plan.py is not that of this build."""
+    if native != python:
+        raise RuntimeError(f"the compiled scanner has other {what} than pgtail/native/plan.py: build it again")
+    return 0
+
+
+cdef dict without_prefix(members):
+    return {name.partition("_")[2]: <int>value for name, value in members.items()}
+
+
+check_table("fields", without_prefix(Field.__members__), dict(pieces_module.Field.__members__))
+check_table("skip codes", without_prefix(Skip.__members__), dict(pieces_module.Skip.__members__))
+check_table("encoders", {"", *FORMS}, set(get_args(pieces_module.EncoderName)))

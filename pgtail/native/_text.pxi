@@ -1,5 +1,102 @@
 """The text emitter: executes row plans."""
 
+# ==== what the emitter asks about pieces ===========================================================================
+
+cdef inline bint differ(const Cell *now, const Cell *before) noexcept:
+    """Whether a cell has another value than before; an unchanged one does not."""
+    return now.kind != c"u" and not same_cell(now, before)
+
+
+cdef inline bint skipped(Skip skip, const Cell *cell, const Cell *other, bint old, bint has_other) noexcept:
+    """Whether `skip` applies to a cell, which is of the old tuple or the new one."""
+    if (has_other and other.kind == c"u") if old else cell.kind == c"u":
+        return True
+    return skip == SKIP_SAME and has_other and same_cell(cell, other)
+
+
+cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
+    """Pad or cut what was written from `start` on (plan.Fitted). DECLINED if its width is not known here."""
+    cdef Py_ssize_t i = start, width = 0, cut = -1
+    cdef uint8_t value
+    while i < out.size:
+        value = <uint8_t>out.data[i]
+        if value == 0x1B:               # an SGR sequence
+            while i < out.size and out.data[i] != c"m":
+                i += 1
+            i += 1
+            continue
+        if width == step.most - 1:
+            cut = i
+        if 0x20 <= value < 0x7F:
+            i += 1
+        elif value == 0xE2 and is_mark(<const uint8_t *>out.data + i, out.size - i):
+            i += 3
+        else:
+            return DECLINED
+        width += 1
+    if step.most and width > step.most:
+        out.size = cut
+        reserve(out, step.text.size)
+        put(out, step.text.data, step.text.size)
+    else:
+        put_blanks(out, step.least - width)
+    return 0
+
+
+cdef inline bint is_mark(const uint8_t *p, Py_ssize_t size) noexcept:
+    """Whether an arrow (U+2192) or an ellipsis (U+2026) starts here."""
+    return size >= 3 and ((p[1] == 0x86 and p[2] == 0x92) or (p[1] == 0x80 and p[2] == 0xA6))
+
+
+cdef inline Step *step_of(RowPlan plan, bint old) noexcept:
+    """The Cells of a tuple in a plan; NULL if there are none."""
+    cdef int i
+    for i in range(plan.count):
+        if plan.steps[i].kind == STEP_CELLS and plan.steps[i].old == old:
+            return &plan.steps[i]
+    return NULL
+
+
+cdef bint has_dollars(Out *out, Py_ssize_t start) noexcept:
+    """Whether what was written from `start` on contains $$, or would with the $$ around it."""
+    cdef Py_ssize_t i
+    for i in range(start, out.size - 1):
+        if out.data[i] == c"$" and out.data[i + 1] == c"$":
+            return True
+    return out.size > start and out.data[out.size - 1] == c"$"
+
+
+# ==== fields and the emitter =======================================================================================
+
+cpdef enum Field:
+    FIELD_XID
+    FIELD_COMMIT_LSN
+    FIELD_COMMIT_TS
+    FIELD_TIMESTAMP
+    FIELD_UNIX_MS
+    FIELD_UNIX_US
+    FIELD_UNIX_NS
+    FIELD_END_LSN
+    FIELD_CHANGES
+    FIELD_LAST_END
+    FIELD_SEQ
+    FIELD_LSN
+    FIELD_LSN_NUMBER
+    FIELD_POSITION_NUMBER
+    FIELD_ABORTED
+    FIELD_NOW_MS
+    FIELD_NOW_US
+    FIELD_NOW_NS
+    FIELD_COMMIT_TIME
+    FIELD_STATE
+    FIELD_TIME
+    FIELD_CLOCK
+    FIELD_END_NUMBER
+
+cdef enum:
+    FIELD_SIZE = 48         # bytes; the text of no field is longer
+
+
 @cython.final
 cdef class TextTable(Table):
     """A table with its plans, by operation and kind of old tuple (none, K, O)."""
@@ -8,13 +105,26 @@ cdef class TextTable(Table):
 
 
 @cython.final
-cdef class TextScanner(FieldScanner):
+cdef class TextScanner(Scanner):
     """Writes rows by the plans of an output (outputs/planned.py).
 
     `plan_of(relation, op, old kind)` returns (pieces, write), or None; `output` has the plans of a transaction's start and
     end, the separator and the clock.
     """
 
+    cdef Out out
+    cdef object clock               # nanoseconds since 1970
+    cdef uint64_t last_end
+    cdef bint has_last_end
+    cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
+    cdef int64_t unix_time          # microseconds; of the commit or the prepare
+    cdef bint has_unix_time
+    cdef bint late                  # whether that time is out of range: no row is written
+    cdef bytes state                # of a transaction that did not start here
+    cdef dict groups                # by their pieces
+    cdef uint64_t generation        # counts the transactions
+    cdef uint64_t lsn
+    cdef int64_t now                # nanoseconds; 0 if not read for this row
     cdef object plan_of, output, write, target
     cdef dict described             # by version: every table that was described, with its plans
     cdef RowPlan begin, end
@@ -22,13 +132,15 @@ cdef class TextScanner(FieldScanner):
     cdef Bytes between              # the separator's
     cdef bint one_by_one, has_old, has_new
     cdef Py_ssize_t elements        # how many of the open transaction were written
-    cdef Py_ssize_t whole   # bytes of `out` without a row that an exception broke off
+    cdef Py_ssize_t complete        # bytes of `out` without a row that an exception broke off
     cdef list tallies       # of the open transaction since `counts`, in the order of their first use
     cdef dict counts        # of the open transaction when the run started
     cdef dict ended         # of transactions that ended in this run
     cdef LastOrdinals last_ordinals
 
     def __cinit__(self, find, filter_, plan_of, output):
+        self.groups = {}
+        grow(&self.out, FULL)
         self.tallies, self.counts, self.ended = [], {}, {}
         self.last_ordinals = LastOrdinals(self.groups)
         self.plan_of, self.output, self.write = plan_of, output, output.write
@@ -39,11 +151,14 @@ cdef class TextScanner(FieldScanner):
         self.clock = output.clock
         self.described = {}
 
+    def __dealloc__(self):
+        PyMem_Free(self.out.data)
+
     cdef int flush(self) except -2:
         cdef bytes text
-        if self.whole:
-            text = PyBytes_FromStringAndSize(self.out.data, self.whole)
-            self.out.size = self.whole = 0
+        if self.complete:
+            text = PyBytes_FromStringAndSize(self.out.data, self.complete)
+            self.out.size = self.complete = 0
             self.target(text)
         self.out.size = 0
         return 0
@@ -77,10 +192,30 @@ cdef class TextScanner(FieldScanner):
         self.has_last_end, self.last_end = before.last_end is not None, before.last_end or 0
         self.counts, self.ended = dict(before.counts), {}
 
+    cdef int entered(self) except -2:
+        transaction = self.transaction
+        self.has_xid, self.has_commit_lsn = transaction.xid is not None, transaction.commit_lsn is not None
+        self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, transaction.end_lsn is not None
+        self.end_lsn = transaction.end_lsn or 0
+        self.state = None if transaction.state is None else transaction.state.encode()
+        self.has_unix_time = transaction.time is not None
+        self.late = self.has_unix_time and transaction.time > LATEST_UNIX
+        self.unix_time = <int64_t>transaction.time + EPOCH if self.has_unix_time and not self.late else 0
+        self.generation += 1
+        return 0
+
     cdef int start(self) except -2:
         self.elements = 0
         self.last_ordinals.forget()
-        return FieldScanner.start(self)
+        if self.commit_ts > LATEST_UNIX:
+            return DECLINED
+        self.late = False
+        self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_unix_time = True
+        self.has_end_lsn = False
+        self.state = None
+        self.unix_time = self.commit_ts + EPOCH
+        self.generation += 1
+        return 0
 
     cdef int commit(self) except -2:
         if not self.shows():
@@ -89,7 +224,7 @@ cdef class TextScanner(FieldScanner):
             self.boundary(self.begin)
         self.has_end_lsn = True
         self.boundary(self.end)
-        self.whole = self.out.size
+        self.complete = self.out.size
         self.last_end, self.has_last_end = self.end_lsn, True
         if self.counts:
             for key, count in self.counts.items():
@@ -121,7 +256,7 @@ cdef class TextScanner(FieldScanner):
         if self.execute(plan) < 0:
             raise ValueError("the start or end of a transaction cannot be declined")
         if self.one_by_one:
-            self.whole = self.out.size
+            self.complete = self.out.size
             self.flush()
         return 0
 
@@ -150,7 +285,7 @@ cdef class TextScanner(FieldScanner):
             return DECLINED
         self.started = True
         self.elements += 1
-        self.whole = out.size
+        self.complete = out.size
         if out.size > FULL or self.one_by_one:
             self.flush()
         return 0
@@ -209,6 +344,102 @@ cdef class TextScanner(FieldScanner):
                     return DECLINED
         return 0
 
+    cdef inline int put_bytes(self, Bytes text) except -2:
+        reserve(&self.out, text.size)
+        put(&self.out, text.data, text.size)
+        return 0
+
+    cdef int value(self, Step *step) except -2:
+        """A field between its texts, or what stands for a missing one."""
+        cdef Py_ssize_t mark = self.out.size
+        self.put_bytes(step.text)
+        if self.field(step.field) > 0:
+            if step.after.size:
+                self.put_bytes(step.after)
+            return 0
+        self.out.size = mark
+        if step.missing_field < 0:
+            return self.put_bytes(step.missing)
+        return self.field(step.missing_field)
+
+    cdef int field(self, int field) except -2:
+        """Write a field; returns whether it is known."""
+        cdef Out *out = &self.out
+        cdef bint known = True
+        reserve(out, FIELD_SIZE)
+        if field == FIELD_SEQ:
+            put_unsigned(out, self.seq + 1)
+        elif field == FIELD_LSN:
+            known = self.lsn != 0
+            put_lsn(out, self.lsn)
+        elif field == FIELD_XID:
+            known = self.has_xid
+            put_unsigned(out, self.xid)
+        elif field == FIELD_COMMIT_LSN:
+            known = self.has_commit_lsn
+            put_lsn(out, self.commit_lsn)
+        elif field == FIELD_COMMIT_TS:
+            known = self.has_commit_ts
+            put_time(out, self.commit_ts, c"T")
+        elif field == FIELD_TIMESTAMP:
+            known = self.has_commit_ts
+            put_moment(out, self.commit_ts, True)
+        elif field == FIELD_UNIX_MS or field == FIELD_UNIX_US or field == FIELD_UNIX_NS:
+            known = self.has_unix_time
+            put_signed(out, floor_divided(self.unix_time, 1000) if field == FIELD_UNIX_MS else self.unix_time)
+            if field == FIELD_UNIX_NS:
+                put(out, <const char *>b"000", 3)
+        else:
+            known = self.rarer_field(field)
+        return known
+
+    cdef int rarer_field(self, int field) except -2:
+        cdef Out *out = &self.out
+        cdef bint known = True
+        if field == FIELD_LSN_NUMBER:
+            known = self.lsn != 0
+            put_unsigned(out, self.lsn)
+        elif field == FIELD_POSITION_NUMBER:
+            put_unsigned(out, self.lsn or self.commit_lsn)
+        elif field == FIELD_END_LSN:
+            known = self.has_end_lsn
+            put_lsn(out, self.end_lsn)
+        elif field == FIELD_END_NUMBER:
+            known = self.has_end_lsn
+            put_unsigned(out, self.end_lsn)
+        elif field == FIELD_CHANGES:
+            put_unsigned(out, self.seq)
+        elif field == FIELD_LAST_END:
+            known = self.has_last_end
+            put_unsigned(out, self.last_end)
+        elif field == FIELD_COMMIT_TIME:
+            known = self.has_commit_ts
+            put_time(out, self.commit_ts, c" ")
+        elif field == FIELD_TIME or field == FIELD_CLOCK:
+            known = self.has_unix_time
+            if field == FIELD_TIME:
+                put_time(out, self.unix_time - EPOCH, c" ")
+            else:
+                put_milliseconds(out, floor_remainder(self.unix_time - EPOCH, DAY))
+        elif field == FIELD_STATE:
+            known = self.state is not None
+            if known:
+                put_object(out, self.state)
+        elif field == FIELD_ABORTED:
+            known = False
+        else:
+            put_unsigned(
+                out,
+                self.nanoseconds() // (1000000 if field == FIELD_NOW_MS else 1000 if field == FIELD_NOW_US else 1)
+            )
+        return known
+
+    cdef int64_t nanoseconds(self) except -2:
+        """The time, read once for each row."""
+        if self.now == 0:
+            self.now = self.clock()
+        return self.now
+
     cdef inline int group(self, Group group) except -2:
         """Pieces that depend on the transaction only: made once for it."""
         cdef Py_ssize_t mark = self.out.size
@@ -223,9 +454,9 @@ cdef class TextScanner(FieldScanner):
         group.generation = self.generation
         return 0
 
-    cdef int text(self, of) except -2:
+    cdef int text(self, render) except -2:
         """A text that depends on the transaction; empty if it started here."""
-        return 0 if self.transaction is None else put_object(&self.out, of(self.transaction))
+        return 0 if self.transaction is None else put_object(&self.out, render(self.transaction))
 
     cdef int cells(self, RowPlan plan, Step *step) except -2:
         cdef Out *out = &self.out
@@ -236,7 +467,7 @@ cdef class TextScanner(FieldScanner):
         cdef Bytes *instead
         cdef bint first = True, has_other = self.has_new if step.old else self.has_old
         cdef int i
-        if step.whole and not step.old and self.unchanged:
+        if step.complete and not step.old and self.unchanged:
             return DECLINED
         for i in range(step.count):
             how = &step.cells[i]
@@ -248,15 +479,15 @@ cdef class TextScanner(FieldScanner):
                 if cell.kind == c"u" and step.fill and has_other and other[how.index].kind != c"n":
                     cell = &other[how.index]
                 if cell.kind == c"n" or cell.kind == c"u":
-                    if how.required or (how.unchanged_odd and cell.kind == c"u"):
+                    if how.required or (how.unchanged_undecoded and cell.kind == c"u"):
                         return DECLINED
                     instead = &how.null if cell.kind == c"n" else &how.unchanged
             if instead != NULL and instead.data == NULL:
                 continue
             self.put_bytes(how.before if first else how.between)
             first = False
-            if how.was_before.data != NULL and has_other and differ(cell, &other[how.index]):
-                if self.was(plan, how, &other[how.index]) < 0:
+            if how.previous_before.data != NULL and has_other and differ(cell, &other[how.index]):
+                if self.previous(plan, how, &other[how.index]) < 0:
                     return DECLINED
             if instead != NULL:
                 self.put_bytes(instead[0])
@@ -267,14 +498,14 @@ cdef class TextScanner(FieldScanner):
                 self.put_bytes(how.after)
         return DECLINED if first and step.not_empty else 0
 
-    cdef int was(self, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
+    cdef int previous(self, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
         """The value in the other tuple, between its texts."""
-        self.put_bytes(how.was_before)
+        self.put_bytes(how.previous_before)
         if cell.kind == c"n":
             self.put_bytes(how.null)
         elif how.written and put_value(&self.out, &self.scratch, plan, how, cell) < 0:
             return DECLINED
-        return self.put_bytes(how.was_after)
+        return self.put_bytes(how.previous_after)
 
     cdef int list_changed(self, RowPlan plan, int place) except -2:
         """The columns that changed, and those that may have. The text of each pair of lists is made once."""

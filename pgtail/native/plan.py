@@ -7,7 +7,7 @@ has written any of it if a piece cannot be executed; the row is then decoded and
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -81,17 +81,48 @@ class Value:
 class Text:
     """A text that depends on the transaction only.
 
-    `of` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin, unless
-    the scanner does not write the output (PlannedOutput.events_only).
+    `render` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin,
+    unless the scanner does not write the output (PlannedOutput.events_only).
     """
 
-    of: Callable[[Any], bytes]
+    render: Callable[[Any], bytes]
+
+
+EncoderName: TypeAlias = Literal[
+    "",
+    "string",
+    "number",
+    "boolean",
+    "json",
+    "strings",
+    "numbers",
+    "booleans",
+    "csv",
+    "sql",
+    "sql_date",
+    "bare",
+    "short_bare",
+    "short_sql",
+    "wal2json_number",
+    "wal2json_bytea",
+    "debezium_integer",
+    "debezium_integers",
+    "debezium_decimal",
+    "debezium_variable_decimal",
+    "debezium_decimal_text",
+    "debezium_bytes",
+    "debezium_date",
+    "debezium_time",
+    "debezium_timestamp",
+    "debezium_timestamptz",
+]
+"""The encoders of the scanner (_encode.pxi); the empty name is none of them."""
 
 
 class Form(NamedTuple):
-    """How the scanner encodes PostgreSQL's text: the name of an encoder (_encode.pxi) and its parameter."""
+    """How the scanner encodes PostgreSQL's text: an encoder and its parameter."""
 
-    name: str
+    name: EncoderName
     parameter: int = 0
 
 
@@ -123,7 +154,7 @@ class Skip(enum.IntEnum):
     """The same, and what has the same bytes in the other tuple."""
 
 
-class Was(NamedTuple):
+class Previous(NamedTuple):
     """What stands before a value that differs from the one in the other tuple: that one between two texts."""
 
     before: bytes
@@ -137,9 +168,9 @@ class Cell:
     `null` and `unchanged` replace the value; None leaves the column out. `null_absent`: a NULL is no value but a column
     outside the replica identity. If `encoding` is None, the value is not written, only `before` and `after` (for lists
     of names). `required`, for columns of the replica identity: without a value there is no plan for the row.
-    `skip`: such a value is replaced by `skipped`; None leaves the column out. `was`: the value of the other tuple, if
-    it is another one and not unchanged, comes after `before`. `unchanged_odd`: if not empty, an unchanged value also
-    counts as Odd, with this text; the scanner declines such rows.
+    `skip`: such a value is replaced by `skipped`; None leaves the column out. `previous`: the value of the other tuple,
+    if it is another one and not unchanged, comes after `before`. `unchanged_undecoded`: if not empty, an unchanged
+    value also counts as an UndecodedValue, with this text; the scanner declines such rows.
     """
 
     index: int
@@ -152,8 +183,8 @@ class Cell:
     required: bool = False
     skip: Skip = Skip.NOTHING
     skipped: bytes | None = None
-    was: Was | None = None
-    unchanged_odd: str = ""
+    previous: Previous | None = None
+    unchanged_undecoded: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +192,7 @@ class Cells:
     """The cells of a tuple, with a separator between those that are written.
 
     `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: a row of
-    which no cell is written is Empty. `whole`: there is no plan for a row with an unchanged cell in this tuple.
+    which no cell is written is Empty. `complete`: there is no plan for a row with an unchanged cell in this tuple.
     """
 
     side: Side
@@ -169,7 +200,7 @@ class Cells:
     separator: bytes = b","
     fill: bool = False
     not_empty: bool = False
-    whole: bool = False
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,12 +208,12 @@ class Names:
     """The columns that were not sent: unchanged ones and, if `absent`, NULLs outside the replica identity.
 
     Unchanged ones that were filled are listed only if `filled`.
-    `of` gets their indexes in ascending order, at least one; without any, nothing is written. The indexes of several
-    tuples are given one after another.
+    `render` gets their indexes in ascending order, at least one; without any, nothing is written. The indexes of
+    several tuples are given one after another.
     """
 
     sides: tuple[Side, ...]
-    of: Callable[[Sequence[int]], bytes]
+    render: Callable[[Sequence[int]], bytes]
     filled: bool = False
     absent: bool = False
 
@@ -192,16 +223,16 @@ class Changed:
     """The columns of the new tuple whose value differs from the old one, and those whose value may.
 
     The first are columns at `compared`, which do not have the same bytes in the old tuple; the second those at
-    `unknown`, and those at `compared` whose old value was not sent. Neither has unchanged TOAST. `of` gets both as
-    indexes in ascending order, also if there are none.
+    `unknown`, and those at `compared` whose old value was not sent. Neither has unchanged TOAST. `render` gets both
+    as indexes in ascending order, also if there are none.
     """
 
     compared: tuple[int, ...]
     unknown: tuple[int, ...]
-    of: Callable[[Sequence[int], Sequence[int]], bytes]
+    render: Callable[[Sequence[int], Sequence[int]], bytes]
 
 
-class Odd(NamedTuple):
+class UndecodedValue(NamedTuple):
     """A value that could not be decoded, and the text shown instead."""
 
     side: Side
@@ -213,7 +244,7 @@ class Odd(NamedTuple):
 class Undecodable:
     """What is written about values that could not be decoded, if there are any. The scanner declines such rows."""
 
-    of: Callable[[Sequence[Odd]], bytes]
+    render: Callable[[Sequence[UndecodedValue]], bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,10 +299,10 @@ class Ordinal:
 class Ordinals:
     """A text about the numbers of the transaction, at its end only.
 
-    `of` gets the last number by key, in the order of their first use.
+    `render` gets the last number by key, in the order of their first use.
     """
 
-    of: Callable[[Mapping[str, int]], bytes]
+    render: Callable[[Mapping[str, int]], bytes]
 
 
 Piece: TypeAlias = (
@@ -290,6 +321,38 @@ Piece: TypeAlias = (
     | Ordinals
 )
 Plan: TypeAlias = tuple[Piece, ...]
+
+
+def joined(pieces: Iterable[Any]) -> tuple[Any, ...]:
+    """The pieces with neighbouring texts joined, without empty ones."""
+    found: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, bytes) and found and isinstance(found[-1], bytes):
+            found[-1] += piece
+        elif piece != b"":
+            found.append(piece)
+    return tuple(found)
+
+
+def grouped(pieces: Sequence[Any]) -> Iterator[Any]:
+    """The pieces, with tuples of those that depend on the transaction only and of the texts between them."""
+    start = 0
+    while start < len(pieces):
+        end = _end_of_group(pieces, start)
+        yield tuple(pieces[start:end]) if end > start else pieces[start]
+        start = max(end, start + 1)
+
+
+def _end_of_group(pieces: Sequence[Any], start: int) -> int:
+    """Where the group ends that starts here; `start` if none does."""
+    end = start
+    for index in range(start, len(pieces)):
+        piece = pieces[index]
+        if isinstance(piece, Text) or (isinstance(piece, Value) and piece.field in TRANSACTION_FIELDS):
+            end = index + 1
+        elif end == start or not isinstance(piece, bytes):
+            break
+    return end
 
 
 class NoPlan(Exception):

@@ -15,11 +15,25 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
-from pgtail.native.plan import Cell, Cells, Encoding, Field, Form, Names, Odd, Piece, Plan, Side, Undecodable, Value
+from pgtail.native.plan import (
+    Cell,
+    Cells,
+    Encoding,
+    Field,
+    Form,
+    Names,
+    Piece,
+    Plan,
+    Side,
+    Undecodable,
+    UndecodedValue,
+    Value,
+    joined,
+)
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import changed_columns
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined
+from pgtail.outputs.rows import Shape, Write, encoding_of_text
 
 OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_not_sent", "_undecoded")
 """pgtail's columns: the operation; xid, commit LSN and commit time of the transaction; the number of the change in it;
@@ -86,8 +100,8 @@ class Csv(PlannedOutput):
         def names(indexes: Iterable[int]) -> bytes:
             return _array([columns[index].name for index in indexes])
 
-        def undecoded(odd: Iterable[Odd]) -> bytes:
-            return names([one.column for one in odd if one.side == side])
+        def undecoded(values: Iterable[UndecodedValue]) -> bytes:
+            return names([one.column for one in values if one.side == side])
 
         row = Cells(side, tuple(cells), fill=self.options.fill_unchanged and side == "new")
         not_sent = Names((side,), names, absent=True)

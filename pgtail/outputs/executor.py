@@ -16,13 +16,13 @@ from pgtail.native.plan import (
     LARGE,
     Count,
     Encoding,
-    Odd,
     Ordinal,
     Ordinals,
     Piece,
     Side,
     Text,
     Undecodable,
+    UndecodedValue,
     Value,
 )
 from pgtail.outputs.fields import FIELDS
@@ -38,43 +38,21 @@ Clock: TypeAlias = Callable[[], int]
 Reader: TypeAlias = "Callable[[Run], bytes]"
 
 Row: TypeAlias = list[Any]
-"""A Run, the row's number, its LSN, True if it was rolled back (each None if not), the cells of both tuples, and the
-Ordinals of its Line."""
+"""A Run, the cells of both tuples, and the Ordinals of its Line."""
 
-CELLS: Final = 4
+CELLS: Final = 1
 """Where the cells begin in a Row: first those of the old tuple."""
 
 
-class Groups:
-    """Groups of pieces that depend on the transaction only, by number; all plans of an output share them."""
+class Run:
+    """The rows of one transaction: what fields are read from (fields.Known)."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[Piece, ...], int] = {}
-        self._readers: list[list[Reader]] = []
-
-    def number(self, group: tuple[Piece, ...]) -> int:
-        """The number of a group, which may be new."""
-        number = self._numbers.setdefault(group, len(self._readers))
-        if number == len(self._readers):
-            self._readers.append([reader(piece) for piece in group])
-        return number
-
-    def text(self, number: int, run: Run) -> bytes:
-        """The text of a group for the transaction of a run."""
-        readers = self._readers[number]
-        return readers[0](run) if len(readers) == 1 else b"".join([read(run) for read in readers])
-
-
-class Run(dict[int, bytes]):
-    """The rows of one transaction: what fields are read from (fields.Known), and the texts of groups by number."""
-
-    __slots__ = ("_clock", "_groups", "_now", "aborted", "counts", "last_end", "lsn", "ordinals", "seq", "transaction")
+    __slots__ = ("_clock", "_now", "aborted", "counts", "last_end", "lsn", "ordinals", "seq", "transaction")
 
     def __init__(
         self,
         transaction: Transaction,
         clock: Clock,
-        groups: Groups,
         counts: Counter[str],
         ordinals: dict[str, int],
         last_end: int | None,
@@ -87,17 +65,12 @@ class Run(dict[int, bytes]):
         self.lsn: int | None = None
         self.aborted = False
         self._clock = clock
-        self._groups = groups
         self._now = 0
-
-    def __missing__(self, group: int) -> bytes:
-        text = self[group] = self._groups.text(group, self)
-        return text
 
     def row(self, seq: int | None, lsn: int | None, *, aborted: bool = False) -> Row:
         """The next row, without cells."""
         self.seq, self.lsn, self.aborted, self._now = seq, lsn, aborted, 0
-        return [self, seq, lsn, aborted or None]
+        return [self]
 
     def count(self, key: str) -> bytes:
         """Count an execution of a Count, which writes nothing."""
@@ -135,7 +108,7 @@ class Line:
 
     def __init__(
         self,
-        pieces: Sequence[bytes | Slot | Odd | Undecodable],
+        pieces: Sequence[bytes | Slot | UndecodedValue | Undecodable],
         counts: Sequence[str] = (),
         ordinals: Sequence[str] = (),
     ) -> None:
@@ -151,7 +124,7 @@ class Line:
             ]
         )
         slots = [piece for piece in pieces if isinstance(piece, Slot)]
-        if any(isinstance(piece, Odd) for piece in pieces):
+        if any(isinstance(piece, UndecodedValue) for piece in pieces):
             slots.append(Slot(0, _raise_undecoded))
         self._converts = [slot.convert for slot in slots]
         self._items = _items([slot.place for slot in slots])
@@ -171,31 +144,31 @@ class Line:
 
     def parts(self, row: Row) -> list[Part]:
         """The text of any row."""
-        odd: list[Odd] = []
-        parts = self._parts(row, odd)
+        undecoded: list[UndecodedValue] = []
+        parts = self._parts(row, undecoded)
         row[0].counts.update(self.counts)
         return parts
 
-    def _parts(self, row: Row, odd: list[Odd]) -> list[Part]:
+    def _parts(self, row: Row, undecoded: list[UndecodedValue]) -> list[Part]:
         parts: list[Part] = []
         later: list[tuple[int, Undecodable]] = []
         for piece in self._pieces:
             if isinstance(piece, bytes):
                 parts.append(piece)
-            elif isinstance(piece, Odd):
-                odd.append(piece)
+            elif isinstance(piece, UndecodedValue):
+                undecoded.append(piece)
             elif isinstance(piece, Undecodable):
                 later.append((len(parts), piece))
                 parts.append(b"")
             elif piece.nested is not None:
-                parts.append(piece.fit(whole(piece.nested._parts(row, odd))))
+                parts.append(piece.fit(joined_parts(piece.nested._parts(row, undecoded))))
             elif piece.value is not None and row[cast(int, piece.place)] is not None:
-                parts.append(_part(*piece.value, cast(bytes, row[piece.place]), odd))
+                parts.append(_part(*piece.value, cast(bytes, row[piece.place]), undecoded))
             else:
                 parts.append(piece.convert(row[piece.place]))
-        if odd:
+        if undecoded:
             for place, piece in later:
-                parts[place] = piece.of(odd)
+                parts[place] = piece.render(undecoded)
         return parts
 
 
@@ -210,8 +183,8 @@ def _raise_undecoded(_: Run) -> bytes:
     raise Undecoded("")
 
 
-def _part(side: Side, column: int, encoding: Encoding, cell: bytes, odd: list[Odd]) -> Part:
-    """A value, in pieces if it is long; one that cannot be decoded is added to `odd`."""
+def _part(side: Side, column: int, encoding: Encoding, cell: bytes, undecoded: list[UndecodedValue]) -> Part:
+    """A value, in pieces if it is long; one that cannot be decoded is added to `undecoded`."""
     try:
         if cell.__class__ is Binary:
             if len(cell) > LARGE and encoding.long_binary is not None:
@@ -220,9 +193,9 @@ def _part(side: Side, column: int, encoding: Encoding, cell: bytes, odd: list[Od
         if len(cell) > LARGE and encoding.long_text is not None:
             return encoding.long_text(cell)
         return encoding.text(cell)
-    except Undecoded as undecoded:
-        odd.append(Odd(side, column, undecoded.text))
-        return encoding.undecoded(undecoded)
+    except Undecoded as error:
+        undecoded.append(UndecodedValue(side, column, error.text))
+        return encoding.undecoded(error)
 
 
 def reader(piece: Piece) -> Reader:
@@ -230,13 +203,13 @@ def reader(piece: Piece) -> Reader:
     if isinstance(piece, bytes):
         return lambda run: piece
     if isinstance(piece, Text):
-        return lambda run: piece.of(run.transaction)
+        return lambda run: piece.render(run.transaction)
     if isinstance(piece, Value):
         return _field_reader(piece)
     if isinstance(piece, Ordinal):
         return lambda run: b"%d" % run.ordinal(piece.key)
     if isinstance(piece, Ordinals):
-        return lambda run: piece.of(run.ordinals)
+        return lambda run: piece.render(run.ordinals)
     assert isinstance(piece, Count)
     return lambda run: run.count(piece.key)
 
@@ -265,6 +238,6 @@ def dollar_quoted(text: bytes) -> bytes:
     return tag + text + tag
 
 
-def whole(parts: Sequence[Part]) -> bytes:
+def joined_parts(parts: Sequence[Part]) -> bytes:
     """The parts as one text."""
     return b"".join([part if isinstance(part, bytes) else b"".join(part) for part in parts])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Protocol
 
 from pgtail.changes.events import Transaction
@@ -45,9 +46,11 @@ def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes |
 def _of_time(
     text: Callable[[int], str], pick: Callable[[Transaction], int | None] = lambda transaction: transaction.commit_ts
 ) -> Callable[[Known], bytes | None]:
+    encoded = lru_cache(maxsize=16)(lambda when: text(when).encode())  # many rows have the same time
+
     def field(run: Known) -> bytes | None:
         when = pick(run.transaction)
-        return None if when is None else text(when).encode()
+        return None if when is None else encoded(when)
 
     return field
 

@@ -14,12 +14,12 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
-from pgtail.native.plan import Cell, Cells, Field, Fitted, Piece, Plan, Side, Text, Value, Was
+from pgtail.native.plan import Cell, Cells, Field, Fitted, Piece, Plan, Previous, Side, Text, Value, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import MAYBE, ColumnChoice, Shown
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
@@ -148,14 +148,14 @@ class Line(PlannedOutput):
                     self._paint(*UNCHANGED_MARK),
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
                     skip=shown.skip(index, side),
-                    was=self._was(bold[1], arrow) if compared else None,
+                    previous=self._previous(bold[1], arrow) if compared else None,
                 )
             )
         return tuple(cells)
 
-    def _was(self, end: str, arrow: bytes) -> Was:
+    def _previous(self, end: str, arrow: bytes) -> Previous:
         before, after = self._codes["old"]
-        return Was((end + before).encode(), after.encode() + arrow)
+        return Previous((end + before).encode(), after.encode() + arrow)
 
     # -- other events ------------------------------------------------------------------------------------------
 

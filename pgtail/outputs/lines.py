@@ -5,12 +5,11 @@ The lines of a plan are made when they are first needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import eq, itemgetter
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator, Sequence
+from operator import eq
+from typing import Any, Final
 
 from pgtail.native.plan import (
-    TRANSACTION_FIELDS,
     Cell,
     Cells,
     Changed,
@@ -18,23 +17,22 @@ from pgtail.native.plan import (
     Dollars,
     Empty,
     Encoding,
-    Field,
     Fitted,
     IfChanged,
     Names,
     NoPlan,
-    Odd,
     Ordinal,
     Plan,
+    Previous,
     Side,
     Skip,
     Text,
     Undecodable,
+    UndecodedValue,
     Value,
-    Was,
+    joined,
 )
-from pgtail.outputs.executor import CELLS, Groups, Line, Row, Slot, dollar_quoted, reader
-from pgtail.outputs.fields import lsn_bytes
+from pgtail.outputs.executor import CELLS, Line, Row, Slot, dollar_quoted, reader
 from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.cells import Cell as SentCell
 
@@ -44,24 +42,14 @@ _MANY_LINES: Final = 50
 """Lines of a plan beyond which NULL does not make another line if it has a text: sparse tables have many patterns."""
 _NULL_AS_VALUE: Final = {type(None): bytes}
 
-_DIRECT: Final[dict[Field, Slot]] = {
-    Field.SEQ: Slot(1, b"%d".__mod__),
-    Field.LSN: Slot(2, lsn_bytes),
-    Field.LSN_NUMBER: Slot(2, b"%d".__mod__),
-    Field.POSITION_NUMBER: Slot(2, b"%d".__mod__),
-    Field.ABORTED: Slot(3, lambda _: b"true"),
-}
-"""The fields that are items of a Row, if these are known."""
-
 
 class Lines:
     """A plan for rows whose tuples have these widths (0 for none), and its lines."""
 
-    __slots__ = ("_groups", "_lines", "_new", "_nulls", "_plan", "compares")
+    __slots__ = ("_lines", "_new", "_nulls", "_plan", "compares")
 
-    def __init__(self, plan: Plan, old_width: int, groups: Groups) -> None:
+    def __init__(self, plan: Plan, old_width: int) -> None:
         self._plan = plan
-        self._groups = groups
         self._new = CELLS + old_width
         self.compares = _compares(plan)
         """Whether the lines depend on which cells are equal in both tuples."""
@@ -92,7 +80,7 @@ class Lines:
 
     def _make(self, row: Row) -> Line | NoPlan:
         try:
-            return _Maker(row, self._new, self._groups, nulls=self._nulls).line(self._plan)
+            return _Maker(row, self._new, nulls=self._nulls).line(self._plan)
         except NoPlan as reason:
             return reason
 
@@ -102,7 +90,7 @@ def _compares(plan: Plan) -> bool:
     return any(
         isinstance(piece, IfChanged | Changed)
         or (isinstance(piece, Dollars | Fitted) and _compares(piece.pieces))
-        or (isinstance(piece, Cells) and any(cell.skip or cell.was for cell in piece.cells))
+        or (isinstance(piece, Cells) and any(cell.skip or cell.previous for cell in piece.cells))
         for piece in plan
     )
 
@@ -117,7 +105,7 @@ def _shows_nulls(plan: Plan) -> bool:
             and all(
                 cell.encoding is not None
                 and cell.null is not None
-                and not (cell.null_absent or cell.required or cell.skip or cell.was)
+                and not (cell.null_absent or cell.required or cell.skip or cell.previous)
                 for cell in piece.cells
             )
         )
@@ -128,12 +116,11 @@ def _shows_nulls(plan: Plan) -> bool:
 class _Maker:
     """Makes the line of one plan for rows that are like one row."""
 
-    def __init__(self, row: Row, new: int, groups: Groups, *, nulls: bool) -> None:
+    def __init__(self, row: Row, new: int, *, nulls: bool) -> None:
         """`new` is where the new tuple begins; `nulls`: NULLs are slots, as values are."""
         self._nulls = nulls
         self._row = row
         self._old, self._new = row[CELLS:new], row[new:]
-        self._groups = groups
         self._not_sent: dict[Side, tuple[list[int], list[int], list[int]]] = {}
         """By tuple: the indexes of its unchanged cells, of those of them that were filled, and of NULLs outside the
         replica identity."""
@@ -144,10 +131,9 @@ class _Maker:
         """The line. Raises NoPlan."""
         return Line(self._pieces(plan), self._counts, self._ordinals)
 
-    def _pieces(self, plan: Plan) -> list[bytes | Slot | Odd | Undecodable]:
+    def _pieces(self, plan: Plan) -> tuple[bytes | Slot | UndecodedValue | Undecodable, ...]:
         flat = [*self._flat(plan)]
-        named = [self._names(piece) if isinstance(piece, Names) else piece for piece in flat]
-        return _joined(self._grouped(named))
+        return joined([self._names(piece) if isinstance(piece, Names) else piece for piece in flat])
 
     def _flat(self, plan: Plan) -> Iterator[Any]:
         """The pieces, with slots and texts in place of those that depend on the cells. Names are left for later."""
@@ -162,44 +148,20 @@ class _Maker:
             elif isinstance(piece, Fitted):
                 yield self._nested(piece.pieces, piece.fit)
             elif isinstance(piece, Changed):
-                yield piece.of(*_changed(piece, self._old, self._new))
+                yield piece.render(*_changed(piece, self._old, self._new))
             elif isinstance(piece, Count):
                 self._counts.append(piece.key)
             elif isinstance(piece, Ordinal):
                 yield Slot(len(self._row) + len(self._ordinals), b"%d".__mod__)
                 self._ordinals.append(piece.key)
-            elif isinstance(piece, Value) and piece.field in _DIRECT:
-                yield from self._direct(piece)
+            elif isinstance(piece, Value | Text):
+                yield Slot(0, reader(piece))
             else:
                 yield piece
 
-    def _direct(self, piece: Value) -> Iterator[Any]:
-        """A field that is an item of the row."""
-        slot = _DIRECT[piece.field]
-        if self._row[cast(int, slot.place)] is not None:
-            yield from (piece.before, slot, piece.after)
-        elif piece.field is Field.POSITION_NUMBER:
-            yield piece
-        else:
-            yield piece.missing if isinstance(piece.missing, bytes) else Value(piece.missing)
-
-    def _grouped(self, pieces: Sequence[Any]) -> Iterator[bytes | Slot | Odd | Undecodable]:
-        """The pieces, with slots in place of fields and of what depends on the transaction only."""
-        start = 0
-        while start < len(pieces):
-            end = _end_of_group(pieces, start)
-            if end > start:
-                group = tuple(pieces[start:end])
-                yield Slot(0, itemgetter(self._groups.number(group)))
-                start = end
-                continue
-            piece = pieces[start]
-            yield Slot(0, reader(piece)) if isinstance(piece, Value | Text) else piece
-            start += 1
-
-    def _cells(self, piece: Cells) -> Iterator[bytes | Slot | Odd]:
+    def _cells(self, piece: Cells) -> Iterator[bytes | Slot | UndecodedValue]:
         row, other = (self._new, self._old) if piece.side == "new" else (self._old, self._new)
-        if piece.whole and UNCHANGED in row:
+        if piece.complete and UNCHANGED in row:
             raise NoPlan("a value was not sent")
         unchanged, filled, _ = self._not_sent[piece.side] = ([], [], [])
         separator, empty = b"", True
@@ -221,11 +183,11 @@ class _Maker:
             text = self._missing(piece.side, plan, cell) if missing else b""
             if text is None:
                 continue
-            if cell is UNCHANGED and plan.unchanged_odd:
-                yield Odd(piece.side, index, plan.unchanged_odd)
+            if cell is UNCHANGED and plan.unchanged_undecoded:
+                yield UndecodedValue(piece.side, index, plan.unchanged_undecoded)
             yield separator + plan.before
-            if plan.was is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
-                yield from self._was(piece.side, plan, plan.was, before)
+            if plan.previous is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
+                yield from self._previous(piece.side, plan, plan.previous, before)
             yield text if missing or plan.encoding is None else self._value(side, piece.side, plan, plan.encoding, cell)
             yield plan.after
             separator, empty = piece.separator, False
@@ -242,15 +204,15 @@ class _Maker:
             self._not_sent[side][2].append(plan.index)
         return plan.null
 
-    def _was(self, side: Side, plan: Cell, was: Was, cell: SentCell) -> Iterator[bytes | Slot]:
+    def _previous(self, side: Side, plan: Cell, previous: Previous, cell: SentCell) -> Iterator[bytes | Slot]:
         """The value in the other tuple."""
-        yield was.before
+        yield previous.before
         if cell is None or plan.encoding is None:
             yield plan.null or b""
         else:
             other: Side = "old" if side == "new" else "new"
             yield self._value(other, other, plan, plan.encoding, cell)
-        yield was.after
+        yield previous.after
 
     def _value(self, source: Side, side: Side, plan: Cell, encoding: Encoding, cell: SentCell) -> Slot:
         """The slot of a value that is in the tuple `source` and shown in `side`."""
@@ -266,7 +228,7 @@ class _Maker:
             unchanged, filled, absent = self._not_sent.get(side, ((), (), ()))
             listed = unchanged if piece.filled else [index for index in unchanged if index not in filled]
             found += sorted([*listed, *absent]) if piece.absent else listed
-        return piece.of(found) if found else b""
+        return piece.render(found) if found else b""
 
     def _nested(self, plan: Plan, fit: Callable[[bytes], bytes]) -> Slot:
         nested = Line(self._pieces(plan))
@@ -275,32 +237,6 @@ class _Maker:
 
 def _or_null(convert: Callable[[bytes], bytes], null: bytes) -> Callable[[SentCell], bytes]:
     return lambda cell: null if cell is None else convert(cell)  # type: ignore[arg-type]
-
-
-def _is_of_transaction(piece: object) -> bool:
-    return isinstance(piece, Text) or (isinstance(piece, Value) and piece.field in TRANSACTION_FIELDS)
-
-
-def _end_of_group(pieces: Sequence[object], start: int) -> int:
-    """Where the pieces end that depend on the transaction only, with texts between them; `start` if there are none."""
-    end = start
-    for index in range(start, len(pieces)):
-        if _is_of_transaction(pieces[index]):
-            end = index + 1
-        elif end == start or not isinstance(pieces[index], bytes):
-            break
-    return end
-
-
-def _joined(pieces: Iterable[Any]) -> list[Any]:
-    """The pieces with neighbouring texts joined, without empty ones."""
-    found: list[Any] = []
-    for piece in pieces:
-        if isinstance(piece, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += piece
-        elif piece != b"":
-            found.append(piece)
-    return found
 
 
 def _skipped(skip: Skip, cell: SentCell, other: SentCell, *, is_new: bool, alone: bool) -> bool:

@@ -26,19 +26,20 @@ from pgtail.native.plan import (
     Field,
     Form,
     Names,
-    Odd,
     Piece,
     Plan,
     Side,
     Text,
     Undecodable,
+    UndecodedValue,
     Value,
+    joined,
 )
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import ColumnChoice, Shown, changed_columns
 from pgtail.outputs.executor import Part
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, joined, write_parts
+from pgtail.outputs.rows import Shape, Write, write_parts
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import StartReplication
@@ -129,8 +130,8 @@ class RowObjects:
         def unchanged(indexes: Sequence[int]) -> bytes:
             return keys(("unchanged", [columns[index].name for index in indexes]))
 
-        def undecoded(odd: Sequence[Odd]) -> bytes:
-            return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in odd])]))
+        def undecoded(values: Sequence[UndecodedValue]) -> bytes:
+            return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in values])]))
 
         def changed(known: Sequence[int], maybe: Sequence[int]) -> bytes:
             names = [columns[index].name for index in sorted((*known, *maybe))]

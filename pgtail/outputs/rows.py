@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeAlias
 
 from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
-from pgtail.native.plan import LARGE, Encoding, Form, Piece, Plan, Side
+from pgtail.native.plan import LARGE, Encoding, Form, Plan, Side
 from pgtail.outputs.cells import columns_of
-from pgtail.outputs.executor import Clock, Groups, Line, Part, Row, Run, text_of, whole
+from pgtail.outputs.executor import Clock, Line, Part, Row, Run, joined_parts, text_of
 from pgtail.outputs.lines import Lines
 from pgtail.values import Undecoded
 
@@ -91,12 +91,11 @@ class Rows:
         self._clock = clock
         self._one_by_one = one_by_one
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Lines, Write]] = {}
-        self._groups = Groups()
         self._run = self.run(Transaction(None))
 
     def run(self, transaction: Transaction) -> Run:
         """For the rows of a transaction."""
-        return Run(transaction, self._clock, self._groups, self.counts, self.ordinals, self.last_end)
+        return Run(transaction, self._clock, self.counts, self.ordinals, self.last_end)
 
     def resume(self, ordinals: Mapping[str, int], counts: Mapping[str, int]) -> None:
         """Number and count on from these in the open transaction. Runs share the dictionaries."""
@@ -111,7 +110,7 @@ class Rows:
         known = self._plans.get(key)
         if known is None or known[0] is not shape.relation:
             plan, write = self._plan_of(shape)
-            known = self._plans[key] = (shape.relation, Lines(plan, shape.width("old"), self._groups), write)
+            known = self._plans[key] = (shape.relation, Lines(plan, shape.width("old")), write)
         return known[1:]
 
     def forget_plans(self) -> None:
@@ -127,14 +126,14 @@ class Rows:
                 return
         parts = [before, *line.parts(row)]
         if self._one_by_one:
-            write(whole(parts))
+            write(joined_parts(parts))
         else:
             write_parts(parts, write)
 
     def text(self, change: RowChange) -> bytes:
         """The text of a change. Raises NoPlan."""
         _, line, row = self._line(change)
-        return whole(line.parts(row))
+        return joined_parts(line.parts(row))
 
     def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
         """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""
@@ -184,14 +183,3 @@ def write_parts(parts: Sequence[Part], write: Write) -> None:
         else:
             for piece in part:
                 write(piece)
-
-
-def joined(pieces: list[Piece]) -> Plan:
-    """A plan with neighbouring texts joined, without empty ones."""
-    found: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += piece
-        elif piece != b"":
-            found.append(piece)
-    return tuple(found)

@@ -14,10 +14,10 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import did_you_mean
-from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, name

@@ -22,7 +22,7 @@ from pgtail.storage import Entry, Location, Reader, Writer
 from pgtail.storage.errors import UnavailableOutput
 from tests.capture.test_recovery import STREAMS, crash, end_of, transactions
 from tests.support import encode
-from tests.support.captures import SMALL, read, take
+from tests.support.captures import SMALL, lengths, read, take
 from tests.support.corpus import Capture
 from tests.support.object_store import ObjectStore
 from tests.support.run import decode, here

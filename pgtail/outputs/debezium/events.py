@@ -17,12 +17,25 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
-from pgtail.native.plan import Cell, Cells, Field, IfChanged, Odd, Ordinal, Ordinals, Piece, Plan, Undecodable, Value
+from pgtail.native.plan import (
+    Cell,
+    Cells,
+    Field,
+    IfChanged,
+    Ordinal,
+    Ordinals,
+    Piece,
+    Plan,
+    Undecodable,
+    UndecodedValue,
+    Value,
+    joined,
+)
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.debezium import schema
 from pgtail.outputs.debezium.values import UNAVAILABLE, Converter, converter
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, encoding_of_text, joined
+from pgtail.outputs.rows import Shape, Write, encoding_of_text
 
 _OPS: Final = {"insert": b"c", "update": b"u", "delete": b"d"}
 _ROWS: Final = {"old": "before", "new": "after"}
@@ -226,16 +239,16 @@ def _cell(index: int, column: Column, convert: Converter, *, null: bool) -> Cell
         encoding_of_text(column, convert.encode, form=convert.form, undecoded=lambda _: b"null"),
         b"null" if null else None,
         convert.placeholder or b"null",
-        unchanged_odd="" if convert.placeholder else UNAVAILABLE,
+        unchanged_undecoded="" if convert.placeholder else UNAVAILABLE,
     )
 
 
-def _undecoded(columns: Sequence[Column], sides: Sequence[str]) -> Callable[[Sequence[Odd]], bytes]:
+def _undecoded(columns: Sequence[Column], sides: Sequence[str]) -> Callable[[Sequence[UndecodedValue]], bytes]:
     """Writes the text of the undecoded columns of these rows."""
 
-    def of(odd: Sequence[Odd]) -> bytes:
+    def of(values: Sequence[UndecodedValue]) -> bytes:
         found: dict[str, dict[str, str]] = {}
-        for one in odd:
+        for one in values:
             if one.side in sides:
                 found.setdefault(_ROWS[one.side], {})[columns[one.column].name] = one.text
         return b',"undecoded":%b' % _dumps(found) if found else b""

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Column
-from pgtail.native.plan import Form
+from pgtail.native.plan import EncoderName, Form
 from pgtail.outputs.debezium import times
 from pgtail.values.arraytext import NotAnArray, reader
 from pgtail.values.codec import Kind, Undecoded
@@ -252,6 +252,7 @@ def _temporal(name: str, typmod: int) -> Converter:
     """time and timestamp: milliseconds if the column has at most three fractional digits, else microseconds."""
     read = times.time_micros if name == "time" else times.timestamp_micros
     word = name.capitalize()
+    encoder: EncoderName = "debezium_time" if name == "time" else "debezium_timestamp"
     if 0 <= typmod <= 3:
         infinite = (times.POSITIVE_INFINITY, times.NEGATIVE_INFINITY)
 
@@ -259,9 +260,9 @@ def _temporal(name: str, typmod: int) -> Converter:
             micros = read(text)
             return b"%d" % (micros if micros in infinite else micros // 1000)
 
-        form = Form(f"debezium_{name}", 1000)
+        form = Form(encoder, 1000)
         return _named("int32" if name == "time" else "int64", f"io.debezium.time.{word}", millis, form=form)
-    form = Form(f"debezium_{name}", 1)
+    form = Form(encoder, 1)
     return _named("int64", f"io.debezium.time.Micro{word}", lambda text: b"%d" % read(text), form=form)
 
 

@@ -12,9 +12,23 @@ from typing import Final, NamedTuple
 
 from pgtail.changes.events import TableTruncate
 from pgtail.changes.relations import Column, Relation
-from pgtail.native.plan import Cell, Cells, Dollars, Encoding, Field, Form, NoPlan, Piece, Plan, Side, Skip, Value
+from pgtail.native.plan import (
+    Cell,
+    Cells,
+    Dollars,
+    Encoding,
+    Field,
+    Form,
+    NoPlan,
+    Piece,
+    Plan,
+    Side,
+    Skip,
+    Value,
+    joined,
+)
 from pgtail.outputs.executor import dollar_quoted
-from pgtail.outputs.rows import Shape, encoding_of_text, joined
+from pgtail.outputs.rows import Shape, encoding_of_text
 from pgtail.outputs.sql.styles import BUILTIN_NAMES, Style, styles_of
 from pgtail.terminal.escape import escape, hides, quoted
 from pgtail.values import Undecoded
@@ -127,7 +141,7 @@ def insert(shape: Shape, side: Side) -> Plan:
         return (f"INSERT INTO {name} DEFAULT VALUES;\n".encode(),)
     cells = [Cell(index, b"", _stored(column), b"NULL") for index, column in enumerate(columns)]
     into = f"INSERT INTO {name} ({_names(columns)}) OVERRIDING SYSTEM VALUE VALUES ("
-    return (into.encode(), Cells(side, tuple(cells), b", ", whole=True), b");\n")
+    return (into.encode(), Cells(side, tuple(cells), b", ", complete=True), b");\n")
 
 
 def update(shape: Shape, which: RowCondition, to_set: Cells) -> Plan:
@@ -136,7 +150,7 @@ def update(shape: Shape, which: RowCondition, to_set: Cells) -> Plan:
 
 
 def assignments(
-    shape: Shape, side: Side, indexes: Iterable[int], *, skip_same: Container[int] = (), whole: bool = False
+    shape: Shape, side: Side, indexes: Iterable[int], *, skip_same: Container[int] = (), complete: bool = False
 ) -> Cells:
     """The values of the columns at `indexes`, those in `skip_same` only if they changed. Raises NoPlan."""
     columns = _columns(shape, side)
@@ -151,7 +165,7 @@ def assignments(
         for index in indexes
         if index < len(columns)
     ]
-    return Cells(side, tuple(cells), b", ", not_empty=True, whole=whole)
+    return Cells(side, tuple(cells), b", ", not_empty=True, complete=complete)
 
 
 def check(shape: Shape, which: RowCondition) -> Plan:
@@ -207,7 +221,7 @@ def row_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowConditi
     if not columns:
         return RowCondition((b"true",), equal=True)
     cells = [Cell(index, b"", _compared(column), b"NULL", b"NULL") for index, column in enumerate(columns)]
-    row = Cells(side, tuple(cells), b", ", fill=fill, whole=not fill)
+    row = Cells(side, tuple(cells), b", ", fill=fill, complete=not fill)
     return RowCondition((f"ROW({_names(columns)})::text = ROW(".encode(), row, b")::text"), equal=True)
 
 

@@ -58,7 +58,7 @@ class SqlUndo(PlannedOutput):
         if shape.new_width is None:
             return statements.insert(shape, "old"), self.write
         columns = range(shape.width("old"))
-        to_set = statements.assignments(shape, "old", columns, skip_same=columns, whole=True)
+        to_set = statements.assignments(shape, "old", columns, skip_same=columns, complete=True)
         return statements.update(shape, _where(shape, "new", fill=True), to_set), self.write
 
     def no_plan(self, change: RowChange, reason: NoPlan) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from pgtail.changes.events import Event, LogicalMessage, TableTruncate
 from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
-from pgtail.native.plan import Cell, Cells, Field, Odd, Piece, Plan, Side, Undecodable
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Undecodable, UndecodedValue, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, keys
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.v2 import message_keys, next_lsn, table_keys
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
@@ -52,8 +52,8 @@ class Wal2JsonV1(PlannedOutput):
         if identity is not None:
             pieces += [b',"oldkeys":{', *self._lists(b'"key%b":[', columns, *identity, whole=False), b"}"]
 
-        def undecoded(odd: Sequence[Odd]) -> bytes:
-            return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in odd])]))
+        def undecoded(values: Sequence[UndecodedValue]) -> bytes:
+            return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in values])]))
 
         return joined([*pieces, Undecodable(undecoded), b"}"]), self.write
 

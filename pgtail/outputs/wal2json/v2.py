@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from pgtail.changes.events import Event, LogicalMessage, TableTruncate
 from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
-from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Value
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Value, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, keys
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, joined
+from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
 

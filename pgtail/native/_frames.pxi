@@ -1,4 +1,114 @@
-"""Undecoded row messages: of stream segments (changes/streaming.py), and to record (capture/recorder.py)."""
+"""Frames, row messages and tuples. Every length is checked against the end of the buffer before use."""
+
+# ==== where frames and tuples start and end ========================================================================
+
+cdef struct Cell:
+    const uint8_t *data
+    uint32_t size
+    uint8_t kind            # as in the message: n, u, t or b
+
+
+cdef inline Py_ssize_t frame_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing) noexcept:
+    """Where the XLogData frame at `pos` ends, for the framings of pgoutput/frames.py.
+
+    DECLINED if it is another frame, incomplete, or large.
+    """
+    cdef uint32_t size
+    if end - pos < framing + HEADER + 1 or (framing == 5 and buf[pos] != c"d"):
+        return DECLINED
+    size = u32(buf + pos + framing - 4)
+    if framing == 5:
+        size -= 4
+    pos += framing
+    if size > end - pos or size < HEADER + 1 or size > LARGE or buf[pos] != c"w":
+        return DECLINED
+    return pos + size
+
+
+cdef inline bint ends_here(const uint8_t *buf, Py_ssize_t after, Py_ssize_t stop, bint framed) noexcept:
+    """Whether a message of known size ends where its frame does, or with a newline."""
+    return after == stop if framed else after < stop and buf[after] == c"\n"
+
+
+cdef Py_ssize_t skip_tuple(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int expected) noexcept:
+    """Where a tuple ends; DECLINED if it is incomplete or does not have `expected` columns (-1: any number)."""
+    cdef int left
+    cdef uint32_t size
+    if end - pos < 2:
+        return DECLINED
+    left = u16(buf + pos)
+    if left != expected and (expected >= 0 or left > MOST_COLUMNS):
+        return DECLINED
+    pos += 2
+    while left:
+        left -= 1
+        if pos >= end:
+            return DECLINED
+        if buf[pos] == c"n" or buf[pos] == c"u":
+            pos += 1
+        elif buf[pos] == c"t" or buf[pos] == c"b":
+            if end - pos < 5:
+                return DECLINED
+            size = u32(buf + pos + 1)
+            if size > end - pos - 5:
+                return DECLINED
+            pos += 5 + size
+        else:
+            return DECLINED
+    return pos
+
+
+cdef Py_ssize_t read_tuple(
+    const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int expected, Cell *cells, int *unchanged
+) noexcept:
+    """Where a tuple ends, with its cells; DECLINED as for skip_tuple(). `unchanged` gets the number of unchanged cells."""
+    cdef int i
+    cdef uint32_t size
+    cdef uint8_t kind
+    unchanged[0] = 0
+    if end - pos < 2 or u16(buf + pos) != expected:
+        return DECLINED
+    pos += 2
+    for i in range(expected):
+        if pos >= end:
+            return DECLINED
+        kind = buf[pos]
+        cells[i].kind = kind
+        if kind == c"t" or kind == c"b":
+            if end - pos < 5:
+                return DECLINED
+            size = u32(buf + pos + 1)
+            pos += 5
+            if size > end - pos:
+                return DECLINED
+            cells[i].data, cells[i].size = buf + pos, size
+            pos += size
+        elif kind == c"n" or kind == c"u":
+            cells[i].data, cells[i].size = NULL, 0
+            unchanged[0] += kind == c"u"
+            pos += 1
+        else:
+            return DECLINED
+    return pos
+
+
+cdef inline bint same_cell(const Cell *one, const Cell *other) noexcept:
+    """Whether two cells have the same value, or both none of the same kind."""
+    if one.data == NULL or other.data == NULL:
+        return one.kind == other.kind
+    return one.size == other.size and memcmp(one.data, other.data, one.size) == 0
+
+
+cdef object cell_value(const Cell *cell):
+    """A cell as the decoder returns it."""
+    cdef bytes value
+    if cell.data == NULL:
+        return None if cell.kind == c"n" else UNCHANGED
+    value = PyBytes_FromStringAndSize(<const char *>cell.data, cell.size)
+    return value if cell.kind == c"t" else BinaryCell(value)
+
+
+# ==== undecoded row messages: of stream segments (changes/kept_rows.py), and to record =============================
 
 def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
     """Row messages of one (sub)transaction in a stream segment: see KeptRows in changes/streaming.py."""
@@ -146,3 +256,53 @@ def copied_transactions(bytes frames, Py_ssize_t pos, Py_ssize_t room, uint64_t 
         return PyBytes_FromStringAndSize(out.data, whole), transactions, rows, end_lsn, pos
     finally:
         PyMem_Free(out.data)
+
+
+# ==== frames from a connection, each after its length ==============================================================
+
+def receive(reader, get_copy_data, list parts not None):
+    """What _receive() in postgres/copy_reader.py does."""
+    cdef Out out
+    cdef Py_buffer frame
+    cdef Py_ssize_t length
+    cdef int tag = 0
+    out.data, out.size, out.room = NULL, 0, 0
+    try:
+        while True:
+            length, data = get_copy_data(1)
+            if length <= 0 or reader.stopped:
+                return out.size, tag, length
+            PyObject_GetBuffer(data, &frame, PyBUF_SIMPLE)
+            try:
+                reserve(&out, frame.len + 4)
+                put_length(&out, frame.len)
+                put(&out, frame.buf, frame.len)
+                tag = (<const uint8_t *>frame.buf)[HEADER] if frame.len > HEADER else 0
+            finally:
+                PyBuffer_Release(&frame)
+    finally:
+        try:
+            parts.append(PyBytes_FromStringAndSize(out.data, out.size))
+        finally:
+            PyMem_Free(out.data)
+
+
+def positions(bytes frames):
+    """What _positions() in replication/feedback.py returns."""
+    cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
+    cdef Py_ssize_t pos = 0, end = PyBytes_GET_SIZE(frames)
+    cdef uint32_t size
+    cdef uint8_t tag
+    cdef uint64_t lsn, highest = 0
+    cdef bint has_data = False, asks = False
+    while end - pos >= 13:
+        size, tag, lsn = u32(buf + pos), buf[pos + 4], u64(buf + pos + 5)
+        pos += 4 + <Py_ssize_t>size
+        if tag == c"w" and size >= HEADER:
+            has_data = True
+        elif tag == c"k" and size >= KEEPALIVE and pos <= end:
+            asks = asks or buf[pos - size + KEEPALIVE - 1] != 0
+        else:
+            continue
+        highest = max(highest, lsn)
+    return highest, has_data, asks
