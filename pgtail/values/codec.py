@@ -96,6 +96,8 @@ class Codec:
     native: Native | None = None
     own_session: bool = False
     """Whether text cells were written under the settings of pgtail's own sessions."""
+    masks: bool = False
+    """Whether the text is a mask instead of the value. It may depend on all of the cell, which must not be cut."""
 
     def text(self, cell: bytes) -> str:
         """PostgreSQL's text of a text or binary cell."""
