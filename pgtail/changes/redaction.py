@@ -132,7 +132,7 @@ class Redaction:
         def json_binary(cell: bytes) -> bytes:
             return json_text(Binary(cell))
 
-        native = Native("string", "", False, MASK.encode()) if self._key is None else None
+        native = Native("string", quoted=False, constant=MASK.encode()) if self._key is None else None
         return Codec(Kind.TEXT, json_text, json_binary, text, binary, native=native, masks=True)
 
     def shown(self, relation: Relation, *, fits: bool = True) -> Relation:

@@ -13,9 +13,8 @@ from typing import Final, Literal, TypeVar
 from pgtail.errors import OptionError
 from pgtail.values import (
     bits,
-    boolean,
-    bytea,
     datetime,
+    extensions,
     floats,
     geometric,
     json,
@@ -25,73 +24,35 @@ from pgtail.values import (
     pg_lsn,
     text,
     textsearch,
-    uuid,
 )
 from pgtail.values.arrays import array_named, array_of, vector_of
-from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Kind, Loader, Pieces, Undecoded, opaque
+from pgtail.values.codec import (
+    DAMAGED,
+    BinaryText,
+    Codec,
+    Context,
+    Json,
+    Kind,
+    Loader,
+    Native,
+    Pieces,
+    Undecoded,
+    opaque,
+)
 from pgtail.values.composites import COMPOSITE
-from pgtail.values.extensions import DELIMITERS, EXTENSIONS
+from pgtail.values.extensions import DELIMITERS
 from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
-from pgtail.values.native import native_of
 from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
 
 __all__ = ["UNKNOWN", "Codec", "Kind", "Types", "Undecoded"]
 
+_MODULES: Final = (bits, datetime, floats, geometric, json, network, numbers, numeric, pg_lsn, text, textsearch)
 LOADERS: Final[dict[str, Loader]] = {
-    "bit": bits.BIT,
-    "bool": boolean.BOOL,
-    "box": geometric.BOX,
-    "bpchar": text.TEXT,
-    "bytea": bytea.BYTEA,
-    "char": text.CHAR,
-    "cid": numbers.CID,
-    "cidr": network.CIDR,
-    "circle": geometric.CIRCLE,
-    "date": datetime.DATE,
-    "float4": floats.FLOAT4,
-    "float8": floats.FLOAT8,
-    "inet": network.INET,
-    "int2": numbers.INT2,
+    **{name: loader for module in _MODULES for name, loader in module.TYPES.items()},
     "int2vector": vector_of(21),
-    "int4": numbers.INT4,
-    "int8": numbers.INT8,
-    "interval": datetime.INTERVAL,
-    "json": json.JSON,
-    "jsonb": json.JSONB,
-    "jsonpath": text.JSONPATH,
-    "line": geometric.LINE,
-    "lseg": geometric.LSEG,
-    "macaddr": network.MACADDR,
-    "macaddr8": network.MACADDR8,
-    "money": numbers.MONEY,
-    "name": text.TEXT,
-    "numeric": numeric.NUMERIC,
-    "oid": numbers.OID,
     "oidvector": vector_of(26),
-    "path": geometric.PATH,
-    "pg_lsn": pg_lsn.PG_LSN,
-    "pg_node_tree": text.TEXT,
-    "pg_snapshot": pg_lsn.SNAPSHOT,
-    "point": geometric.POINT,
-    "polygon": geometric.POLYGON,
-    "refcursor": text.TEXT,
-    "text": text.TEXT,
-    "tid": pg_lsn.TID,
-    "time": datetime.TIME,
-    "timestamp": datetime.TIMESTAMP,
-    "timestamptz": datetime.TIMESTAMPTZ,
-    "timetz": datetime.TIMETZ,
-    "tsquery": textsearch.TSQUERY,
-    "tsvector": textsearch.TSVECTOR,
-    "txid_snapshot": pg_lsn.SNAPSHOT,
-    "uuid": uuid.UUID,
-    "varbit": bits.BIT,
-    "varchar": text.TEXT,
-    "xid": numbers.OID,
-    "xid8": numbers.XID8,
-    "xml": text.XML,
 }
 """The built-in types by name; arrays, ranges and composites are derived from oids.BUILTIN. Decoding the binary form of
 the others (reg*, aclitem) needs the server's catalog."""
@@ -99,7 +60,6 @@ the others (reg*, aclitem) needs the server's catalog."""
 T = TypeVar("T")
 
 _OPAQUE: Final = Loader(Kind.TEXT, strings, opaque)
-_NAMES: Final = {loader: name for name, loader in LOADERS.items()}
 
 
 def _builtin(oid: int) -> Loader:
@@ -205,7 +165,7 @@ class Types:
         """The loader of a user's type that is recognized by its name."""
         if name in self._enum_names or f"{namespace}.{name}" in self._enum_names:
             return text.ENUM
-        return EXTENSIONS.get(name)
+        return extensions.TYPES.get(name)
 
     def _binary(self, oid: int) -> BinaryText:
         reader = self._readers.get(oid)
@@ -238,12 +198,12 @@ class Types:
         json_binary: Callable[[bytes], bytes] = json_of_binary
         encoding = self._context.encoding
         long = (lambda cell: string_pieces(cell, encoding)) if loader.json is strings else None
-        long_binary: Pieces | None = hex_pieces if loader is bytea.BYTEA else None
+        long_binary: Pieces | None = hex_pieces if loader.native == "bytea" else None
         is_text = loader.binary is text.encoded
         if is_text:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
-        native = native_of(loader, self._context, _NAMES)
+        native = Native(json.native, json.quoted, loader.native) if encoding == "utf-8" else None
         functions = json.of_cell, json_binary, text_text, text_binary, long, long_binary
         return Codec(loader.kind, *functions, is_text, native, self._own_session)
 

@@ -41,7 +41,7 @@ def array_of(element_oid: int, element: Loader, delimiter: str) -> Loader:
 
         return _array(context, find, delimiter)
 
-    return Loader(Kind.ARRAY, json, binary, element.kind if delimiter == "," else None)
+    return Loader(Kind.ARRAY, json, binary)
 
 
 def array_named(element: Loader, otherwise: Loader, delimiter: str) -> Loader:

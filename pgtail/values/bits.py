@@ -1,15 +1,24 @@
-"""Bit strings (src/backend/utils/adt/varbit.c)."""
+"""Types of bits and bytes: bool, bit strings, bytea and uuid.
+
+Sources: src/backend/utils/adt/bool.c, varbit.c, bytea.c, uuid.c.
+"""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-from pgtail.values.codec import Kind, Loader, plain
-from pgtail.values.render import strings
+from pgtail.values.codec import Kind, Loader, hex_text, plain
+from pgtail.values.render import booleans, strings
 
 _AT_ONCE = 4096
 _count = struct.Struct(">i").unpack_from
+_BOOLEANS: Final = {b"\x01": "t", b"\x00": "f"}
+
+
+def bool_text(cell: bytes) -> str:
+    """One byte, 0 or 1."""
+    return _BOOLEANS[cell]
 
 
 def bits_text(cell: bytes) -> str:
@@ -28,4 +37,19 @@ def _digits(part: bytes) -> str:
     return f"{int.from_bytes(part):0{8 * len(part)}b}"
 
 
-BIT: Final = Loader(Kind.TEXT, strings, plain(bits_text))
+def uuid_text(cell: bytes) -> str:
+    """16 bytes, in the order of their digits."""
+    if len(cell) != 16:
+        raise ValueError("uuid of another length")
+    digits = cell.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+TYPES: Final = {
+    "bool": Loader(Kind.BOOL, booleans, plain(bool_text), "bool"),
+    "bit": Loader(Kind.TEXT, strings, plain(bits_text)),
+    "varbit": Loader(Kind.TEXT, strings, plain(bits_text)),
+    "bytea": Loader(Kind.TEXT, strings, plain(hex_text), "bytea"),
+    "uuid": Loader(Kind.TEXT, strings, plain(uuid_text), "uuid"),
+}
+"""The types by name. Bytea is in the format of bytea_output hex."""

@@ -60,12 +60,11 @@ class Native(NamedTuple):
     Only for streams in UTF-8.
     """
 
-    json: Literal["", "string", "number", "boolean", "json", "strings", "numbers", "booleans"]
-    """The JSON form of a text cell; the plural is a one-dimensional array."""
-    type: str
-    """The built-in type whose binary form a binary cell has; empty for others."""
+    json: str
     quoted: bool
-    """Whether numbers are strings in JSON."""
+    """Those of Json."""
+    type: str = ""
+    """That of Loader."""
     constant: bytes | None = None
     """The text of every value, for masks."""
 
@@ -110,6 +109,10 @@ class Json(NamedTuple):
     of_cell: Callable[[bytes], bytes]
     """From a text cell, in the stream's encoding."""
     of_text: Callable[[str], bytes]
+    native: str = ""
+    """The encoder of compiled code that does what `of_cell` does in UTF-8 (native/_encode.pxi), if there is one."""
+    quoted: bool = False
+    """Whether numbers are strings: the parameter of that encoder."""
 
 
 @dataclass(slots=True)
@@ -138,8 +141,8 @@ class Loader:
     kind: Kind
     json: Callable[[Context], Json]
     binary: Callable[[Context], BinaryText]
-    items: Kind | None = None
-    """For an array type with delimiter comma, the JSON form of its elements."""
+    native: str = ""
+    """The reader of compiled code for the binary form (native/_binary.pxi), if there is one."""
 
 
 def hex_text(cell: bytes) -> str:

@@ -116,9 +116,12 @@ def _infinity(value: int) -> str:
 timestamp_text: Final = _timestamp("")
 timestamptz_text: Final = _timestamp("+00")
 
-DATE: Final = Loader(Kind.TEXT, strings, plain(date_text))
-TIME: Final = Loader(Kind.TEXT, strings, plain(time_text))
-TIMETZ: Final = Loader(Kind.TEXT, strings, plain(timetz_text))
-TIMESTAMP: Final = Loader(Kind.TEXT, strings, plain(timestamp_text))
-TIMESTAMPTZ: Final = Loader(Kind.TEXT, strings, plain(timestamptz_text))
-INTERVAL: Final = Loader(Kind.TEXT, strings, plain(interval_text))
+TYPES: Final = {
+    "date": Loader(Kind.TEXT, strings, plain(date_text), "date"),
+    "time": Loader(Kind.TEXT, strings, plain(time_text)),
+    "timetz": Loader(Kind.TEXT, strings, plain(timetz_text)),
+    "timestamp": Loader(Kind.TEXT, strings, plain(timestamp_text), "timestamp"),
+    "timestamptz": Loader(Kind.TEXT, strings, plain(timestamptz_text), "timestamptz"),
+    "interval": Loader(Kind.TEXT, strings, plain(interval_text)),
+}
+"""The types by name."""

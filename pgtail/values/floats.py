@@ -136,5 +136,8 @@ def _not_finite(value: float) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-FLOAT4: Final = Loader(Kind.NUMBER, numbers, plain(float4_text))
-FLOAT8: Final = Loader(Kind.NUMBER, numbers, plain(float8_text))
+TYPES: Final = {
+    "float4": Loader(Kind.NUMBER, numbers, plain(float4_text), "float4"),
+    "float8": Loader(Kind.NUMBER, numbers, plain(float8_text), "float8"),
+}
+"""The types by name."""

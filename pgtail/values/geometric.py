@@ -56,10 +56,13 @@ def _loader(text: Callable[[bytes], str]) -> Loader:
     return Loader(Kind.TEXT, strings, plain(text))
 
 
-POINT: Final = _loader(_fixed(2, "({},{})"))
-LSEG: Final = _loader(_fixed(4, "[({},{}),({},{})]"))
-BOX: Final = _loader(_fixed(4, "({},{}),({},{})"))
-LINE: Final = _loader(_fixed(3, "{{{},{},{}}}"))
-CIRCLE: Final = _loader(circle_text)
-PATH: Final = _loader(path_text)
-POLYGON: Final = _loader(polygon_text)
+TYPES: Final = {
+    "point": _loader(_fixed(2, "({},{})")),
+    "lseg": _loader(_fixed(4, "[({},{}),({},{})]")),
+    "box": _loader(_fixed(4, "({},{}),({},{})")),
+    "line": _loader(_fixed(3, "{{{},{},{}}}")),
+    "circle": _loader(circle_text),
+    "path": _loader(path_text),
+    "polygon": _loader(polygon_text),
+}
+"""The types by name."""

@@ -67,7 +67,10 @@ def _hardware_address(size: int) -> BinaryText:
     return text
 
 
-INET: Final = Loader(Kind.TEXT, strings, plain(_address(cidr=False)))
-CIDR: Final = Loader(Kind.TEXT, strings, plain(_address(cidr=True)))
-MACADDR: Final = Loader(Kind.TEXT, strings, plain(_hardware_address(6)))
-MACADDR8: Final = Loader(Kind.TEXT, strings, plain(_hardware_address(8)))
+TYPES: Final = {
+    "inet": Loader(Kind.TEXT, strings, plain(_address(cidr=False))),
+    "cidr": Loader(Kind.TEXT, strings, plain(_address(cidr=True))),
+    "macaddr": Loader(Kind.TEXT, strings, plain(_hardware_address(6))),
+    "macaddr8": Loader(Kind.TEXT, strings, plain(_hardware_address(8))),
+}
+"""The types by name."""

@@ -32,10 +32,14 @@ def money_text(cell: bytes) -> str:
     return f"{'-' if value < 0 else ''}${whole:,}.{cents:02d}"
 
 
-INT2: Final = Loader(Kind.NUMBER, numbers, plain(_integer(">h")))
-INT4: Final = Loader(Kind.NUMBER, numbers, plain(_integer(">i")))
-INT8: Final = Loader(Kind.NUMBER, large_numbers, plain(_integer(">q")))
-OID: Final = Loader(Kind.NUMBER, numbers, plain(_integer(">I")))
-CID: Final = Loader(Kind.TEXT, strings, plain(_integer(">I")))
-XID8: Final = Loader(Kind.TEXT, strings, plain(_integer(">Q")))
-MONEY: Final = Loader(Kind.TEXT, strings, plain(money_text))
+TYPES: Final = {
+    "int2": Loader(Kind.NUMBER, numbers, plain(_integer(">h")), "int2"),
+    "int4": Loader(Kind.NUMBER, numbers, plain(_integer(">i")), "int4"),
+    "int8": Loader(Kind.NUMBER, large_numbers, plain(_integer(">q")), "int8"),
+    "oid": Loader(Kind.NUMBER, numbers, plain(_integer(">I")), "oid"),
+    "xid": Loader(Kind.NUMBER, numbers, plain(_integer(">I")), "oid"),
+    "cid": Loader(Kind.TEXT, strings, plain(_integer(">I"))),
+    "xid8": Loader(Kind.TEXT, strings, plain(_integer(">Q"))),
+    "money": Loader(Kind.TEXT, strings, plain(money_text)),
+}
+"""The types by name."""

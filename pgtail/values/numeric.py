@@ -50,4 +50,7 @@ def _magnitude(digits: str, point: int, scale: int, *, negative: bool) -> str:
     return f"{whole}.{fraction.ljust(scale, '0')}" if scale else whole
 
 
-NUMERIC: Final = Loader(Kind.NUMBER, large_numbers, plain(numeric_text))
+TYPES: Final = {
+    "numeric": Loader(Kind.NUMBER, large_numbers, plain(numeric_text), "numeric"),
+}
+"""The types by name."""

@@ -48,6 +48,10 @@ def _xids(cell: bytes, first: int, end: int) -> Iterator[str]:
         first = xid
 
 
-PG_LSN: Final = Loader(Kind.TEXT, strings, plain(pg_lsn_text))
-TID: Final = Loader(Kind.TEXT, strings, plain(tid_text))
-SNAPSHOT: Final = Loader(Kind.TEXT, strings, plain(snapshot_text))
+TYPES: Final = {
+    "pg_lsn": Loader(Kind.TEXT, strings, plain(pg_lsn_text)),
+    "tid": Loader(Kind.TEXT, strings, plain(tid_text)),
+    "pg_snapshot": Loader(Kind.TEXT, strings, plain(snapshot_text)),
+    "txid_snapshot": Loader(Kind.TEXT, strings, plain(snapshot_text)),
+}
+"""The types by name."""

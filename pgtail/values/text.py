@@ -85,8 +85,12 @@ def xml_binary(context: Context) -> BinaryText:
     return text
 
 
-TEXT: Final = Loader(Kind.TEXT, strings, encoded)
+TEXT: Final = Loader(Kind.TEXT, strings, encoded, "text")
 ENUM: Final = Loader(Kind.TEXT, strings, label)
-CHAR: Final = Loader(Kind.TEXT, strings, plain(char_text))
-XML: Final = Loader(Kind.TEXT, strings, xml_binary)
-JSONPATH: Final = Loader(Kind.TEXT, strings, versioned(1))
+TYPES: Final = {
+    **dict.fromkeys(("bpchar", "name", "pg_node_tree", "refcursor", "text", "varchar"), TEXT),
+    "char": Loader(Kind.TEXT, strings, plain(char_text)),
+    "xml": Loader(Kind.TEXT, strings, xml_binary),
+    "jsonpath": Loader(Kind.TEXT, strings, versioned(1)),
+}
+"""The types by name."""

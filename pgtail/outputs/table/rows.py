@@ -7,8 +7,8 @@ from typing import Final
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
-from pgtail.outputs.cells import columns_of
 from pgtail.outputs.choice import MAYBE, ColumnChoice
+from pgtail.outputs.rows import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
