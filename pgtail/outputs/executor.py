@@ -78,7 +78,7 @@ class Execution:
                 parts.append(text_of_value(piece, self._row))
             elif isinstance(piece, Cells):
                 self._cells(piece, parts)
-            elif isinstance(piece, Names | Undecodable):
+            elif isinstance(piece, (Names, Undecodable)):
                 later.append((len(parts), piece))
                 parts.append(b"")
             elif isinstance(piece, Text):
@@ -88,7 +88,7 @@ class Execution:
             elif isinstance(piece, IfChanged):
                 differs = _differ(self._row.old, self._row.new, piece.indexes)
                 self._add(piece.then if differs else piece.otherwise, parts, later)
-            elif isinstance(piece, Dollars | Fitted):
+            elif isinstance(piece, (Dollars, Fitted)):
                 fit = dollar_quoted if isinstance(piece, Dollars) else piece.fit
                 parts.append(fit(whole(self.parts(piece.pieces))))
             elif isinstance(piece, Ordinal):

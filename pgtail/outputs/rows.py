@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
@@ -166,10 +166,11 @@ class Rows:
 
 def write_parts(parts: Sequence[Part], write: Write) -> None:
     """Write a text from its parts: at once, or one by one if it is long."""
-    texts = [part for part in parts if isinstance(part, bytes)]
-    if len(texts) == len(parts) and sum(map(len, texts)) < LARGE:
-        write(b"".join(texts))
-        return
+    if {*map(type, parts)} == {bytes}:
+        texts = cast(Sequence[bytes], parts)
+        if sum(map(len, texts)) < LARGE:
+            write(b"".join(texts))
+            return
     for part in parts:
         if isinstance(part, bytes):
             write(part)
