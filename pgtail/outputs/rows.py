@@ -41,6 +41,11 @@ class Shape(NamedTuple):
         """At least as many columns as either tuple has."""
         return columns_of(self.relation, max(self.old_width or 0, self.new_width or 0))
 
+    @property
+    def row_side(self) -> Side:
+        """The tuple with the row: of a delete the old one, as far as it was sent, else the new one."""
+        return "old" if self.new_width is None else "new"
+
     def width(self, side: Side) -> int:
         """The width of a tuple; 0 if it was not sent."""
         return (self.old_width if side == "old" else self.new_width) or 0

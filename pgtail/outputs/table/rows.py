@@ -140,8 +140,7 @@ class RowFormatter:
 
     def truncate(self, change: TableTruncate) -> Row:
         """One table of a Truncate."""
-        words = [("cascade", change.cascade), ("restart identity", change.restart_identity)]
-        text = ", ".join([word for word, said in words if said])
+        text = change.options
         return Row(_TRUNCATE, self._table(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
 
     def message(self, message: LogicalMessage) -> Row:
