@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.changes.relations import Column
-from pgtail.native import compiled
-from pgtail.outputs.debezium.values import Converter, converter
-from pgtail.values import Types, Undecoded
-from pgtail.values.oids import OIDS
-from tests.support.render import need_compiled
+from pgtail.outputs.debezium.values import Converter
+from pgtail.values import Undecoded
+from tests.native.conftest import Encode
+from tests.support.debezium import made_for, numeric
 from tests.support.samples import SAMPLES
-
-Encode: TypeAlias = Callable[[str, int, bytes], bytes | None]
-
-
-@pytest.fixture(scope="module")
-def encode() -> Encode:
-    module = compiled("pgtail.native._scanner")
-    if module is None:
-        need_compiled()
-    assert module is not None
-    found: Encode = module.encode
-    return found
-
-
-def numeric(precision: int, scale: int) -> int:
-    """numeric's typmod."""
-    return (precision << 16 | (scale & 0x7FF)) + 4
-
-
-def column(name: str, typmod: int = -1, numbers: Any = "exact") -> Converter:
-    oid, types = OIDS[name], Types()
-    return converter(Column("c", oid, typmod, False, types.type_name(oid, typmod), types.codec(oid)), numbers)
-
 
 COLUMNS: list[tuple[str, int, str]] = [
     *[(name, -1, "exact") for name in ("bool", "int2", "int8", "oid", "float4", "float8", "text", "bpchar", "jsonb")],
@@ -86,7 +59,7 @@ def in_python(made: Converter, text: str) -> bytes | None:
 
 @pytest.mark.parametrize(("name", "typmod", "numbers"), COLUMNS)
 def test_usual_values_are_encoded_natively(encode: Encode, name: str, typmod: int, numbers: str) -> None:
-    made = column(name, typmod, numbers)
+    made = made_for(name, typmod, numbers)
     assert made.form is not None
     for text in USUAL[name]:
         expected = in_python(made, text)
@@ -99,7 +72,7 @@ def test_usual_values_are_encoded_natively(encode: Encode, name: str, typmod: in
 
 @pytest.mark.parametrize(("name", "typmod", "numbers"), COLUMNS)
 def test_all_other_values_are_as_in_python_or_declined(encode: Encode, name: str, typmod: int, numbers: str) -> None:
-    made = column(name, typmod, numbers)
+    made = made_for(name, typmod, numbers)
     assert made.form is not None
     for samples in SAMPLES.values():
         for text in samples:
@@ -109,7 +82,7 @@ def test_all_other_values_are_as_in_python_or_declined(encode: Encode, name: str
 @given(st.data())
 def test_changed_texts_are_as_in_python_or_declined(encode: Encode, data: st.DataObject) -> None:
     name, typmod, numbers = data.draw(st.sampled_from(COLUMNS))
-    made = column(name, typmod, numbers)
+    made = made_for(name, typmod, numbers)
     assert made.form is not None
     text = data.draw(st.sampled_from(USUAL[name]))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -125,9 +98,9 @@ def test_numerics_of_up_to_18_digits(encode: Encode, unscaled: int, scale: int, 
     text = digits[: len(digits) - scale] + (f".{digits[len(digits) - scale :]}" if scale else "")
     text = f"-{text}" if unscaled < 0 else text
     for made, number in (
-        (column("numeric", numeric(18, scale)), text + ("0" * zeros if scale else "")),
-        (column("numeric"), text + ("0" * zeros if scale else "")),
-        (column("numeric", -1, "string"), text),
+        (made_for("numeric", numeric(18, scale)), text + ("0" * zeros if scale else "")),
+        (made_for("numeric"), text + ("0" * zeros if scale else "")),
+        (made_for("numeric", -1, "string"), text),
     ):
         assert made.form is not None
         assert encode(*made.form, number.encode()) == made.encode(number)
@@ -147,19 +120,19 @@ def test_dates_and_times(encode: Encode, when: datetime, zone: str, typmod: int)
         ("timestamp", text),
         ("timestamptz", text + zone),
     ):
-        made = column(name, typmod)
+        made = made_for(name, typmod)
         assert made.form is not None
         assert encode(*made.form, value.encode()) == made.encode(value)
 
 
 @given(st.binary(max_size=40))
 def test_bytes(encode: Encode, data: bytes) -> None:
-    made = column("bytea")
+    made = made_for("bytea")
     assert made.form is not None
     text = "\\x" + data.hex()
     assert encode(*made.form, text.encode()) == made.encode(text)
     for name in ("text", "_text", "date"):
-        form = column(name).form
+        form = made_for(name).form
         assert form is not None
         found = encode(*form, data)
         assert found is None or found.decode()

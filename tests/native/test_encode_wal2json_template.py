@@ -10,14 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pgtail.changes.relations import Column
-from pgtail.native import compiled
 from pgtail.native.plan import Encoding
 from pgtail.outputs.values import shown_encoding
 from pgtail.outputs.wal2json import values
 from pgtail.terminal.values import BARE, ValueStyle
 from pgtail.values import Types, Undecoded
 from pgtail.values.oids import OIDS
-from tests.support.render import need_compiled
+from tests.native.conftest import Encode
 from tests.support.samples import SAMPLES
 
 Native: TypeAlias = Callable[[Encoding, bytes], bytes | None]
@@ -45,16 +44,12 @@ def encodings(name: str) -> list[Encoding]:
 
 
 @pytest.fixture(scope="module")
-def native() -> Native:
+def native(encode: Encode) -> Native:
     """What the form of an encoding writes for a text; None if it declines. Checked against the encoding."""
-    module = compiled("pgtail.native._scanner")
-    if module is None:
-        need_compiled()
-    assert module is not None
 
     def checked(encoding: Encoding, text: bytes) -> bytes | None:
         assert encoding.form is not None
-        found: bytes | None = module.encode(encoding.form.name, encoding.form.parameter, text)
+        found = encode(*encoding.form, text)
         try:
             assert found in (None, encoding.text(text))
         except Undecoded:

@@ -34,63 +34,48 @@ COMMIT_TIME = 848_527_605_299_778
 """2026-11-20 22:06:45.299778+00, of tests/captures/pg16/Z_small (state.json, commit_timestamps)."""
 
 
+def row(op: str, seq: int, rest: str, *, at: str = AT, table: str = "t") -> str:
+    """The line of a row in transaction 7; `rest` is what follows the commit's position and time."""
+    return f'{{"op":"{op}","schema":"public","table":"{table}","xid":7,"seq":{seq},{at},{rest}}}'
+
+
 def test_an_insert() -> None:
     assert lines(insert("1", "one"), insert("2", None)) == [
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"new":{{"id":1,"v":"one"}}}}',
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":2,{AT},"new":{{"id":2,"v":null}}}}',
+        row("insert", 1, '"new":{"id":1,"v":"one"}'),
+        row("insert", 2, '"new":{"id":2,"v":null}'),
     ]
 
 
 def test_an_update_of_other_columns() -> None:
     assert lines(update(("1", "uno"))) == [
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"new":{"id":1,"v":"uno"}}'
-        )
+        row("update", 1, '"identity":"default","key":["id"],"new":{"id":1,"v":"uno"}')
     ]
 
 
 def test_an_update_of_the_key_shows_the_old_one_and_no_columns_outside_of_it() -> None:
     assert lines(update(("3", None), ("2", None))) == [
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"old":{"id":2},"new":{"id":3,"v":null}}'
-        )
+        row("update", 1, '"identity":"default","key":["id"],"old":{"id":2},"new":{"id":3,"v":null}')
     ]
 
 
 def test_a_delete() -> None:
-    assert lines(delete("1", None)) == [
-        (
-            f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"old":{"id":1}}'
-        )
-    ]
+    assert lines(delete("1", None)) == [row("delete", 1, '"identity":"default","key":["id"],"old":{"id":1}')]
 
 
 def test_the_full_identity_has_all_old_columns_and_no_key() -> None:
     full = relation(identity="f", key=(0, 1))
     found = all_ways(full, begin(), delete("1", None, kind="O"), update(("1", "b"), ("1", None), "O"), commit()).lines
     assert found == [
-        (
-            f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"full",'
-            '"old":{"id":1,"v":null}}'
-        ),
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":2,{AT},"identity":"full",'
-            '"old":{"id":1,"v":null},"new":{"id":1,"v":"b"}}'
-        ),
+        row("delete", 1, '"identity":"full","old":{"id":1,"v":null}'),
+        row("update", 2, '"identity":"full","old":{"id":1,"v":null},"new":{"id":1,"v":"b"}'),
     ]
 
 
 def test_without_an_identity_there_is_no_key_and_no_old_row() -> None:
     nothing = relation(identity="n", key=())
     assert all_ways(nothing, begin(), insert("1", "a"), update(("1", "b")), commit()).lines == [
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"new":{{"id":1,"v":"a"}}}}',
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":2,{AT},"identity":"nothing",'
-            '"new":{"id":1,"v":"b"}}'
-        ),
+        row("insert", 1, '"new":{"id":1,"v":"a"}'),
+        row("update", 2, '"identity":"nothing","new":{"id":1,"v":"b"}'),
     ]
 
 
@@ -98,19 +83,13 @@ def test_an_index_as_identity_may_have_several_columns_anywhere() -> None:
     columns = [("a", INT4), ("b", TEXT), ("c", TEXT)]
     index = relation(columns=columns, identity="i", key=(1, 2))
     assert all_ways(index, begin(), delete(None, "x", None), commit()).lines == [
-        (
-            f'{{"op":"delete","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"index","key":["b","c"],'
-            '"old":{"b":"x","c":null}}'
-        )
+        row("delete", 1, '"identity":"index","key":["b","c"],"old":{"b":"x","c":null}')
     ]
 
 
 def test_unchanged_toast_is_named_and_not_in_new() -> None:
     assert lines(update(("8", UNCHANGED), ("7", None))) == [
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":1,{AT},"identity":"default","key":["id"],'
-            '"old":{"id":7},"new":{"id":8},"unchanged":["v"]}'
-        )
+        row("update", 1, '"identity":"default","key":["id"],"old":{"id":7},"new":{"id":8},"unchanged":["v"]')
     ]
     assert lines(update((UNCHANGED, UNCHANGED)))[0].endswith('"new":{},"unchanged":["id","v"]}')
 
@@ -147,18 +126,9 @@ def test_a_truncate_has_a_line_and_a_seq_for_each_table() -> None:
     other = relation(oid=101, name="u")
     found = all_ways(relation(), other, begin(), truncate(100, 101, options=3), truncate(101), commit()).lines
     assert found == [
-        (
-            f'{{"op":"truncate","schema":"public","table":"t","xid":7,"seq":1,{AT},'
-            '"cascade":true,"restart_identity":true}'
-        ),
-        (
-            f'{{"op":"truncate","schema":"public","table":"u","xid":7,"seq":2,{AT},'
-            '"cascade":true,"restart_identity":true}'
-        ),
-        (
-            f'{{"op":"truncate","schema":"public","table":"u","xid":7,"seq":3,{AT},'
-            '"cascade":false,"restart_identity":false}'
-        ),
+        row("truncate", 1, '"cascade":true,"restart_identity":true'),
+        row("truncate", 2, '"cascade":true,"restart_identity":true', table="u"),
+        row("truncate", 3, '"cascade":false,"restart_identity":false', table="u"),
     ]
 
 
@@ -176,7 +146,7 @@ def test_messages_have_no_seq_and_no_xid_of_their_own() -> None:
     assert found.lines == [
         '{"op":"message","prefix":"p","transactional":false,"content":"alone"}',
         f'{{"op":"message","xid":7,{AT},"prefix":"p","transactional":true,"content":"\\"\u00e9\\"\\n"}}',
-        f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"new":{{"id":1,"v":"a"}}}}',
+        row("insert", 1, '"new":{"id":1,"v":"a"}'),
         f'{{"op":"message","xid":7,{AT},"prefix":"","transactional":true,"content_base64":"/wA="}}',
         f'{{"op":"message","xid":7,{AT},"prefix":"p","transactional":true,"content":""}}',
     ]
@@ -195,14 +165,8 @@ def test_frame_position_is_shown_if_there_is_one() -> None:
     ).lines
     assert found == [
         '{"op":"message","lsn":"AB/FFFF","prefix":"p","transactional":false,"content":"alone"}',
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"lsn":"AB/FFFF",'
-            '"new":{"id":1,"v":"a"}}'
-        ),
-        (
-            f'{{"op":"truncate","schema":"public","table":"t","xid":7,"seq":2,{AT},"lsn":"AB/FFFF",'
-            '"cascade":false,"restart_identity":false}'
-        ),
+        row("insert", 1, '"lsn":"AB/FFFF","new":{"id":1,"v":"a"}'),
+        row("truncate", 2, '"lsn":"AB/FFFF","cascade":false,"restart_identity":false'),
         f'{{"op":"message","xid":7,{AT},"lsn":"AB/FFFF","prefix":"p","transactional":true,"content":"x"}}',
     ]
 
@@ -218,10 +182,7 @@ def test_times_and_positions() -> None:
 def test_an_origin_follows_the_position() -> None:
     found = all_ways(relation(), begin(), origin("node_b"), insert("1", "a"), message(b"x"), commit(), lsn=16).lines
     assert found == [
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{AT},"lsn":"0/10","origin":"node_b",'
-            '"new":{"id":1,"v":"a"}}'
-        ),
+        row("insert", 1, '"lsn":"0/10","origin":"node_b","new":{"id":1,"v":"a"}'),
         (
             f'{{"op":"message","xid":7,{AT},"lsn":"0/10","origin":"node_b","prefix":"p","transactional":true,'
             '"content":"x"}'
@@ -241,13 +202,12 @@ def test_a_prepared_transaction_and_its_outcomes() -> None:
         rollback_prepared(gid="other", then=COMMIT_TIME),
     )
     assert found.lines == [
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{PREPARED_AT},"origin":"n","gid":"it\'s",'
-            '"state":"prepared","new":{"id":1,"v":"a"}}'
-        ),
-        (
-            f'{{"op":"update","schema":"public","table":"t","xid":7,"seq":2,{PREPARED_AT},"origin":"n","gid":"it\'s",'
-            '"state":"prepared","identity":"default","key":["id"],"new":{"id":1,"v":"b"}}'
+        row("insert", 1, '"origin":"n","gid":"it\'s","state":"prepared","new":{"id":1,"v":"a"}', at=PREPARED_AT),
+        row(
+            "update",
+            2,
+            '"origin":"n","gid":"it\'s","state":"prepared","identity":"default","key":["id"],"new":{"id":1,"v":"b"}',
+            at=PREPARED_AT,
         ),
         (
             '{"op":"commit_prepared","xid":7,"gid":"it\'s","commit_lsn":"0/200","end_lsn":"0/208",'
@@ -287,12 +247,7 @@ def test_a_streamed_transaction_has_the_top_transaction_s_xid() -> None:
 
 def test_a_streamed_transaction_that_is_prepared() -> None:
     found = all_ways(relation(), stream_start(), insert("1", "a", xid=7), STREAM_STOP, prepare(tag=b"p")).lines
-    assert found == [
-        (
-            f'{{"op":"insert","schema":"public","table":"t","xid":7,"seq":1,{PREPARED_AT},"gid":"g","state":"prepared",'
-            '"new":{"id":1,"v":"a"}}'
-        )
-    ]
+    assert found == [row("insert", 1, '"gid":"g","state":"prepared","new":{"id":1,"v":"a"}', at=PREPARED_AT)]
 
 
 def test_transaction_lines() -> None:

@@ -59,6 +59,18 @@ def psql(database: Database, text: bytes) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
+def run(database: Database, text: bytes) -> None:
+    """Run a script, which must succeed."""
+    ran = psql(database, text)
+    assert ran.returncode == 0, ran.stderr
+
+
+def publish(database: Database) -> None:
+    """Publish all tables, with a slot `one`."""
+    database.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    make_slots(database, [("one", "pgoutput", False)])
+
+
 def contents(database: Database, tables: set[tuple[str, str]]) -> Rows:
     """All rows of these tables as text."""
     found = {}
@@ -106,7 +118,7 @@ def test_sql_gives_equal_tables(databases: tuple[Database, Database], name: str)
     found = write("sql", pair.messages())
     assert found.reported == []
     before = contents(pair.target, pair.tables)
-    assert (ran := psql(pair.target, found.written)).returncode == 0, ran.stderr
+    run(pair.target, found.written)
     after = contents(pair.target, pair.tables)
     assert after == contents(pair.source, pair.tables)
     assert after != before
@@ -118,13 +130,13 @@ def test_undo_gives_the_original_tables(databases: tuple[Database, Database], na
     pair = Pair(*databases, name, full=True, without="TRUNCATE|ALTER TABLE|USING INDEX")
     before = contents(pair.target, pair.tables)
     messages = pair.messages(proto_version="2", streaming="true")
-    assert (ran := psql(pair.target, write("sql", messages).written)).returncode == 0, ran.stderr
+    run(pair.target, write("sql", messages).written)
     after = contents(pair.target, pair.tables)
     assert after == contents(pair.source, pair.tables)
     assert after != before
     undo = write("sql", messages, undo=True)
     assert undo.reported == []
-    assert (ran := psql(pair.target, undo.written)).returncode == 0, ran.stderr
+    run(pair.target, undo.written)
     assert contents(pair.target, pair.tables) == before
 
 
@@ -137,9 +149,9 @@ def test_prepared_transactions_are_prepared_again_and_undone_where_they_were_com
     found = write("sql", messages)
     for words in (b"PREPARE TRANSACTION '", b"COMMIT PREPARED '", b"ROLLBACK PREPARED '"):
         assert words in found.written
-    assert (ran := psql(pair.target, found.written)).returncode == 0, ran.stderr
+    run(pair.target, found.written)
     assert contents(pair.target, pair.tables) == contents(pair.source, pair.tables) != before
-    assert (ran := psql(pair.target, write("sql", messages, undo=True).written)).returncode == 0, ran.stderr
+    run(pair.target, write("sql", messages, undo=True).written)
     assert contents(pair.target, pair.tables) == before
 
 
@@ -190,13 +202,13 @@ def test_names_partitions_inheritance_and_a_second_transaction_on_the_same_rows(
     )
     tables = published(source)
     messages = pgoutput(source, "one")
-    assert (ran := psql(target, write("sql", messages).written)).returncode == 0, ran.stderr
+    run(target, write("sql", messages).written)
     assert contents(target, tables) == contents(source, tables)
     source.execute("TRUNCATE parted")
     more = pgoutput(source, "one")[len(messages) :]
     # The table was described before.
     relations = [(lsn, data) for lsn, data in messages if data.startswith(b"R")]
-    assert (ran := psql(target, write("sql", [*relations, *more]).written)).returncode == 0, ran.stderr
+    run(target, write("sql", [*relations, *more]).written)
     assert contents(target, tables) == contents(source, tables)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pgtail.terminal.escape import quoted
-from tests.outputs.test_sql import contents, databases, psql, server
+from tests.outputs.test_sql import contents, databases, psql, publish, run, server
 from tests.support.servers import Database
-from tests.support.workload import make_slots, pgoutput, published, write
+from tests.support.workload import pgoutput, published, write
 
 __all__ = ["databases", "server"]
 
@@ -23,15 +23,14 @@ def test_keys_of_types_without_a_visible_operator(databases: tuple[Database, Dat
             "CREATE TYPE mood AS ENUM ('x', 'y z')",
             *[f"CREATE TABLE {name}_key (k {name} PRIMARY KEY)" for name in values],
         )
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
+    publish(source)
     for name, (one, other) in values.items():
         source.execute(f"INSERT INTO {name}_key VALUES ('{one}'), ('{other}')")
         source.execute(f"DELETE FROM {name}_key WHERE k = '{one}'::{name}", f"UPDATE {name}_key SET k = '{one}'")
     tables, messages = published(source), pgoutput(source, "one")
     before = contents(target, tables)
     for undo in (False, True)[: undone + 1]:
-        assert (ran := psql(target, write("sql", messages, undo=undo).written)).returncode == 0, ran.stderr
+        run(target, write("sql", messages, undo=undo).written)
     assert contents(target, tables) == (before if undone else contents(source, tables))
 
 
@@ -45,15 +44,14 @@ def test_rows_of_child_tables_are_not_matched(databases: tuple[Database, Databas
             "INSERT INTO derived VALUES (1, 'a'); INSERT INTO part VALUES ('a')",
         )
     source.execute("INSERT INTO base VALUES (1, 'a'); INSERT INTO whole VALUES ('a')")
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
+    publish(source)
     source.execute("UPDATE ONLY base SET v = 'b'; UPDATE ONLY whole SET v = 'b'", "DELETE FROM ONLY base")
     tables, written = published(source), write("sql", pgoutput(source, "one")).written
     before = contents(target, tables)
     assert "0 rows instead of 1: UPDATE ONLY public.base" in psql(target, written).stderr
     assert contents(target, tables) == before
     target.execute("INSERT INTO base VALUES (1, 'a'); INSERT INTO whole VALUES ('a')")
-    assert (ran := psql(target, written)).returncode == 0, ran.stderr
+    run(target, written)
     assert contents(target, tables) == contents(source, tables)
 
 
@@ -63,11 +61,10 @@ def test_an_update_that_changed_nothing_still_needs_its_row(databases: tuple[Dat
     for database in databases:
         database.execute("CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text)")
         database.execute("ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t (v) VALUES ('a')")
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
+    publish(source)
     source.execute("UPDATE t SET v = v")
     written = write("sql", pgoutput(source, "one")).written
-    assert (ran := psql(target, written)).returncode == 0, ran.stderr
+    run(target, written)
     target.execute("DELETE FROM t")
     assert "0 rows instead of 1: SELECT FROM" in psql(target, written).stderr
 
@@ -83,81 +80,55 @@ def test_values_do_not_depend_on_database_settings(databases: tuple[Database, Da
         "xmloption = document",
     ):
         target.execute(f"ALTER DATABASE {target.name} SET {setting}")
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
+    publish(source)
     values = "'{NULL,\"NULL\"}', '0044-02-03 BC', '-1 year +2 days -3:00', 'no document', '-1234.5'"
     source.execute(f"INSERT INTO t VALUES (1, {values})")
-    assert (ran := psql(target, write("sql", pgoutput(source, "one")).written)).returncode == 0, ran.stderr
+    run(target, write("sql", pgoutput(source, "one")).written)
     assert contents(target, {("public", "t")}) == contents(source, {("public", "t")})
 
 
+MOMENTS = ["d", "ts", "tz", "days", "spans", "moments", "pair", "pairs", "my_span", "my_spans", "nested"]
 STYLES: list[tuple[str, str, list[str]]] = [
-    ("DateStyle", "SQL, DMY", ["d", "ts", "tz", "days", "spans", "moments"]),
-    ("DateStyle", "SQL, MDY", ["d", "ts", "tz", "days", "spans", "moments"]),
-    ("DateStyle", "German", ["d", "ts", "tz", "days", "spans", "moments"]),
-    ("DateStyle", "Postgres, DMY", ["d", "ts", "tz", "days", "spans", "moments"]),
-    ("IntervalStyle", "sql_standard", ["i", "waits"]),
+    ("DateStyle", "ISO, DMY", []),
+    ("DateStyle", "SQL, DMY", MOMENTS),
+    ("DateStyle", "SQL, MDY", MOMENTS),
+    ("DateStyle", "German", MOMENTS),
+    ("DateStyle", "Postgres, DMY", MOMENTS),
+    ("IntervalStyle", "sql_standard", ["i", "waits", "pair", "my_waits"]),
     ("IntervalStyle", "iso_8601", []),
     ("IntervalStyle", "postgres_verbose", []),
     ("TimeZone", "Asia/Kolkata", []),
     ("extra_float_digits", "0", []),
     ("bytea_output", "escape", []),
 ]
-"""A setting of the session that dumps, its value, and the columns whose text then must not be repeated as it is."""
+"""A setting of the session that dumps, its value, and the tables whose text then must not be repeated as it is."""
 
-
-def test_values_of_a_dump_with_other_settings_are_repeated_or_left_out(databases: tuple[Database, Database]) -> None:
-    source, target = databases
-    columns = {
-        "d": ("date", "2026-02-01"),
-        "ts": ("timestamp", "2026-02-01 03:04:05.678"),
-        "tz": ("timestamptz(0)", "2026-02-01 03:04:05+05:30"),
-        "days": ("date[]", '[0:2]={12026-02-01,"0044-03-15 BC",infinity}'),
-        "spans": ("daterange", "[2026-02-01,2026-03-04)"),
-        "moments": ("tstzrange[]", '{empty,NULL,"[2026-02-01 03:04:05+00,)"}'),
-        "i": ("interval day to second(3)", "-1 days -02:03:04"),
-        "waits": ("interval[]", '{"-1 days -02:03:04","1 year -2 mons",00:00:00}'),
-        "b": ("bytea", r"\x00ff415c"),
-        "f": ("float8", "0.25"),
-        "m": ("money", "-$1,234.50"),
-    }
-    for database in databases:
-        for name, (kind, _) in columns.items():
-            database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v {kind})")
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
-    for name, (_, value) in columns.items():
-        source.execute(f"INSERT INTO {name} VALUES (1, '{value}'), (2, NULL)")
-    empty = "TRUNCATE " + ", ".join(columns)
-    whole = contents(source, published(source))
-    for setting, value, left_out in [("DateStyle", "ISO, DMY", []), *STYLES]:
-        found = write("sql", pgoutput(source, "one", {setting: value}))
-        assert (ran := psql(target, found.written)).returncode == 0, ran.stderr
-        wanted = {name: rows[1:] if name[1] in left_out else rows for name, rows in whole.items()}
-        assert contents(target, published(source)) == wanted, (setting, value)
-        assert found.written.count(b"was not written under") == len(left_out)
-        assert len(found.reported) == bool(left_out)
-        target.execute(empty)
-
-
-USER_TYPES = {
+VALUES = {
+    "d": ("date", "2026-02-01"),
+    "ts": ("timestamp", "2026-02-01 03:04:05.678"),
+    "tz": ("timestamptz(0)", "2026-02-01 03:04:05+05:30"),
+    "days": ("date[]", '[0:2]={12026-02-01,"0044-03-15 BC",infinity}'),
+    "spans": ("daterange", "[2026-02-01,2026-03-04)"),
+    "moments": ("tstzrange[]", '{empty,NULL,"[2026-02-01 03:04:05+00,)"}'),
+    "i": ("interval day to second(3)", "-1 days -02:03:04"),
+    "waits": ("interval[]", '{"-1 days -02:03:04","1 year -2 mons",00:00:00}'),
+    "b": ("bytea", r"\x00ff415c"),
+    "f": ("float8", "0.25"),
+    "m": ("money", "-$1,234.50"),
     "pair": ("pair", '(7,"2026-02-01","2026-02-01 03:04:05+05:30","-1 days -02:03:04","-$1,234.50","1-2, 4.5.26")'),
     "pairs": ("pair[]", r'{NULL,"(1,0044-03-15 BC,,,$7.00,\"a \\\\\"\"b\")"}'),
-    "span": ("span", "[2026-02-01 03:04:05+00,)"),
-    "spans": ("span[]", '{empty,"(,2026-02-01 03:04:05+00)"}'),
+    "my_span": ("span", "[2026-02-01 03:04:05+00,)"),
+    "my_spans": ("span[]", '{empty,"(,2026-02-01 03:04:05+00)"}'),
     "nested": ("nested", '("(,2026-02-01,,,,x)","[2026-02-01 00:00:00+00,]")'),
-    "waits": ("waits", "[-1 days -02:03:04,3 days 00:00:00)"),
+    "my_waits": ("waits", "[-1 days -02:03:04,3 days 00:00:00)"),
     "amounts": ("money[]", '[0:2]={"$1,234.50",NULL,-$7.25}'),
     "word": ("word", "01/02/2026"),
 }
 """A type and a value, by the name of a table."""
 
-WITH_DATES = ["pair", "pairs", "span", "spans", "nested"]
 
-
-def test_user_types_in_a_dump_with_other_settings_are_repeated_or_left_out(
-    databases: tuple[Database, Database],
-) -> None:
+def test_values_of_a_dump_with_other_settings_are_repeated_or_left_out(databases: tuple[Database, Database]) -> None:
+    """Of built-in and of user-defined types."""
     source, target = databases
     for database in databases:
         database.execute(
@@ -166,24 +137,21 @@ def test_user_types_in_a_dump_with_other_settings_are_repeated_or_left_out(
             "CREATE TYPE waits AS RANGE (subtype = interval)",
             "CREATE TYPE nested AS (p pair, s span)",
             "CREATE TYPE word AS ENUM ('01/02/2026')",
+            *[f"CREATE TABLE t_{name} (id int PRIMARY KEY, v {kind})" for name, (kind, _) in VALUES.items()],
         )
-        for name, (kind, _) in USER_TYPES.items():
-            database.execute(f"CREATE TABLE t_{name} (id int PRIMARY KEY, v {kind})")
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
-    for name, (_, value) in USER_TYPES.items():
+    publish(source)
+    for name, (_, value) in VALUES.items():
         with source.connect() as session:
             session.execute(f"INSERT INTO t_{name} VALUES (1, $1), (2, NULL)".replace("$1", quoted(value)).encode())
     whole = contents(source, published(source))
-    for setting, value, left_out in [("DateStyle", "ISO, DMY", []), *STYLES]:
+    for setting, value, left_out in STYLES:
         found = write("sql", pgoutput(source, "one", {setting: value}))
-        assert (ran := psql(target, found.written)).returncode == 0, ran.stderr
-        wanted = WITH_DATES if setting == "DateStyle" and left_out else []
-        wanted = ["pair", "waits"] if value == "sql_standard" else wanted
-        expected = {name: rows[1:] if name[1][2:] in wanted else rows for name, rows in whole.items()}
-        assert contents(target, published(source)) == expected, (setting, value)
-        assert found.written.count(b"was not written under") == len(wanted)
-        target.execute("TRUNCATE " + ", ".join(f"t_{name}" for name in USER_TYPES))
+        run(target, found.written)
+        wanted = {name: rows[1:] if name[1][2:] in left_out else rows for name, rows in whole.items()}
+        assert contents(target, published(source)) == wanted, (setting, value)
+        assert found.written.count(b"was not written under") == len(left_out)
+        assert len(found.reported) == bool(left_out)
+        target.execute("TRUNCATE " + ", ".join(f"t_{name}" for name in VALUES))
 
 
 @pytest.mark.parametrize(
@@ -207,12 +175,11 @@ def test_rows_without_a_key_are_found_in_a_dump_with_other_settings(
         "'2026-02-01 03:04:05.678+00', '{NULL,infinity,2026-02-01 03:04:05+00}', '[2026-02-01 03:04:05+00,)',"
         r" '\x00ff415c', '{\\x00ff,NULL}', '1 day -02:03:04', '2026-02-01 03:04:05+00'"
     )
-    make_slots(source, [("one", "pgoutput", False)])
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    publish(source)
     source.execute(f"INSERT INTO t VALUES (1, {row}), (2, {row})", "INSERT INTO t (id) VALUES (3), (4)")
     source.execute("UPDATE t SET id = id + 10", "DELETE FROM t WHERE id IN (11, 13)")
     found = write("sql", pgoutput(source, "one", {setting: value}))
-    assert (ran := psql(target, found.written)).returncode == 0, ran.stderr
+    run(target, found.written)
     assert contents(target, {("public", "t")}) == contents(source, {("public", "t")})
 
 
@@ -220,8 +187,7 @@ def test_a_row_whose_text_depends_on_a_setting_is_an_error_with_a_cure(databases
     source, target = databases
     for database in databases:
         database.execute("CREATE TABLE t (id int, f float8)", "ALTER TABLE t REPLICA IDENTITY FULL")
-    make_slots(source, [("one", "pgoutput", False)])
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    publish(source)
     target.execute("INSERT INTO t VALUES (1, 1.0 / 3)")
     source.execute("INSERT INTO t VALUES (1, 1.0 / 3)", "DELETE FROM t")
     written = write("sql", pgoutput(source, "one", {"extra_float_digits": "0"})).written
@@ -240,13 +206,12 @@ def test_xml_keeps_its_leading_newlines(databases: tuple[Database, Database], id
     for database in databases:
         database.execute("CREATE DOMAIN doc AS xml; CREATE TABLE t (id int PRIMARY KEY, x xml, d doc)")
         database.execute(f"ALTER TABLE t REPLICA IDENTITY {identity}")
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
+    publish(source)
     for number, value in enumerate(values):
         text = f"E'{value}'"
         source.execute(f"INSERT INTO t VALUES ({number}, {text}, {text}), ({number} + 10, {text}, '<b/>')")
     source.execute("UPDATE t SET d = x WHERE id >= 10", "DELETE FROM t WHERE id = 0")
-    assert (ran := psql(target, write("sql", pgoutput(source, "one")).written)).returncode == 0, ran.stderr
+    run(target, write("sql", pgoutput(source, "one")).written)
     assert (found := contents(target, {("public", "t")})) == contents(source, {("public", "t")})
     assert '(10,"\n<a/>","\n<a/>")' in found["public", "t"]
 
@@ -258,11 +223,10 @@ def test_an_always_as_identity_column_that_an_update_sets_is_an_error_with_a_cur
     source, target = databases
     for database in databases:
         database.execute("CREATE TABLE t (id int PRIMARY KEY, seq int GENERATED ALWAYS AS IDENTITY, v text)")
-    source.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    make_slots(source, [("one", "pgoutput", False)])
+    publish(source)
     source.execute("INSERT INTO t (id, v) VALUES (1, 'a')", "UPDATE t SET v = 'b'", "UPDATE t SET seq = DEFAULT")
     written = write("sql", pgoutput(source, "one")).written
     assert 'column "seq" can only be updated to DEFAULT' in psql(target, written).stderr
     target.execute("TRUNCATE t; ALTER TABLE t ALTER seq SET GENERATED BY DEFAULT")
-    assert (ran := psql(target, written)).returncode == 0, ran.stderr
+    run(target, written)
     assert contents(target, {("public", "t")}) == contents(source, {("public", "t")})
