@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pgtail.changes.filters import Filter
 from tests.support.encode import (
     INT4,
@@ -27,7 +29,7 @@ from tests.support.encode import (
     truncate,
     update,
 )
-from tests.support.json_lines import AT, PREPARED_AT, lines
+from tests.support.json_lines import AT, PREPARED_AT
 from tests.support.render import all_ways, render
 
 COMMIT_TIME = 848_527_605_299_778
@@ -39,87 +41,75 @@ def row(op: str, seq: int, rest: str, *, at: str = AT, table: str = "t") -> str:
     return f'{{"op":"{op}","schema":"public","table":"{table}","xid":7,"seq":{seq},{at},{rest}}}'
 
 
-def test_an_insert() -> None:
-    assert lines(insert("1", "one"), insert("2", None)) == [
-        row("insert", 1, '"new":{"id":1,"v":"one"}'),
-        row("insert", 2, '"new":{"id":2,"v":null}'),
-    ]
+FULL, WIDE = relation(identity="f", key=(0, 1)), relation(key=(0, 1))
+KEYED = '"identity":"default","key":["id"],'
+ROWS: dict[str, tuple[bytes, list[bytes], list[str]]] = {
+    "inserts": (
+        relation(),
+        [insert("1", "one"), insert("2", None)],
+        [row("insert", 1, '"new":{"id":1,"v":"one"}'), row("insert", 2, '"new":{"id":2,"v":null}')],
+    ),
+    "an update of other columns": (
+        relation(),
+        [update(("1", "uno"))],
+        [row("update", 1, KEYED + '"new":{"id":1,"v":"uno"}')],
+    ),
+    "an update of the key shows the old one and no columns outside of it": (
+        relation(),
+        [update(("3", None), ("2", None))],
+        [row("update", 1, KEYED + '"old":{"id":2},"new":{"id":3,"v":null}')],
+    ),
+    "a delete": (relation(), [delete("1", None)], [row("delete", 1, KEYED + '"old":{"id":1}')]),
+    "the full identity has all old columns and no key": (
+        FULL,
+        [delete("1", None, kind="O"), update(("1", "b"), ("1", None), "O")],
+        [
+            row("delete", 1, '"identity":"full","old":{"id":1,"v":null}'),
+            row("update", 2, '"identity":"full","old":{"id":1,"v":null},"new":{"id":1,"v":"b"}'),
+        ],
+    ),
+    "without an identity there is no key and no old row": (
+        relation(identity="n", key=()),
+        [insert("1", "a"), update(("1", "b"))],
+        [row("insert", 1, '"new":{"id":1,"v":"a"}'), row("update", 2, '"identity":"nothing","new":{"id":1,"v":"b"}')],
+    ),
+    "an index as identity may have several columns anywhere": (
+        relation(columns=[("a", INT4), ("b", TEXT), ("c", TEXT)], identity="i", key=(1, 2)),
+        [delete(None, "x", None)],
+        [row("delete", 1, '"identity":"index","key":["b","c"],"old":{"b":"x","c":null}')],
+    ),
+    "unchanged TOAST is named and not in new": (
+        relation(),
+        [update(("8", UNCHANGED), ("7", None)), update((UNCHANGED, UNCHANGED))],
+        [
+            row("update", 1, KEYED + '"old":{"id":7},"new":{"id":8},"unchanged":["v"]'),
+            row("update", 2, KEYED + '"new":{},"unchanged":["id","v"]'),
+        ],
+    ),
+}
 
 
-def test_an_update_of_other_columns() -> None:
-    assert lines(update(("1", "uno"))) == [
-        row("update", 1, '"identity":"default","key":["id"],"new":{"id":1,"v":"uno"}')
-    ]
+@pytest.mark.parametrize(("table", "changes", "expected"), ROWS.values(), ids=ROWS)
+def test_rows(table: bytes, changes: list[bytes], expected: list[str]) -> None:
+    assert all_ways(table, begin(), *changes, commit()).lines == expected
 
 
-def test_an_update_of_the_key_shows_the_old_one_and_no_columns_outside_of_it() -> None:
-    assert lines(update(("3", None), ("2", None))) == [
-        row("update", 1, '"identity":"default","key":["id"],"old":{"id":2},"new":{"id":3,"v":null}')
-    ]
-
-
-def test_a_delete() -> None:
-    assert lines(delete("1", None)) == [row("delete", 1, '"identity":"default","key":["id"],"old":{"id":1}')]
-
-
-def test_the_full_identity_has_all_old_columns_and_no_key() -> None:
-    full = relation(identity="f", key=(0, 1))
-    found = all_ways(full, begin(), delete("1", None, kind="O"), update(("1", "b"), ("1", None), "O"), commit()).lines
-    assert found == [
-        row("delete", 1, '"identity":"full","old":{"id":1,"v":null}'),
-        row("update", 2, '"identity":"full","old":{"id":1,"v":null},"new":{"id":1,"v":"b"}'),
-    ]
-
-
-def test_without_an_identity_there_is_no_key_and_no_old_row() -> None:
-    nothing = relation(identity="n", key=())
-    assert all_ways(nothing, begin(), insert("1", "a"), update(("1", "b")), commit()).lines == [
-        row("insert", 1, '"new":{"id":1,"v":"a"}'),
-        row("update", 2, '"identity":"nothing","new":{"id":1,"v":"b"}'),
-    ]
-
-
-def test_an_index_as_identity_may_have_several_columns_anywhere() -> None:
-    columns = [("a", INT4), ("b", TEXT), ("c", TEXT)]
-    index = relation(columns=columns, identity="i", key=(1, 2))
-    assert all_ways(index, begin(), delete(None, "x", None), commit()).lines == [
-        row("delete", 1, '"identity":"index","key":["b","c"],"old":{"b":"x","c":null}')
-    ]
-
-
-def test_unchanged_toast_is_named_and_not_in_new() -> None:
-    assert lines(update(("8", UNCHANGED), ("7", None))) == [
-        row("update", 1, '"identity":"default","key":["id"],"old":{"id":7},"new":{"id":8},"unchanged":["v"]')
-    ]
-    assert lines(update((UNCHANGED, UNCHANGED)))[0].endswith('"new":{},"unchanged":["id","v"]}')
-
-
-def test_unchanged_toast_is_filled_on_request_and_still_named() -> None:
-    full = relation(identity="f", key=(0, 1))
-    change = update(("1", UNCHANGED), ("1", "long"), "O")
-    assert (
-        all_ways(full, begin(), change, commit())
-        .lines[0]
-        .endswith('"old":{"id":1,"v":"long"},"new":{"id":1},"unchanged":["v"]}')
-    )
-    assert (
-        all_ways(full, begin(), change, commit(), fill_unchanged=True)
-        .lines[0]
-        .endswith('"old":{"id":1,"v":"long"},"new":{"id":1,"v":"long"},"unchanged":["v"]}')
-    )
-
-
-def test_filling_never_takes_a_column_that_is_outside_of_the_identity() -> None:
-    [line] = lines(update(("8", UNCHANGED), ("7", None)), fill_unchanged=True)
-    assert line.endswith('"new":{"id":8},"unchanged":["v"]}')
-    [line] = lines(update(("1", UNCHANGED)), fill_unchanged=True)
-    assert line.endswith('"new":{"id":1},"unchanged":["v"]}')
-
-
-def test_an_unchanged_key_is_filled_from_the_key() -> None:
-    wide = relation(key=(0, 1))
-    [line] = all_ways(wide, begin(), update(("1", UNCHANGED), ("2", "k")), commit(), fill_unchanged=True).lines
-    assert line.endswith('"old":{"id":2,"v":"k"},"new":{"id":1,"v":"k"},"unchanged":["v"]}')
+@pytest.mark.parametrize(
+    ("table", "change", "fill", "end"),
+    [
+        (FULL, update(("1", UNCHANGED), ("1", "long"), "O"), False, '"new":{"id":1},"unchanged":["v"]}'),
+        (FULL, update(("1", UNCHANGED), ("1", "long"), "O"), True, '"new":{"id":1,"v":"long"},"unchanged":["v"]}'),
+        (WIDE, update(("1", UNCHANGED), ("2", "k")), True, '"new":{"id":1,"v":"k"},"unchanged":["v"]}'),
+        # A column outside of the identity.
+        (relation(), update(("8", UNCHANGED), ("7", None)), True, '"new":{"id":8},"unchanged":["v"]}'),
+        (relation(), update(("1", UNCHANGED)), True, '"new":{"id":1},"unchanged":["v"]}'),
+    ],
+)
+def test_unchanged_toast_is_filled_on_request_and_still_named(
+    table: bytes, change: bytes, fill: bool, end: str
+) -> None:
+    [line] = all_ways(table, begin(), change, commit(), fill_unchanged=fill).lines
+    assert line.endswith(end)
 
 
 def test_a_truncate_has_a_line_and_a_seq_for_each_table() -> None:
