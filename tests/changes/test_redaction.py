@@ -82,7 +82,7 @@ def test_no_value_of_a_masked_column_is_written(output: str, one: Capture) -> No
     arguments = (*FORMATS[output], "--max-rows", "0", "--max-width", "0", *EVERYTHING, frames(one))
     selections = [("-t", table) for table in tables] if output == "csv" else [()]  # csv writes one table
     shown = [decode(*selection, *arguments) for selection in selections]
-    assert {ran.status for ran in shown} == {0}
+    assert {ran.status for ran in shown} <= ({0, 2} if output == "csv" else {0})  # 2: columns of a table changed
     text = "".join([ran.stdout.decode() + ran.stderr for ran in shown])
     assert text.count(MASK) > len(tables)
     masked = {orjson.dumps(value).decode()[1:-1] for value in values(one)} | set(values(one))

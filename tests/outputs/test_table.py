@@ -70,16 +70,13 @@ def test_key_comes_first_and_values_differ_from_null() -> None:
 
 
 TWO = (("a", TEXT, True), ("b", TEXT, True))
+FULL = relation(*TWO, identity="f")
 
 
 @pytest.mark.parametrize(
     ("table", "change", "shown"),
     [
-        (
-            relation(*TWO, identity="f"),
-            Update(None, 1, "O", (b"x", b"y"), (b"", UNCHANGED)),
-            "a 'x' → ''  b (unchanged)",
-        ),
+        (FULL, Update(None, 1, "O", (b"x", b"y"), (b"", UNCHANGED)), "a 'x' → ''  b (unchanged)"),
         (ORDERS, Insert(None, 1, (b"1", b"", b"0", None)), "note NULL"),
         (ORDERS, Delete(None, 1, "K", (b"7", None, None, None)), "id=7  only the key was sent"),
         # A key that changed, and a part of one that was not sent again.
@@ -104,8 +101,7 @@ def test_cells_in_a_row(table: Relation, change: AnyFrame, shown: str) -> None:
 
 
 def test_an_unchanged_value_is_filled_in_on_request_and_still_marked() -> None:
-    full = relation(("a", TEXT, True), ("b", TEXT, True), identity="f")
-    messages = transaction(full, Update(None, 1, "O", (b"x", b"y"), (b"z", UNCHANGED)))
+    messages = transaction(FULL, Update(None, 1, "O", (b"x", b"y"), (b"z", UNCHANGED)))
     assert "b 'y' (unchanged)" in table_of(messages, OutputOptions(fill_unchanged=True))
 
 
