@@ -47,6 +47,8 @@ To add...
                       conversion of values that compiled code should do is a function in native/_encode*.pxi
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, a test in tests/inputs/, and its name in
                       the choices of --input-format in cli/options/shared.py
+    a type of values: an entry in TYPES of its module in values/ (a new module is named in values/__init__.py), a reader
+                      in native/_binary.pxi if compiled code should read its binary form, a test in tests/values/
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
 A new format or option also needs its entry in man/parts/; `make man` writes the pages, and
 tests/end_to_end/test_docs.py names what is undocumented.
