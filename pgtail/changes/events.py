@@ -94,6 +94,12 @@ class TableTruncate:
 
     op: ClassVar[str] = "truncate"
 
+    @property
+    def options(self) -> str:
+        """The options of the TRUNCATE in words; empty without any."""
+        words = (("cascade", self.cascade), ("restart identity", self.restart_identity))
+        return ", ".join([word for word, given in words if given])
+
 
 @dataclass(slots=True)
 class LogicalMessage:

@@ -1,4 +1,4 @@
-"""Masks the values of columns before they reach an output.
+"""Masks the values of columns: outputs get tables with codecs that mask (values/codec.py), and convert values by these.
 
 If in doubt it masks: a row whose table was not described, or that does not fit its table, is masked completely. A
 masked column stays masked when it or its table is renamed in the stream.
@@ -15,8 +15,8 @@ from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
 from pgtail.changes.events import Event, RowChange, SchemaChange
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
-from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
-from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
+from pgtail.pgoutput.cells import Binary
+from pgtail.values import Codec, Kind, Undecoded
 from pgtail.values.codec import Native
 from pgtail.values.oids import OIDS
 
@@ -34,20 +34,6 @@ _QUOTED: Final = re.compile(
         |-?\b\d+(?=\ (?:more\ )?bytes?\b|\ columns|\ relations)""",
     re.VERBOSE | re.DOTALL,
 )
-
-
-class _Mask(bytes):
-    """A masked value. It is equal only to itself, because outputs compare old and new values."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    __hash__ = bytes.__hash__
 
 
 class Redaction:
@@ -72,6 +58,7 @@ class Redaction:
         self._lost: set[int] = set()
         """The versions of tables that have lost a masked column, in this version or an earlier one."""
         self._shown: dict[tuple[int, bool], Relation] = {}
+        """shown() of each version."""
         self._described: dict[int, Relation] = {}
         """The versions of tables that were seen."""
         self._published: Collection[Relation] = ()
@@ -130,34 +117,11 @@ class Redaction:
         """Whether the cell at `index` of a row with this many cells is masked."""
         return not relation.seen or cells != len(relation.columns) or index in self.columns(relation)
 
-    def cell(self, codec: Codec, cell: Cell) -> Cell:
-        """The text cell shown instead of a cell."""
-        if cell is None or cell is UNCHANGED:
-            return cell
-        if self._key is None:
-            return _Mask(MASK.encode())
-        import hmac  # slow to import and rarely used
-
-        digest = hmac.digest(self._key, _hashed(codec, cell), "sha256")
-        return (HASHED + digest[:_DIGEST].hex()).encode()
-
-    def masked(self, relation: Relation) -> Relation:
-        """A table whose codecs mask what event() masks, for rows that fit it."""
-        columns = [
-            replace(column, type_oid=OIDS["text"], typmod=-1, codec=self._masking(column.codec))
-            if index in self.columns(relation)
-            else column
-            for index, column in enumerate(relation.columns)
-        ]
-        return replace(relation, columns=tuple(columns))
-
-    def _masking(self, codec: Codec) -> Codec:
+    def masking(self, codec: Codec) -> Codec:
         """A codec that shows the mask, or the hash of a value of `codec`."""
 
         def text(cell: bytes) -> str:
-            shown = self.cell(codec, cell)
-            assert isinstance(shown, bytes)
-            return shown.decode()
+            return MASK if self._key is None else _hashed(self._key, codec, cell)
 
         def binary(cell: bytes) -> str:
             return text(Binary(cell))
@@ -168,56 +132,50 @@ class Redaction:
         def json_binary(cell: bytes) -> bytes:
             return json_text(Binary(cell))
 
-        native = Native("string", "", False, MASK.encode()) if self._key is None else None
-        return Codec(Kind.TEXT, json_text, json_binary, text, binary, native=native)
+        native = Native("string", quoted=False, constant=MASK.encode()) if self._key is None else None
+        return Codec(Kind.TEXT, json_text, json_binary, text, binary, native=native, masks=True)
+
+    def shown(self, relation: Relation, *, fits: bool = True) -> Relation:
+        """A table as outputs get it: its masked columns are text with a codec that masks.
+
+        The names of their types stay. All columns are masked of rows that do not fit the table.
+        """
+        if fits and relation.seen and not self.columns(relation):
+            return relation
+        shown = self._shown.get((relation.version, fits))
+        if shown is None:
+            cells = len(relation.columns) if fits else -1
+            columns = [
+                replace(column, type_oid=OIDS["text"], typmod=-1, codec=self.masking(column.codec))
+                if self.hides(relation, index, cells)
+                else column
+                for index, column in enumerate(relation.columns)
+            ]
+            shown = replace(relation, columns=tuple(columns), beyond=self.masking(relation.beyond))
+            self._shown[relation.version, fits] = shown
+        return shown
 
     def event(self, event: Event) -> Event:
-        """The event with masked values."""
+        """The event as outputs get it."""
         if isinstance(event, RowChange):
-            return self._change(event)
+            relation, rows = event.relation, (event.old, event.new)
+            fits = all(row is None or len(row) == len(relation.columns) for row in rows)
+            shown = self.shown(relation, fits=fits)
+            return event if shown is relation else replace(event, relation=shown)
         if isinstance(event, SchemaChange):
             self.learn(event.before, event.now)
         return event
 
-    def _change(self, change: RowChange) -> RowChange:
-        relation, columns = change.relation, len(change.relation.columns)
-        rows = [row for row in (change.old, change.new) if row is not None]
-        whole = not relation.seen or any(len(row) != columns for row in rows)
-        if not whole and not self.columns(relation):
-            return change
-        old, new = [None if row is None else self._row(relation, row, whole) for row in (change.old, change.new)]
-        if old is not None and new is not None:
-            same = [before == now for before, now in zip(change.old or (), change.new or (), strict=False)]
-            known = [before if one else now for one, before, now in zip(same, old, new, strict=False)]
-            new = (*known, *new[len(same) :])
-        return replace(change, relation=self._as_shown(relation, whole), old=old, new=new)
 
-    def _row(self, relation: Relation, row: TupleData, whole: bool) -> TupleData:
-        codecs = [column.codec for column in relation.columns]
-        codecs += [relation.beyond] * (len(row) - len(codecs))
-        masked = range(len(row)) if whole else self.columns(relation)
-        return tuple([self.cell(codecs[i], cell) if i in masked else cell for i, cell in enumerate(row)])
+def _hashed(key: bytes, codec: Codec, cell: bytes) -> str:
+    """The keyed hash of a cell's text or, if it has none, of its bytes after a NUL, which no text contains."""
+    import hmac  # slow to import and rarely used
 
-    def _as_shown(self, relation: Relation, whole: bool) -> Relation:
-        """The table with masked columns as text; the names of their types stay."""
-        shown = self._shown.get((relation.version, whole))
-        if shown is None:
-            masked = range(len(relation.columns)) if whole else self.columns(relation)
-            columns = [
-                replace(column, type_oid=OIDS["text"], typmod=-1, codec=UNKNOWN) if index in masked else column
-                for index, column in enumerate(relation.columns)
-            ]
-            shown = replace(relation, columns=tuple(columns), beyond=UNKNOWN)
-            self._shown[relation.version, whole] = shown
-        return shown
-
-
-def _hashed(codec: Codec, cell: bytes) -> bytes:
-    """The input of a cell's hash: its text or, if it has none, its bytes after a NUL, which no text contains."""
     try:
-        return codec.text(cell).encode()
+        hashed = codec.text(cell).encode()
     except (Undecoded, UnicodeEncodeError):
-        return b"\0" + cell
+        hashed = b"\0" + cell
+    return HASHED + hmac.digest(key, hashed, "sha256")[:_DIGEST].hex()
 
 
 WITHHELD: Final = "a value could not be processed; the server's message may quote it and is not shown (--redact)"

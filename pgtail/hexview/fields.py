@@ -14,7 +14,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.cursor import Buffer, Span, cell_spans
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.terminal.layout import Item, breakable, sized
+from pgtail.terminal.layout import Item, breakable
 from pgtail.terminal.values import BARE, Show, ValueStyle, name
 from pgtail.values import UNKNOWN
 
@@ -206,7 +206,7 @@ class Fields:
         codec = UNKNOWN if column is None else column.codec
         values, redaction = self._values, self._redaction
         if redaction is not None and self._is_masked(index):
-            return lambda cell: sized(values.cell(UNKNOWN, redaction.cell(codec, cell), "note", bare=True))
+            return values.of_column(redaction.masking(codec), (), "note", bare=True)
         return values.of_column(codec, (), bare=column is not None and column.type_oid in BARE)
 
     def reader(self, field: Field) -> Reader:

@@ -25,8 +25,8 @@ cdef enum BinaryType:
 
 cdef dict BINARY_TYPES = {
     "bool": BINARY_BOOL, "int2": BINARY_INT2, "int4": BINARY_INT4, "int8": BINARY_INT8,
-    "oid": BINARY_OID, "xid": BINARY_OID, "float4": BINARY_FLOAT4, "float8": BINARY_FLOAT8, "numeric": BINARY_NUMERIC,
-    "text": BINARY_TEXT, "varchar": BINARY_TEXT, "bpchar": BINARY_TEXT, "name": BINARY_TEXT, "bytea": BINARY_BYTEA,
+    "oid": BINARY_OID, "float4": BINARY_FLOAT4, "float8": BINARY_FLOAT8, "numeric": BINARY_NUMERIC,
+    "text": BINARY_TEXT, "bytea": BINARY_BYTEA,
     "uuid": BINARY_UUID, "date": BINARY_DATE, "timestamp": BINARY_TIMESTAMP, "timestamptz": BINARY_TIMESTAMPTZ,
     "json": BINARY_JSON, "jsonb": BINARY_JSONB,
 }

@@ -1,10 +1,5 @@
 """The emitter of events, for an output that writes rows in Python and only counts some of them."""
 
-cdef enum:
-    LARGE_MASKED = 64 * 1024    # bytes; values of larger rows are masked when they are decoded, as they may be cut before
-
-
-
 @cython.final
 cdef class EventTable(Table):
     """A table, and what its rows are shown as."""
@@ -45,8 +40,6 @@ cdef class EventScanner(Scanner):
         return 0
 
     cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
-        if self.mask is not None and size > LARGE_MASKED:
-            return DECLINED
         if not self.started:
             self.begin()
         if self.full:

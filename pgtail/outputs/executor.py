@@ -1,234 +1,178 @@
-"""Executes row plans (native/plan.py) for decoded rows.
-
-A Line is a text with slots for what differs from row to row. lines.py makes the lines of a plan.
-"""
+"""Executes row plans (native/plan.py) for decoded rows, and for events without rows."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
-from pgtail.changes.events import Transaction
 from pgtail.native.plan import (
     LARGE,
+    Cell,
+    Cells,
+    Changed,
     Count,
+    Dollars,
+    Empty,
     Encoding,
+    Fitted,
+    IfChanged,
+    Names,
+    NoPlan,
     Ordinal,
     Ordinals,
-    Piece,
+    Plan,
     Side,
+    Skip,
     Text,
     Undecodable,
     UndecodedValue,
     Value,
 )
-from pgtail.outputs.fields import FIELDS
-from pgtail.pgoutput.cells import Binary
+from pgtail.outputs.fields import Row, text_of_value
+from pgtail.pgoutput.cells import UNCHANGED, Binary, TupleData
+from pgtail.pgoutput.cells import Cell as SentCell
 from pgtail.values import Undecoded
 
 Part: TypeAlias = bytes | Iterator[bytes]
 """A part of a row's text: bytes, or a long value in pieces."""
 
-Clock: TypeAlias = Callable[[], int]
-"""The current time in nanoseconds since 1970-01-01 UTC."""
-
-Reader: TypeAlias = "Callable[[Run], bytes]"
-
-Row: TypeAlias = list[Any]
-"""A Run, the cells of both tuples, and the Ordinals of its Line."""
-
-CELLS: Final = 1
-"""Where the cells begin in a Row: first those of the old tuple."""
+_OTHER: Final[dict[Side, Side]] = {"old": "new", "new": "old"}
 
 
-class Run:
-    """The rows of one transaction: what fields are read from (fields.Known)."""
+class Execution:
+    """Executes plans for one row. Then `counts` has the keys of each Count, `numbered` those of each Ordinal.
 
-    __slots__ = ("_clock", "_now", "aborted", "counts", "last_end", "lsn", "ordinals", "seq", "transaction")
-
-    def __init__(
-        self,
-        transaction: Transaction,
-        clock: Clock,
-        counts: Counter[str],
-        ordinals: dict[str, int],
-        last_end: int | None,
-    ) -> None:
-        self.transaction = transaction
-        self.ordinals = ordinals
-        self.last_end = last_end
-        self.counts = counts
-        self.seq: int | None = None
-        self.lsn: int | None = None
-        self.aborted = False
-        self._clock = clock
-        self._now = 0
-
-    def row(self, seq: int | None, lsn: int | None, *, aborted: bool = False) -> Row:
-        """The next row, without cells."""
-        self.seq, self.lsn, self.aborted, self._now = seq, lsn, aborted, 0
-        return [self]
-
-    def count(self, key: str) -> bytes:
-        """Count an execution of a Count, which writes nothing."""
-        self.counts[key] += 1
-        return b""
-
-    def ordinal(self, key: str) -> int:
-        """The next number of an Ordinal."""
-        number = self.ordinals[key] = self.ordinals.get(key, 0) + 1
-        return number
-
-    def now(self) -> int:
-        """The time of the clock when it was first asked for."""
-        self._now = self._now or self._clock()
-        return self._now
-
-
-class Slot(NamedTuple):
-    """What differs from row to row: the item of a Row at `place`, converted to text. `value` describes a cell.
-
-    A `nested` line gets the whole row; its text is changed by `fit`.
+    `ordinals` are the last numbers before this row.
     """
 
-    place: int | slice
-    convert: Callable[[Any], bytes]
-    value: tuple[Side, int, Encoding] | None = None
-    nested: Line | None = None
-    fit: Callable[[bytes], bytes] = bytes
+    def __init__(self, row: Row, ordinals: Mapping[str, int]) -> None:
+        self.counts: list[str] = []
+        self.numbered: list[str] = []
+        self._row = row
+        self._tuples: dict[Side, TupleData] = {"old": row.old, "new": row.new}
+        self._ordinals = ordinals
+        self._undecoded: list[UndecodedValue] = []
+        self._not_sent: dict[Side, tuple[list[int], list[int], list[int]]] = {}
+        """By tuple: the indexes of its unchanged cells, of those of them that were filled, and of NULLs outside the
+        replica identity."""
 
-
-class Line:
-    """How rows are written whose cells are of the same kinds."""
-
-    __slots__ = ("_converts", "_format", "_items", "_pieces", "counts", "ordinals")
-
-    def __init__(
-        self,
-        pieces: Sequence[bytes | Slot | UndecodedValue | Undecodable],
-        counts: Sequence[str] = (),
-        ordinals: Sequence[str] = (),
-    ) -> None:
-        self._pieces = pieces
-        self.counts = counts
-        """The keys of each Count."""
-        self.ordinals = ordinals
-        """The keys of each Ordinal: numbered() must be called for each row first."""
-        self._format = b"".join(
-            [
-                piece.replace(b"%", b"%%") if isinstance(piece, bytes) else b"%b" if isinstance(piece, Slot) else b""
-                for piece in pieces
-            ]
-        )
-        slots = [piece for piece in pieces if isinstance(piece, Slot)]
-        if any(isinstance(piece, UndecodedValue) for piece in pieces):
-            slots.append(Slot(0, _raise_undecoded))
-        self._converts = [slot.convert for slot in slots]
-        self._items = _items([slot.place for slot in slots])
-
-    def numbered(self, row: Row, run: Run) -> None:
-        """Append the Ordinals to a row."""
-        row += [run.ordinal(key) for key in self.ordinals]
-
-    def text(self, row: Row) -> bytes:
-        """The text of a row without long values. Raises Undecoded, and NoPlan as converters do."""
-        text = self._format % tuple(
-            [convert(item) for convert, item in zip(self._converts, self._items(row), strict=True)]
-        )
-        if self.counts:
-            row[0].counts.update(self.counts)
-        return text
-
-    def parts(self, row: Row) -> list[Part]:
-        """The text of any row."""
-        undecoded: list[UndecodedValue] = []
-        parts = self._parts(row, undecoded)
-        row[0].counts.update(self.counts)
+    def parts(self, plan: Plan) -> list[Part]:
+        """The text of a plan. Raises NoPlan."""
+        parts: list[Part] = []
+        later: list[tuple[int, Names | Undecodable]] = []
+        self._add(plan, parts, later)
+        for place, piece in later:
+            if isinstance(piece, Names):
+                parts[place] = self._names(piece)
+            elif self._undecoded:
+                parts[place] = piece.render(self._undecoded)
         return parts
 
-    def _parts(self, row: Row, undecoded: list[UndecodedValue]) -> list[Part]:
-        parts: list[Part] = []
-        later: list[tuple[int, Undecodable]] = []
-        for piece in self._pieces:
+    def _add(self, plan: Plan, parts: list[Part], later: list[tuple[int, Names | Undecodable]]) -> None:
+        """Add the parts of a plan; the pieces that depend on all others are added to `later`, by their place."""
+        for piece in plan:
             if isinstance(piece, bytes):
                 parts.append(piece)
-            elif isinstance(piece, UndecodedValue):
-                undecoded.append(piece)
-            elif isinstance(piece, Undecodable):
+            elif isinstance(piece, Value):
+                parts.append(text_of_value(piece, self._row))
+            elif isinstance(piece, Cells):
+                self._cells(piece, parts)
+            elif isinstance(piece, (Names, Undecodable)):
                 later.append((len(parts), piece))
                 parts.append(b"")
-            elif piece.nested is not None:
-                parts.append(piece.fit(joined_parts(piece.nested._parts(row, undecoded))))
-            elif piece.value is not None and row[cast(int, piece.place)] is not None:
-                parts.append(_part(*piece.value, cast(bytes, row[piece.place]), undecoded))
+            elif isinstance(piece, Text):
+                parts.append(piece.render(self._row.transaction))
+            elif isinstance(piece, Changed):
+                parts.append(piece.render(*_changed(piece, self._row.old, self._row.new)))
+            elif isinstance(piece, IfChanged):
+                differs = _differ(self._row.old, self._row.new, piece.indexes)
+                self._add(piece.then if differs else piece.otherwise, parts, later)
+            elif isinstance(piece, (Dollars, Fitted)):
+                fit = dollar_quoted if isinstance(piece, Dollars) else piece.fit
+                parts.append(fit(joined_parts(self.parts(piece.pieces))))
+            elif isinstance(piece, Ordinal):
+                self.numbered.append(piece.key)
+                parts.append(b"%d" % (self._ordinals.get(piece.key, 0) + self.numbered.count(piece.key)))
+            elif isinstance(piece, Ordinals):
+                parts.append(piece.render(self._ordinals))
             else:
-                parts.append(piece.convert(row[piece.place]))
-        if undecoded:
-            for place, piece in later:
-                parts[place] = piece.render(undecoded)
-        return parts
+                assert isinstance(piece, Count)
+                self.counts.append(piece.key)
+
+    def _cells(self, piece: Cells, parts: list[Part]) -> None:
+        row, other = self._tuples[piece.side], self._tuples[_OTHER[piece.side]]
+        if piece.complete and UNCHANGED in row:
+            raise NoPlan("a value was not sent")
+        unchanged, filled, _ = self._not_sent[piece.side] = ([], [], [])
+        separator, empty = b"", True
+        for plan in piece.cells:
+            index = plan.index
+            cell = row[index] if index < len(row) else None
+            before = other[index] if index < len(other) else UNCHANGED
+            is_new, alone = piece.side == "new", index >= len(other)
+            if plan.skip and _skipped(plan.skip, cell, before, is_new=is_new, alone=alone):
+                if plan.skipped is not None:
+                    parts.append(separator + plan.before + plan.skipped + plan.after)
+                    separator, empty = piece.separator, False
+                continue
+            if cell is UNCHANGED:
+                unchanged.append(index)
+                if piece.fill and not alone and before is not None:
+                    cell = before
+                    filled.append(index)
+            found = self._shown(piece.side, plan, cell)
+            if found is None:
+                continue
+            parts.append(separator + plan.before)
+            if plan.previous is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
+                value = (plan.null or b"") if before is None else self._value(_OTHER[piece.side], plan, before)
+                parts += [plan.previous.before, value, plan.previous.after]
+            parts += [found, plan.after]
+            separator, empty = piece.separator, False
+        if piece.not_empty and empty:
+            raise Empty("no value was sent")
+
+    def _shown(self, side: Side, plan: Cell, cell: SentCell) -> Part | None:
+        """A value, or what replaces a NULL or unchanged one; None leaves the column out."""
+        if cell is not None and cell is not UNCHANGED:
+            return self._value(side, plan, cell)
+        if plan.required:
+            raise NoPlan("a column of the replica identity was not sent")
+        if cell is None:
+            if plan.null_absent:
+                self._not_sent[side][2].append(plan.index)
+            return plan.null
+        if plan.unchanged_undecoded and plan.unchanged is not None:
+            self._undecoded.append(UndecodedValue(side, plan.index, plan.unchanged_undecoded))
+        return plan.unchanged
+
+    def _value(self, side: Side, plan: Cell, cell: bytes) -> Part:
+        """A value, in pieces if it is long. One that cannot be decoded is UndecodedValue."""
+        encoding = plan.encoding
+        if encoding is None:
+            return b""
+        try:
+            return _encoded(encoding, cell)
+        except Undecoded as undecoded:
+            self._undecoded.append(UndecodedValue(side, plan.index, undecoded.text))
+            return encoding.undecoded(undecoded)
+
+    def _names(self, piece: Names) -> bytes:
+        found: list[int] = []
+        for side in piece.sides:
+            unchanged, filled, absent = self._not_sent.get(side, ((), (), ()))
+            listed = unchanged if piece.filled else [index for index in unchanged if index not in filled]
+            found += sorted([*listed, *absent]) if piece.absent else listed
+        return piece.render(found) if found else b""
 
 
-def _items(places: list[int | slice]) -> Callable[[Row], tuple[Any, ...]]:
-    """A function for the items of a row at `places`."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda row: tuple([row[place] for place in places])
-
-
-def _raise_undecoded(_: Run) -> bytes:
-    raise Undecoded("")
-
-
-def _part(side: Side, column: int, encoding: Encoding, cell: bytes, undecoded: list[UndecodedValue]) -> Part:
-    """A value, in pieces if it is long; one that cannot be decoded is added to `undecoded`."""
-    try:
-        if cell.__class__ is Binary:
-            if len(cell) > LARGE and encoding.long_binary is not None:
-                return encoding.long_binary(cell)
-            return encoding.binary(cell)
-        if len(cell) > LARGE and encoding.long_text is not None:
-            return encoding.long_text(cell)
-        return encoding.text(cell)
-    except Undecoded as error:
-        undecoded.append(UndecodedValue(side, column, error.text))
-        return encoding.undecoded(error)
-
-
-def reader(piece: Piece) -> Reader:
-    """A function for the text of a piece without tuples."""
-    if isinstance(piece, bytes):
-        return lambda run: piece
-    if isinstance(piece, Text):
-        return lambda run: piece.render(run.transaction)
-    if isinstance(piece, Value):
-        return _field_reader(piece)
-    if isinstance(piece, Ordinal):
-        return lambda run: b"%d" % run.ordinal(piece.key)
-    if isinstance(piece, Ordinals):
-        return lambda run: piece.render(run.ordinals)
-    assert isinstance(piece, Count)
-    return lambda run: run.count(piece.key)
-
-
-def _field_reader(value: Value) -> Reader:
-    read, before, after, missing = FIELDS[value.field], value.before, value.after, value.missing
-
-    def text(run: Run) -> bytes:
-        found = read(run)
-        if found is not None:
-            return before + found + after
-        return missing if isinstance(missing, bytes) else FIELDS[missing](run) or b""
-
-    return text
-
-
-def text_of(pieces: Iterable[Piece], run: Run) -> bytes:
-    """The text of pieces without tuples."""
-    return b"".join([reader(piece)(run) for piece in pieces])
+def _encoded(encoding: Encoding, cell: bytes) -> Part:
+    """A value, in pieces if it is long. Raises Undecoded."""
+    long = len(cell) > LARGE
+    if cell.__class__ is Binary:
+        return encoding.long_binary(cell) if long and encoding.long_binary is not None else encoding.binary(cell)
+    return encoding.long_text(cell) if long and encoding.long_text is not None else encoding.text(cell)
 
 
 def dollar_quoted(text: bytes) -> bytes:
@@ -241,3 +185,29 @@ def dollar_quoted(text: bytes) -> bytes:
 def joined_parts(parts: Sequence[Part]) -> bytes:
     """The parts as one text."""
     return b"".join([part if isinstance(part, bytes) else b"".join(part) for part in parts])
+
+
+def _skipped(skip: Skip, cell: SentCell, other: SentCell, *, is_new: bool, alone: bool) -> bool:
+    """Whether `skip` applies to a cell; `alone`: there is no cell in the other tuple."""
+    now = cell if is_new else other
+    if now is UNCHANGED:
+        return is_new or not alone
+    return skip is Skip.SAME and not alone and cell == other
+
+
+def _changed(piece: Changed, old: Sequence[SentCell], new: Sequence[SentCell]) -> tuple[list[int], list[int]]:
+    """The columns that changed, and those that may have."""
+    sent, before = _sent(new), _sent(old)
+    known = [index for index in piece.compared if index in sent and index in before]
+    maybe = sorted(sent.intersection(piece.compared).difference(before).union(sent.intersection(piece.unknown)))
+    return [index for index in known if old[index] != new[index]], maybe
+
+
+def _sent(cells: Sequence[SentCell]) -> set[int]:
+    """The indexes of the cells that are not unchanged TOAST."""
+    return {index for index, cell in enumerate(cells) if cell is not UNCHANGED}
+
+
+def _differ(old: Sequence[SentCell], new: Sequence[SentCell], indexes: tuple[int, ...]) -> bool:
+    known = [index for index in indexes if index < min(len(old), len(new)) and new[index] is not UNCHANGED]
+    return any(old[index] != new[index] for index in known)

@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
-from pgtail.native.plan import Field
-from pgtail.outputs.cells import timestamp
+from pgtail.native.plan import TRANSACTION_FIELDS, Field, Value
+from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.scalars import time_text, unix_micros
 
+Clock: TypeAlias = Callable[[], int]
+"""The current time in nanoseconds since 1970-01-01 UTC."""
 
-class Known(Protocol):
-    """What fields are read from."""
+
+@dataclass(slots=True)
+class Row:
+    """A row change, or another event, as plans see it: what fields are read from, and both tuples.
+
+    `clock` gives nanoseconds since 1970-01-01 UTC; `last_end` is the value of Field.LAST_END.
+    """
 
     transaction: Transaction
-    seq: int | None
-    lsn: int | None
-    aborted: bool
-    last_end: int | None
+    clock: Clock
+    last_end: int | None = None
+    seq: int | None = None
+    lsn: int | None = None
+    aborted: bool = False
+    old: TupleData = ()
+    new: TupleData = ()
+    known: dict[Field, bytes | None] = field(default_factory=dict)
+    """TRANSACTION_FIELDS that were read: the rows of a transaction share them."""
+    _now: int = 0
 
     def now(self) -> int:
-        """The current time in nanoseconds since 1970-01-01 UTC, the same whenever it is asked for."""
+        """The time of the clock when it was first asked for."""
+        self._now = self._now or self.clock()
+        return self._now
 
 
 def _number(value: int | None) -> bytes | None:
     return None if value is None else b"%d" % value
 
 
-def lsn_bytes(value: int) -> bytes:
-    """An LSN as PostgreSQL prints it."""
-    return b"%X/%X" % (value >> 32, value & 0xFFFFFFFF)
-
-
 def _lsn(value: int | None) -> bytes | None:
-    return None if value is None else lsn_bytes(value)
+    return None if value is None else b"%X/%X" % (value >> 32, value & 0xFFFFFFFF)
 
 
 def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes | None:
@@ -45,14 +55,20 @@ def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes |
 
 def _of_time(
     text: Callable[[int], str], pick: Callable[[Transaction], int | None] = lambda transaction: transaction.commit_ts
-) -> Callable[[Known], bytes | None]:
-    encoded = lru_cache(maxsize=16)(lambda when: text(when).encode())  # many rows have the same time
+) -> Callable[[Row], bytes | None]:
+    def text_of(row: Row) -> bytes | None:
+        when = pick(row.transaction)
+        return None if when is None else text(when).encode()
 
-    def field(run: Known) -> bytes | None:
-        when = pick(run.transaction)
-        return None if when is None else encoded(when)
+    return text_of
 
-    return field
+
+def timestamp(time: int) -> str:
+    """A commit time in UTC as PostgreSQL prints it (timestamptz_to_str)."""
+    text = time_text(time)
+    before_christ = " BC" if text.endswith(" BC") else ""
+    date, _, clock = text.removesuffix(" BC").removesuffix("Z").partition("T")
+    return f"{date} {clock.rstrip('0').rstrip('.')}+00{before_christ}"
 
 
 def _blank(time: int) -> str:
@@ -65,38 +81,52 @@ def _clock(time: int) -> str:
     return clock[: clock.index(".") + 4] + "Z"
 
 
-def _state(run: Known) -> bytes | None:
-    state = "aborted" if run.aborted else run.transaction.state
+def _state(row: Row) -> bytes | None:
+    state = "aborted" if row.aborted else row.transaction.state
     return None if state is None else state.encode()
 
 
-def _position(run: Known) -> int | None:
-    return run.transaction.lsn if run.lsn is None else run.lsn
+def _position(row: Row) -> int | None:
+    return row.transaction.lsn if row.lsn is None else row.lsn
 
 
-FIELDS: Final[dict[Field, Callable[[Known], bytes | None]]] = {
-    Field.XID: lambda run: _number(run.transaction.xid),
-    Field.COMMIT_LSN: lambda run: _lsn(run.transaction.commit_lsn),
+FIELDS: Final[dict[Field, Callable[[Row], bytes | None]]] = {
+    Field.XID: lambda row: _number(row.transaction.xid),
+    Field.COMMIT_LSN: lambda row: _lsn(row.transaction.commit_lsn),
     Field.COMMIT_TS: _of_time(time_text),
     Field.TIMESTAMP: _of_time(timestamp),
-    Field.UNIX_MS: lambda run: _unix(run.transaction, 1, 1000),
-    Field.UNIX_US: lambda run: _unix(run.transaction, 1, 1),
-    Field.UNIX_NS: lambda run: _unix(run.transaction, 1000, 1),
-    Field.END_LSN: lambda run: _lsn(run.transaction.end_lsn),
-    Field.CHANGES: lambda run: _number(run.transaction.changes if run.transaction.begun else None),
-    Field.LAST_END: lambda run: _number(run.last_end),
-    Field.SEQ: lambda run: _number(run.seq),
-    Field.LSN: lambda run: _lsn(run.lsn),
-    Field.LSN_NUMBER: lambda run: _number(run.lsn),
-    Field.POSITION_NUMBER: lambda run: _number(_position(run)),
-    Field.ABORTED: lambda run: b"true" if run.aborted else None,
-    Field.NOW_MS: lambda run: b"%d" % (run.now() // 1_000_000),
-    Field.NOW_US: lambda run: b"%d" % (run.now() // 1000),
-    Field.NOW_NS: lambda run: b"%d" % run.now(),
+    Field.UNIX_MS: lambda row: _unix(row.transaction, 1, 1000),
+    Field.UNIX_US: lambda row: _unix(row.transaction, 1, 1),
+    Field.UNIX_NS: lambda row: _unix(row.transaction, 1000, 1),
+    Field.END_LSN: lambda row: _lsn(row.transaction.end_lsn),
+    Field.CHANGES: lambda row: _number(row.transaction.changes if row.transaction.begun else None),
+    Field.LAST_END: lambda row: _number(row.last_end),
+    Field.SEQ: lambda row: _number(row.seq),
+    Field.LSN: lambda row: _lsn(row.lsn),
+    Field.LSN_NUMBER: lambda row: _number(row.lsn),
+    Field.POSITION_NUMBER: lambda row: _number(_position(row)),
+    Field.ABORTED: lambda row: b"true" if row.aborted else None,
+    Field.NOW_MS: lambda row: b"%d" % (row.now() // 1_000_000),
+    Field.NOW_US: lambda row: b"%d" % (row.now() // 1000),
+    Field.NOW_NS: lambda row: b"%d" % row.now(),
     Field.COMMIT_TIME: _of_time(_blank),
     Field.STATE: _state,
     Field.TIME: _of_time(_blank, lambda transaction: transaction.time),
-    Field.END_NUMBER: lambda run: _number(run.transaction.end_lsn),
+    Field.END_NUMBER: lambda row: _number(row.transaction.end_lsn),
     Field.CLOCK: _of_time(_clock, lambda transaction: transaction.time),
 }
 """Field -> its text; None if it is unknown."""
+
+
+def text_of_value(value: Value, row: Row) -> bytes:
+    """A field of a row between its texts, or what stands for a missing one."""
+    field_ = value.field
+    if field_ in row.known:
+        found = row.known[field_]
+    else:
+        found = FIELDS[field_](row)
+        if field_ in TRANSACTION_FIELDS:
+            row.known[field_] = found
+    if found is not None:
+        return value.before + found + value.after
+    return value.missing if isinstance(value.missing, bytes) else FIELDS[value.missing](row) or b""

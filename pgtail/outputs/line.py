@@ -102,7 +102,7 @@ class Line(PlannedOutput):
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         shown = self.choice.shown(shape)
-        side: Side = "old" if shape.new_width is None else "new"
+        side = shape.row_side
         key = set(shape.relation.key)
         keys = [index for index in shown.indexes if shape.columns[index].name in key]
         others = [index for index in shown.indexes if index not in keys]
@@ -161,9 +161,7 @@ class Line(PlannedOutput):
 
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
-            words = [("cascade", event.cascade), ("restart identity", event.restart_identity)]
-            options = ", ".join([word for word, said in words if said])
-            rest = [*_MARKS, b"  ", self._paint(options, "note")] if options else _MARKS
+            rest = [*_MARKS, b"  ", self._paint(event.options, "note")] if event.options else _MARKS
             self._write(self.rows.truncate(joined([*self._head(event.op, event.relation), *rest]), event))
         elif isinstance(event, LogicalMessage):
             self._write(self.rows.message(joined([*self._head(event.op, None), *self._content(event)]), event))

@@ -16,7 +16,7 @@ from pgtail.changes.events import (
     TableTruncate,
     Transaction,
 )
-from pgtail.changes.relations import Relation, differences
+from pgtail.changes.relations import Column, Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native.plan import (
     LARGE,
@@ -31,7 +31,6 @@ from pgtail.native.plan import (
     Side,
     Text,
     Undecodable,
-    UndecodedValue,
     Value,
     joined,
 )
@@ -130,16 +129,13 @@ class RowObjects:
         def unchanged(indexes: Sequence[int]) -> bytes:
             return keys(("unchanged", [columns[index].name for index in indexes]))
 
-        def undecoded(values: Sequence[UndecodedValue]) -> bytes:
-            return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in values])]))
-
         def changed(known: Sequence[int], maybe: Sequence[int]) -> bytes:
             names = [columns[index].name for index in sorted((*known, *maybe))]
             return keys(("changed", names), ("maybe_changed", [columns[index].name for index in maybe] or None))
 
         partial = self._choice.changed and shape.op == "update"
         names = changed_columns(shape, shown, changed) if partial else Names(("old", "new"), unchanged, filled=True)
-        return joined([*pieces, names, Undecodable(undecoded), ABORTED, b"}", end])
+        return joined([*pieces, names, undecoded_names(columns), ABORTED, b"}", end])
 
     def truncate(self, change: TableTruncate, end: bytes) -> Plan:
         """One table of a Truncate as an object, with `end` after it."""
@@ -156,6 +152,13 @@ def _cells(shape: Shape, side: Side, shown: Shown) -> tuple[Cell, ...]:
             skip = shown.skip(index, side)
             cells.append(Cell(index, dumps(column.name) + b":", _encoding(column.codec), null, skip=skip))
     return tuple(cells)
+
+
+def undecoded_names(columns: Sequence[Column]) -> Undecodable:
+    """The key with the names of the columns whose values could not be decoded."""
+    return Undecodable(
+        lambda values: keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in values])]))
+    )
 
 
 def _encoding(codec: Codec) -> Encoding:

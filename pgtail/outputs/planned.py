@@ -15,7 +15,7 @@ from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import ColumnChoice
-from pgtail.outputs.executor import Clock
+from pgtail.outputs.fields import Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.pgoutput.scalars import unix_micros

@@ -34,6 +34,7 @@ class PreparedBuffer:
         self._buffer = StreamBuffer()
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
+        """By id(): versions of tables, and of a table with masked columns what is shown of its rows."""
         self.inside = False
         """Whether events of a transaction are being passed on; transactions are never interleaved."""
         self._shown: set[int | None] = set()
@@ -108,13 +109,13 @@ class PreparedBuffer:
         """A change as a tuple that can be pickled, and its approximate size in bytes."""
         if isinstance(change, LogicalMessage):
             return ("message", change.lsn, change.prefix, change.content, True), 100 + len(change.content)
-        version = change.relation.version
-        self._tables[version] = change.relation
+        table = id(change.relation)
+        self._tables[table] = change.relation
         if isinstance(change, TableTruncate):
-            return ("truncate", change.seq, change.lsn, version, change.cascade, change.restart_identity), 100
+            return ("truncate", change.seq, change.lsn, table, change.cascade, change.restart_identity), 100
         cells = [cell for row in (change.old, change.new) if row is not None for cell in row]
         size = 100 + sum(len(cell) + 40 for cell in cells if isinstance(cell, bytes))
-        return (change.op, change.seq, change.lsn, version, change.old_kind, change.old, change.new), size
+        return (change.op, change.seq, change.lsn, table, change.old_kind, change.old, change.new), size
 
     def _end(self, event: Ended) -> None:
         if not event.complete and event.transaction.xid in self._waiting:
@@ -151,7 +152,7 @@ class PreparedBuffer:
     def _change(self, transaction: Transaction, entry: tuple[Any, ...]) -> Change:
         if entry[0] == "message":
             return LogicalMessage(transaction, *entry[1:])
-        op, seq, lsn, version, *rest = entry
+        op, seq, lsn, table, *rest = entry
         if op == "truncate":
-            return TableTruncate(transaction, seq, lsn, self._tables[version], *rest)
-        return RowChange(op, transaction, seq, lsn, self._tables[version], *rest)
+            return TableTruncate(transaction, seq, lsn, self._tables[table], *rest)
+        return RowChange(op, transaction, seq, lsn, self._tables[table], *rest)

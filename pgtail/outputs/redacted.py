@@ -29,7 +29,7 @@ class RedactedOutput:
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:
-        return self._output.scanner(find, filter_, self._redaction.masked)
+        return self._output.scanner(find, filter_, self._redaction.shown)
 
     def takes(self, transaction: Transaction) -> bool:
         return self._output.takes(transaction)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTruncate, Transaction
-from pgtail.changes.relations import Column, Relation
-from pgtail.native.plan import LARGE, Encoding, Form, Plan, Side
-from pgtail.outputs.cells import columns_of
-from pgtail.outputs.executor import Clock, Line, Part, Row, Run, joined_parts, text_of
-from pgtail.outputs.lines import Lines
+from pgtail.changes.relations import Column, Relation, unnamed
+from pgtail.native.plan import LARGE, Encoding, Field, Form, Plan, Side
+from pgtail.outputs.executor import Execution, Part, joined_parts
+from pgtail.outputs.fields import Clock, Row
 from pgtail.values import Undecoded
+
+
+def columns_of(relation: Relation, count: int) -> tuple[Column, ...]:
+    """At least `count` columns: those of the table, and columns named ?n for cells beyond them."""
+    known = len(relation.columns)
+    if known >= count:
+        return relation.columns
+    more = [Column(unnamed(index), 0, -1, False, "", relation.beyond) for index in range(known, count)]
+    return (*relation.columns, *more)
 
 
 class Shape(NamedTuple):
@@ -33,6 +40,11 @@ class Shape(NamedTuple):
     def columns(self) -> tuple[Column, ...]:
         """At least as many columns as either tuple has."""
         return columns_of(self.relation, max(self.old_width or 0, self.new_width or 0))
+
+    @property
+    def row_side(self) -> Side:
+        """The tuple with the row: of a delete the old one, as far as it was sent, else the new one."""
+        return "old" if self.new_width is None else "new"
 
     def width(self, side: Side) -> int:
         """The width of a tuple; 0 if it was not sent."""
@@ -90,28 +102,13 @@ class Rows:
         self._plan_of = plan_of
         self._clock = clock
         self._one_by_one = one_by_one
-        self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Lines, Write]] = {}
-        self._run = self.run(Transaction(None))
-
-    def run(self, transaction: Transaction) -> Run:
-        """For the rows of a transaction."""
-        return Run(transaction, self._clock, self.counts, self.ordinals, self.last_end)
+        self._known: tuple[Transaction | None, int | None, dict[Field, bytes | None]] = (None, None, {})
+        """Row.known of the rows of a transaction that follow the transaction with this end LSN."""
+        self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Plan, Write]] = {}
 
     def resume(self, ordinals: Mapping[str, int], counts: Mapping[str, int]) -> None:
-        """Number and count on from these in the open transaction. Runs share the dictionaries."""
-        self.ordinals.clear()
-        self.ordinals.update(ordinals)
-        self.counts.clear()
-        self.counts.update(counts)
-
-    def lines(self, shape: Shape) -> tuple[Lines, Write]:
-        """How to write rows of this shape, and what they are written to. Raises NoPlan."""
-        key = (shape.relation.version, *shape[1:])
-        known = self._plans.get(key)
-        if known is None or known[0] is not shape.relation:
-            plan, write = self._plan_of(shape)
-            known = self._plans[key] = (shape.relation, Lines(plan, shape.width("old")), write)
-        return known[1:]
+        """Number and count on from these in the open transaction."""
+        self.ordinals, self.counts = {**ordinals}, Counter(counts)
 
     def forget_plans(self) -> None:
         """Ask for new plans: those of the output have changed."""
@@ -119,12 +116,8 @@ class Rows:
 
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
-        write, line, row = self._line(change)
-        if not _has_long_cell(row):
-            with contextlib.suppress(Undecoded):
-                write(before + line.text(row))
-                return
-        parts = [before, *line.parts(row)]
+        plan, write = self._plan(change)
+        parts = [before, *self._parts(plan, self._row(change.transaction, change))]
         if self._one_by_one:
             write(joined_parts(parts))
         else:
@@ -132,51 +125,57 @@ class Rows:
 
     def text(self, change: RowChange) -> bytes:
         """The text of a change. Raises NoPlan."""
-        _, line, row = self._line(change)
-        return joined_parts(line.parts(row))
+        return joined_parts(self._parts(self._plan(change)[0], self._row(change.transaction, change)))
 
     def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
         """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""
-        return text_of(plan, self._run_of(change, change.transaction))
+        return joined_parts(self._parts(plan, self._row(change.transaction, change)))
 
     def message(self, plan: Plan, message: LogicalMessage) -> bytes:
         """The text of a plan without tuples for a logical message. Without a transaction, its fields are unknown."""
-        return text_of(plan, self._run_of(message, message.transaction or Transaction(None)))
+        return joined_parts(self._parts(plan, self._row(message.transaction or Transaction(None), message)))
 
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
         """The text of a plan without tuples for a transaction: its start or its end."""
-        run = self.run(transaction)
-        run.lsn = lsn
-        return text_of(plan, run)
+        return joined_parts(self._parts(plan, Row(transaction, self._clock, self.last_end, lsn=lsn)))
 
-    def _run_of(self, change: Change, transaction: Transaction) -> Run:
-        run = self.run(transaction)
-        run.seq, run.lsn, run.aborted = getattr(change, "seq", None), change.lsn, change.aborted
-        return run
+    def _plan(self, change: RowChange) -> tuple[Plan, Write]:
+        """How to write a change, and what it is written to. Raises NoPlan."""
+        widths = [None if cells is None else len(cells) for cells in (change.old, change.new)]
+        shape = Shape(change.relation, change.op, change.old_kind, *widths)
+        key = (shape.relation.version, *shape[1:])
+        known = self._plans.get(key)
+        if known is None or known[0] is not shape.relation:
+            known = self._plans[key] = (shape.relation, *self._plan_of(shape))
+        return known[1:]
 
-    def _line(self, change: RowChange) -> tuple[Write, Line, Row]:
-        old, new = change.old, change.new
-        widths = None if old is None else len(old), None if new is None else len(new)
-        lines, write = self.lines(Shape(change.relation, change.op, change.old_kind, *widths))
-        if self._run.transaction is not change.transaction or self._run.last_end != self.last_end:
-            self._run = self.run(change.transaction)
-        row = self._run.row(change.seq, change.lsn, aborted=change.aborted)
-        row += (*(old or ()), *(new or ()))
-        line = lines.line(row)
-        line.numbered(row, self._run)
-        return write, line, row
+    def _row(self, transaction: Transaction, change: Change) -> Row:
+        if self._known[0] is not transaction or self._known[1] != self.last_end:
+            self._known = (transaction, self.last_end, {})
+        row = Row(transaction, self._clock, self.last_end, None, change.lsn, change.aborted, known=self._known[2])
+        if not isinstance(change, LogicalMessage):
+            row.seq = change.seq
+        if isinstance(change, RowChange):
+            row.old, row.new = change.old or (), change.new or ()
+        return row
 
-
-def _has_long_cell(row: Row) -> bool:
-    return any(isinstance(cell, bytes) and len(cell) >= LARGE for cell in row)
+    def _parts(self, plan: Plan, row: Row) -> list[Part]:
+        execution = Execution(row, self.ordinals)
+        parts = execution.parts(plan)
+        for key in execution.counts:
+            self.counts[key] += 1
+        for key in execution.numbered:
+            self.ordinals[key] = self.ordinals.get(key, 0) + 1
+        return parts
 
 
 def write_parts(parts: Sequence[Part], write: Write) -> None:
     """Write a text from its parts: at once, or one by one if it is long."""
-    texts = [part for part in parts if isinstance(part, bytes)]
-    if len(texts) == len(parts) and sum(map(len, texts)) < LARGE:
-        write(b"".join(texts))
-        return
+    if {*map(type, parts)} == {bytes}:
+        texts = cast(Sequence[bytes], parts)
+        if sum(map(len, texts)) < LARGE:
+            write(b"".join(texts))
+            return
     for part in parts:
         if isinstance(part, bytes):
             write(part)

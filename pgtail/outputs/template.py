@@ -81,11 +81,11 @@ def _key(shown: _Shown) -> list[Piece]:
     """The columns of the replica identity, with their values after the change."""
     if not isinstance(shown, Shape):
         return []
-    return _cells(shown, _row_of(shown), b",", frozenset(shown.relation.key))
+    return _cells(shown, shown.row_side, b",", frozenset(shown.relation.key))
 
 
 def _row(shown: _Shown) -> list[Piece]:
-    return _cells(shown, _row_of(shown)) if isinstance(shown, Shape) else []
+    return _cells(shown, shown.row_side) if isinstance(shown, Shape) else []
 
 
 def _old(shown: _Shown) -> list[Piece]:
@@ -191,8 +191,8 @@ def _column(wanted: str, *, as_shown: bool = False) -> _Sequence:
     def pieces(shown: _Shown) -> list[Piece]:
         if not isinstance(shown, Shape):
             return []
-        side = _row_of(shown)
-        for index, column in enumerate(shown.relation.columns[: _width(shown, side)]):
+        side = shown.row_side
+        for index, column in enumerate(shown.relation.columns[: shown.width(side)]):
             if column.name == wanted:
                 if as_shown:
                     return [Cells(side, (_shown_cell(shown, side, index, column, b""),))]
@@ -202,14 +202,6 @@ def _column(wanted: str, *, as_shown: bool = False) -> _Sequence:
     return pieces
 
 
-def _row_of(shape: Shape) -> Side:
-    return "old" if shape.new_width is None else "new"
-
-
-def _width(shape: Shape, side: Side) -> int:
-    return (shape.old_width if side == "old" else shape.new_width) or 0
-
-
 def _cells(shape: Shape, side: Side, separator: bytes = b" ", wanted: Collection[str] | None = None) -> list[Piece]:
     """The columns of a tuple, or those of the `wanted` names, each as its name with its value as tables show it.
 
@@ -217,7 +209,7 @@ def _cells(shape: Shape, side: Side, separator: bytes = b" ", wanted: Collection
     """
     cells = [
         _shown_cell(shape, side, index, column, name(column.name).encode() + b"=")
-        for index, column in enumerate(shape.columns[: _width(shape, side)])
+        for index, column in enumerate(shape.columns[: shape.width(side)])
         if wanted is None or column.name in wanted
     ]
     return [Cells(side, tuple(cells), separator)] if cells else []

@@ -142,16 +142,9 @@ class Statistics(Output):
             row: list[Cell] = [None] * len(relation.columns)
             for place, cell in zip(places, cells, strict=True):
                 row[place] = cell
-            found.append(HotKey(*self._redacted(relation, tuple(row)), places, count))
+            shown = relation if self.redaction is None else self.redaction.shown(relation)
+            found.append(HotKey(shown, tuple(row), places, count))
         return found
-
-    def _redacted(self, relation: Relation, row: TupleData) -> tuple[Relation, TupleData]:
-        """A table and its row, masked where the redaction says so."""
-        change = RowChange("delete", Transaction(None), None, None, relation, "K", row, None)
-        shown = change if self.redaction is None else self.redaction.event(change)
-        assert isinstance(shown, RowChange)
-        assert shown.old is not None
-        return shown.relation, shown.old
 
     # -- for the scanner, which counts rows without events --------------------------------------------------------
 

@@ -12,7 +12,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
 from pgtail.terminal.layout import SPACE, Item, SizedItem, item_width, middle_cut, sized, width_of
 from pgtail.terminal.style import Fragment
-from pgtail.values import Codec, Kind, Undecoded
+from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
 from pgtail.values.oids import BUILTIN
 from pgtail.values.render import hex_pieces
 
@@ -95,7 +95,7 @@ class ValueStyle:
         if codec.kind is Kind.BOOL:
             known = {cell: show(cell) for cell in (b"t", b"f")}
             return lambda cell: known[cell] if cell.__class__ is bytes and cell in known else show(cell)
-        if fast is None or native is None or native.constant is not None:
+        if fast is None or native is None or codec.masks:
             return show
         quoted, more = not bare and codec.kind is Kind.TEXT, () if limit is None else (MORE,)
         compiled_show: Show = fast.ShownColumn(label, style, item_width(label), limit or _CHUNK, quoted, more, show)
@@ -116,6 +116,8 @@ class ValueStyle:
 
     def value(self, codec: Codec, cell: bytes, style: str = "value", *, bare: bool = False) -> Item:
         """A cell that is neither NULL nor unchanged. Raises Undecoded."""
+        if codec.masks:
+            return self.value(UNKNOWN, codec.text(cell).encode(), style, bare=bare)
         kind = codec.kind
         bare = bare or kind is not Kind.TEXT
         if cell.__class__ is bytes and 0 < len(cell) <= self._short and kind is not Kind.BOOL:

@@ -12,19 +12,20 @@ from typing import Final, Literal, TypeVar
 
 from pgtail.errors import OptionError
 from pgtail.values import (
-    arrays,
     bits,
     datetime,
+    extensions,
     floats,
     geometric,
     json,
     network,
     numbers,
+    numeric,
     pg_lsn,
-    render,
     text,
     textsearch,
 )
+from pgtail.values.arrays import array_named, array_of, vector_of
 from pgtail.values.codec import (
     DAMAGED,
     BinaryText,
@@ -34,37 +35,31 @@ from pgtail.values.codec import (
     Kind,
     Loader,
     Native,
-    NativeForm,
     Pieces,
     Undecoded,
     opaque,
 )
 from pgtail.values.composites import COMPOSITE
-from pgtail.values.extensions import DELIMITERS, EXTENSIONS
-from pgtail.values.format_type import builtin_type_name, declared_type_name
+from pgtail.values.extensions import DELIMITERS
+from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
 from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
 
 __all__ = ["UNKNOWN", "Codec", "Kind", "Types", "Undecoded"]
 
-_MODULES: Final = (arrays, bits, datetime, floats, geometric, json, network, numbers, pg_lsn, text, textsearch)
-LOADERS: Final[dict[str, Loader]] = {name: loader for module in _MODULES for name, loader in module.LOADERS.items()}
+_MODULES: Final = (bits, datetime, floats, geometric, json, network, numbers, numeric, pg_lsn, text, textsearch)
+LOADERS: Final[dict[str, Loader]] = {
+    **{name: loader for module in _MODULES for name, loader in module.TYPES.items()},
+    "int2vector": vector_of(21),
+    "oidvector": vector_of(26),
+}
 """The built-in types by name; arrays, ranges and composites are derived from oids.BUILTIN. Decoding the binary form of
 the others (reg*, aclitem) needs the server's catalog."""
 
 T = TypeVar("T")
 
 _OPAQUE: Final = Loader(Kind.TEXT, strings, opaque)
-_NAMES: Final = {loader: name for name, loader in LOADERS.items()}
-_SINGLE: Final[dict[Callable[[Context], Json], NativeForm]] = {
-    strings: "string",
-    render.numbers: "number",
-    render.large_numbers: "number",
-    render.booleans: "boolean",
-    json.json: "json",
-}
-_ITEMS: Final[dict[Kind, NativeForm]] = {Kind.TEXT: "strings", Kind.NUMBER: "numbers", Kind.BOOL: "booleans"}
 
 
 def _builtin(oid: int) -> Loader:
@@ -73,7 +68,7 @@ def _builtin(oid: int) -> Loader:
     if builtin.name in LOADERS:
         return LOADERS[builtin.name]
     if builtin.element:
-        return arrays.array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
+        return array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
     if builtin.typtype == "r":
         return range_of(builtin.subtype)
     if builtin.typtype == "m":
@@ -161,16 +156,16 @@ class Types:
             return _builtin(OIDS[name])
         own = self._named(namespace, name)
         if own is None and name.startswith("_"):
-            element = name[1:]
+            element = element_name(name)
             delimiter = DELIMITERS.get(element, ",")
-            return arrays.array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
+            return array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
         return own or COMPOSITE
 
     def _named(self, namespace: str, name: str) -> Loader | None:
         """The loader of a user's type that is recognized by its name."""
         if name in self._enum_names or f"{namespace}.{name}" in self._enum_names:
             return text.ENUM
-        return EXTENSIONS.get(name)
+        return extensions.TYPES.get(name)
 
     def _binary(self, oid: int) -> BinaryText:
         reader = self._readers.get(oid)
@@ -203,25 +198,14 @@ class Types:
         json_binary: Callable[[bytes], bytes] = json_of_binary
         encoding = self._context.encoding
         long = (lambda cell: string_pieces(cell, encoding)) if loader.json is strings else None
-        long_binary: Pieces | None = hex_pieces if loader is LOADERS["bytea"] else None
+        long_binary: Pieces | None = hex_pieces if loader.native == "bytea" else None
         is_text = loader.binary is text.encoded
         if is_text:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
-        native = _native_of(loader, self._context)
+        native = Native(json.native, json.quoted, loader.native) if encoding == "utf-8" else None
         functions = json.of_cell, json_binary, text_text, text_binary, long, long_binary
         return Codec(loader.kind, *functions, is_text, native, self._own_session)
-
-
-def _native_of(loader: Loader, context: Context) -> Native | None:
-    """The type as compiled code sees it."""
-    if context.encoding != "utf-8":
-        return None
-    quoted = context.numbers == "string"
-    form: NativeForm = _SINGLE.get(loader.json, "")
-    if loader.items is not None and not (quoted and loader.items is Kind.NUMBER):
-        form = _ITEMS.get(loader.items, "")
-    return Native(form, _NAMES.get(loader, ""), quoted and loader.json is render.large_numbers)
 
 
 def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:

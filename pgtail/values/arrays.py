@@ -10,17 +10,17 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator
-from typing import Final
 
 from pgtail.values import arraytext
 from pgtail.values.arraytext import MAXDIM, SPACES
 from pgtail.values.codec import DAMAGED, BinaryText, Context, Json, Kind, Loader
-from pgtail.values.nested import joined, one_level_deeper, value_at
+from pgtail.values.nested import joined, one_level_deeper
 from pgtail.values.render import strings
 
 _header = struct.Struct(">iiI")
 _vector_header = struct.Struct(">iiIii")
 _bounds = [struct.Struct(f">{2 * dimensions}i") for dimensions in range(MAXDIM + 1)]
+_length = struct.Struct(">i").unpack_from
 _INT32_MAX = 2**31 - 1
 _FindElement = Callable[[int], BinaryText]
 
@@ -41,7 +41,7 @@ def array_of(element_oid: int, element: Loader, delimiter: str) -> Loader:
 
         return _array(context, find, delimiter)
 
-    return Loader(Kind.ARRAY, json, binary, element.kind if delimiter == "," else None)
+    return Loader(Kind.ARRAY, json, binary)
 
 
 def array_named(element: Loader, otherwise: Loader, delimiter: str) -> Loader:
@@ -122,13 +122,15 @@ def _elements(cell: bytes, position: int, count: int, element: BinaryText, null:
     if not 0 <= count <= (end - position) // 4:
         raise ValueError("number of elements")
     for _ in range(count):
-        value, position = value_at(cell, position)
-        if value is not None:
-            yield element(value)
-        elif null is not None:
+        (length,) = _length(cell, position)
+        position += 4
+        if 0 <= length <= end - position:
+            yield element(cell[position : position + length])
+            position += length
+        elif length == -1 and null is not None:
             yield null
         else:
-            raise ValueError("an element that is NULL")
+            raise ValueError("length of an element")
     if position != end:
         raise ValueError("bytes after the last element")
 
@@ -138,9 +140,3 @@ def _braced(elements: Iterator[str], sizes: tuple[int, ...], delimiter: str, siz
         return "{" + joined(itertools.islice(elements, sizes[0]), delimiter, size) + "}"
     rows = (_braced(elements, sizes[1:], delimiter, size) for _ in range(sizes[0]))
     return "{" + joined(rows, delimiter, size) + "}"
-
-
-LOADERS: Final[dict[str, Loader]] = {
-    "int2vector": vector_of(21),
-    "oidvector": vector_of(26),
-}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pgtail.values.codec import Context, Json, Kind, Undecoded
+from pgtail.values.codec import Context, Json, Kind, NativeForm, Undecoded
 from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.render import string, strings_or_null
 
@@ -27,6 +27,8 @@ _NUMBER_OR_NULL = f"(?:{NUMBER}|NULL)"
 _are_numbers = re.compile(rf"\{{{_NUMBER_OR_NULL}(?:,{_NUMBER_OR_NULL})*\}}".encode()).fullmatch
 _string_tokens = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\["\\][^"\\\x00-\x1f]*)*"|[^{}"\\,\s\x00-\x1f]+').findall
 _are_plain = re.compile(rb'\{[^{}"\\,\s\x00-\x1f](?:[^{}"\\\s\x00-\x1f]*[^{}"\\,\s\x00-\x1f])?\}').fullmatch
+_NATIVE: Final[dict[NativeForm, NativeForm]] = {"string": "strings", "number": "numbers", "boolean": "booleans"}
+"""Json.native of an array by that of its elements."""
 _QUOTE = ord('"')
 _bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
 # The number of escapes per match is limited, because the regular expression engine keeps state for each.
@@ -82,7 +84,8 @@ def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -
         of_cell = _numbers_first(of_cell)
     elif delimiter == "," and kind is Kind.TEXT:
         of_cell = _strings_first(of_cell)
-    return Json(of_cell, of_text)
+    native = _NATIVE.get(element.native, "") if delimiter == "," and not element.quoted else ""
+    return Json(of_cell, of_text, native)
 
 
 def user_array(context: Context, delimiter: str) -> Json:

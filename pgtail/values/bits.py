@@ -1,4 +1,4 @@
-"""Types whose binary form is bits or bytes: bool, bit, varbit, bytea and uuid.
+"""Types of bits and bytes: bool, bit strings, bytea and uuid.
 
 Sources: src/backend/utils/adt/bool.c, varbit.c, bytea.c, uuid.c.
 """
@@ -11,9 +11,14 @@ from typing import Final
 from pgtail.values.codec import Kind, Loader, hex_text, plain
 from pgtail.values.render import booleans, strings
 
-_BOOLEANS: Final = {b"\x01": "t", b"\x00": "f"}
 _AT_ONCE = 4096
 _count = struct.Struct(">i").unpack_from
+_BOOLEANS: Final = {b"\x01": "t", b"\x00": "f"}
+
+
+def bool_text(cell: bytes) -> str:
+    """One byte, 0 or 1."""
+    return _BOOLEANS[cell]
 
 
 def bits_text(cell: bytes) -> str:
@@ -40,12 +45,11 @@ def uuid_text(cell: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-BIT: Final = Loader(Kind.TEXT, strings, plain(bits_text))
-
-LOADERS: Final[dict[str, Loader]] = {
-    "bit": BIT,
-    "bool": Loader(Kind.BOOL, booleans, plain(_BOOLEANS.__getitem__)),
-    "bytea": Loader(Kind.TEXT, strings, plain(hex_text)),
-    "uuid": Loader(Kind.TEXT, strings, plain(uuid_text)),
-    "varbit": BIT,
+TYPES: Final = {
+    "bool": Loader(Kind.BOOL, booleans, plain(bool_text), "bool"),
+    "bit": Loader(Kind.TEXT, strings, plain(bits_text)),
+    "varbit": Loader(Kind.TEXT, strings, plain(bits_text)),
+    "bytea": Loader(Kind.TEXT, strings, plain(hex_text), "bytea"),
+    "uuid": Loader(Kind.TEXT, strings, plain(uuid_text), "uuid"),
 }
+"""The types by name. Bytea is in the format of bytea_output hex."""

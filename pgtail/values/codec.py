@@ -65,10 +65,10 @@ class Native(NamedTuple):
     """
 
     json: NativeForm
-    type: str
-    """The built-in type whose binary form a binary cell has; empty for others."""
     quoted: bool
-    """Whether numbers are strings in JSON."""
+    """Those of Json."""
+    type: str = ""
+    """That of Loader."""
     constant: bytes | None = None
     """The text of every value, for masks."""
 
@@ -99,6 +99,8 @@ class Codec:
     native: Native | None = None
     own_session: bool = False
     """Whether text cells were written under the settings of pgtail's own sessions."""
+    masks: bool = False
+    """Whether the text is a mask instead of the value. It may depend on all of the cell, which must not be cut."""
 
     def text(self, cell: bytes) -> str:
         """PostgreSQL's text of a text or binary cell."""
@@ -111,6 +113,10 @@ class Json(NamedTuple):
     of_cell: Callable[[bytes], bytes]
     """From a text cell, in the stream's encoding."""
     of_text: Callable[[str], bytes]
+    native: NativeForm = ""
+    """The encoder of compiled code that does what `of_cell` does in UTF-8 (native/_encode.pxi), if there is one."""
+    quoted: bool = False
+    """Whether numbers are strings: the parameter of that encoder."""
 
 
 @dataclass(slots=True)
@@ -139,8 +145,8 @@ class Loader:
     kind: Kind
     json: Callable[[Context], Json]
     binary: Callable[[Context], BinaryText]
-    items: Kind | None = None
-    """For an array type with delimiter comma, the JSON form of its elements."""
+    native: str = ""
+    """The reader of compiled code for the binary form (native/_binary.pxi), if there is one."""
 
 
 def hex_text(cell: bytes) -> str:

@@ -116,11 +116,12 @@ def _infinity(value: int) -> str:
 timestamp_text: Final = _timestamp("")
 timestamptz_text: Final = _timestamp("+00")
 
-LOADERS: Final[dict[str, Loader]] = {
-    "date": Loader(Kind.TEXT, strings, plain(date_text)),
-    "interval": Loader(Kind.TEXT, strings, plain(interval_text)),
+TYPES: Final = {
+    "date": Loader(Kind.TEXT, strings, plain(date_text), "date"),
     "time": Loader(Kind.TEXT, strings, plain(time_text)),
-    "timestamp": Loader(Kind.TEXT, strings, plain(timestamp_text)),
-    "timestamptz": Loader(Kind.TEXT, strings, plain(timestamptz_text)),
     "timetz": Loader(Kind.TEXT, strings, plain(timetz_text)),
+    "timestamp": Loader(Kind.TEXT, strings, plain(timestamp_text), "timestamp"),
+    "timestamptz": Loader(Kind.TEXT, strings, plain(timestamptz_text), "timestamptz"),
+    "interval": Loader(Kind.TEXT, strings, plain(interval_text)),
 }
+"""The types by name."""

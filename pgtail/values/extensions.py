@@ -70,7 +70,7 @@ def _corner(numbers: tuple[float, ...]) -> str:
 
 _LTREE: Final = Loader(Kind.TEXT, strings, versioned(1))
 
-EXTENSIONS: Final[dict[str, Loader]] = {
+TYPES: Final[dict[str, Loader]] = {
     "citext": TEXT,
     "cube": Loader(Kind.TEXT, strings, plain(cube_text)),
     "hstore": Loader(Kind.TEXT, strings, hstore),

@@ -112,8 +112,8 @@ def _is_edge(digits: str, exponent: int) -> bool:
 def _digits(text: str) -> tuple[str, int]:
     """The significant digits of a positive number in Python's text, and the decimal exponent of the first."""
     mantissa, _, exponent = text.partition("e")
-    integer, _, fraction = mantissa.partition(".")
-    return (integer + fraction).rstrip("0"), int(exponent or 0) + len(integer) - 1
+    whole, _, fraction = mantissa.partition(".")
+    return (whole + fraction).rstrip("0"), int(exponent or 0) + len(whole) - 1
 
 
 def _lay_out(negative: bool, digits: str, exponent: int, exponent_from: int) -> str:
@@ -136,7 +136,8 @@ def _not_finite(value: float) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-LOADERS: Final[dict[str, Loader]] = {
-    "float4": Loader(Kind.NUMBER, numbers, plain(float4_text)),
-    "float8": Loader(Kind.NUMBER, numbers, plain(float8_text)),
+TYPES: Final = {
+    "float4": Loader(Kind.NUMBER, numbers, plain(float4_text), "float4"),
+    "float8": Loader(Kind.NUMBER, numbers, plain(float8_text), "float8"),
 }
+"""The types by name."""

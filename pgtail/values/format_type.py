@@ -67,8 +67,13 @@ def numeric_modifier(typmod: int) -> tuple[int, int] | None:
 def declared_type_name(namespace: str, name: str) -> str:
     """The name of a user's type: schema-qualified, in double quotes if necessary."""
     if name.startswith("_"):
-        return declared_type_name(namespace, name[1:]) + "[]"
+        return declared_type_name(namespace, element_name(name)) + "[]"
     return f"{_identifier(namespace)}.{_identifier(name)}" if namespace else _identifier(name)
+
+
+def element_name(array_name: str) -> str:
+    """The element type's name, from the name of its array type."""
+    return array_name[1:]
 
 
 def _identifier(name: str) -> str:

@@ -56,12 +56,13 @@ def _loader(text: Callable[[bytes], str]) -> Loader:
     return Loader(Kind.TEXT, strings, plain(text))
 
 
-LOADERS: Final[dict[str, Loader]] = {
-    "box": _loader(_fixed(4, "({},{}),({},{})")),
-    "circle": _loader(circle_text),
-    "line": _loader(_fixed(3, "{{{},{},{}}}")),
-    "lseg": _loader(_fixed(4, "[({},{}),({},{})]")),
-    "path": _loader(path_text),
+TYPES: Final = {
     "point": _loader(_fixed(2, "({},{})")),
+    "lseg": _loader(_fixed(4, "[({},{}),({},{})]")),
+    "box": _loader(_fixed(4, "({},{}),({},{})")),
+    "line": _loader(_fixed(3, "{{{},{},{}}}")),
+    "circle": _loader(circle_text),
+    "path": _loader(path_text),
     "polygon": _loader(polygon_text),
 }
+"""The types by name."""

@@ -47,7 +47,7 @@ def json(context: Context) -> Json:
             raise Undecoded(text)
         return token
 
-    return Json(of_cell, of_text)
+    return Json(of_cell, of_text, "json")
 
 
 def _token(document: bytes) -> bytes | None:
@@ -91,7 +91,8 @@ def _on_one_line(document: bytes) -> bytes:
     return document.translate(_SPACES) if b"\n" in document or b"\r" in document else document
 
 
-LOADERS: Final[dict[str, Loader]] = {
-    "json": Loader(Kind.JSON, json, encoded),
-    "jsonb": Loader(Kind.JSON, json, versioned(1)),
+TYPES: Final = {
+    "json": Loader(Kind.JSON, json, encoded, "json"),
+    "jsonb": Loader(Kind.JSON, json, versioned(1), "jsonb"),
 }
+"""The types by name."""

@@ -67,9 +67,10 @@ def _hardware_address(size: int) -> BinaryText:
     return text
 
 
-LOADERS: Final[dict[str, Loader]] = {
-    "cidr": Loader(Kind.TEXT, strings, plain(_address(cidr=True))),
+TYPES: Final = {
     "inet": Loader(Kind.TEXT, strings, plain(_address(cidr=False))),
+    "cidr": Loader(Kind.TEXT, strings, plain(_address(cidr=True))),
     "macaddr": Loader(Kind.TEXT, strings, plain(_hardware_address(6))),
     "macaddr8": Loader(Kind.TEXT, strings, plain(_hardware_address(8))),
 }
+"""The types by name."""

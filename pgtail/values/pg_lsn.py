@@ -48,11 +48,10 @@ def _xids(cell: bytes, first: int, end: int) -> Iterator[str]:
         first = xid
 
 
-SNAPSHOT: Final = Loader(Kind.TEXT, strings, plain(snapshot_text))
-
-LOADERS: Final[dict[str, Loader]] = {
+TYPES: Final = {
     "pg_lsn": Loader(Kind.TEXT, strings, plain(pg_lsn_text)),
-    "pg_snapshot": SNAPSHOT,
     "tid": Loader(Kind.TEXT, strings, plain(tid_text)),
-    "txid_snapshot": SNAPSHOT,
+    "pg_snapshot": Loader(Kind.TEXT, strings, plain(snapshot_text)),
+    "txid_snapshot": Loader(Kind.TEXT, strings, plain(snapshot_text)),
 }
+"""The types by name."""

@@ -92,7 +92,7 @@ def strings(context: Context) -> Json:
         except (ValueError, orjson.JSONEncodeError):
             raise Undecoded(cell) from None
 
-    return Json(of_cell, string)
+    return Json(of_cell, string, "string")
 
 
 def _decoded(cell: bytes, encoding: str) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _decoded(cell: bytes, encoding: str) -> Iterator[str]:
 
 def numbers(context: Context) -> Json:
     """Numbers with the digits that the server sent. NaN and infinities, which JSON lacks, become strings."""
-    return Json(_number(context.decode), _of_ascii(_number(bytes.decode)))
+    return Json(_number(context.decode), _of_ascii(_number(bytes.decode)), "number")
 
 
 def large_numbers(context: Context) -> Json:
@@ -119,7 +119,7 @@ def large_numbers(context: Context) -> Json:
     def of_text(text: str) -> bytes:
         return _quoted(exact.of_text(text))
 
-    return Json(of_cell, of_text)
+    return Json(of_cell, of_text, "number", quoted=True)
 
 
 def _quoted(token: bytes) -> bytes:
@@ -142,7 +142,7 @@ def _number(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
 
 def booleans(context: Context) -> Json:
     """`t` and `f` as true and false."""
-    return Json(_boolean(context.decode), _of_ascii(_boolean(bytes.decode)))
+    return Json(_boolean(context.decode), _of_ascii(_boolean(bytes.decode)), "boolean")
 
 
 def _boolean(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:

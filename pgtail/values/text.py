@@ -85,17 +85,12 @@ def xml_binary(context: Context) -> BinaryText:
     return text
 
 
-TEXT: Final = Loader(Kind.TEXT, strings, encoded)
+TEXT: Final = Loader(Kind.TEXT, strings, encoded, "text")
 ENUM: Final = Loader(Kind.TEXT, strings, label)
-
-LOADERS: Final[dict[str, Loader]] = {
-    "bpchar": TEXT,
+TYPES: Final = {
+    **dict.fromkeys(("bpchar", "name", "pg_node_tree", "refcursor", "text", "varchar"), TEXT),
     "char": Loader(Kind.TEXT, strings, plain(char_text)),
-    "jsonpath": Loader(Kind.TEXT, strings, versioned(1)),
-    "name": TEXT,
-    "pg_node_tree": TEXT,
-    "refcursor": TEXT,
-    "text": TEXT,
-    "varchar": TEXT,
     "xml": Loader(Kind.TEXT, strings, xml_binary),
+    "jsonpath": Loader(Kind.TEXT, strings, versioned(1)),
 }
+"""The types by name."""

@@ -159,7 +159,8 @@ def _infix(items: list[_Item]) -> str:
     return "".join(out)
 
 
-LOADERS: Final[dict[str, Loader]] = {
-    "tsquery": Loader(Kind.TEXT, strings, tsquery),
+TYPES: Final = {
     "tsvector": Loader(Kind.TEXT, strings, tsvector),
+    "tsquery": Loader(Kind.TEXT, strings, tsquery),
 }
+"""The types by name."""

@@ -24,11 +24,10 @@ from tests.support.encode import (
     truncate,
     update,
 )
+from tests.support.json_lines import AT, PREPARED_AT
 from tests.support.render import Rendered, all_ways
 from tests.support.run import decode
 
-AT = '"commit_lsn":"0/100","commit_ts":"2000-01-01T00:00:00.000000Z"'
-PREPARED_AT = '"prepare_lsn":"0/100","prepare_ts":"2000-01-01T00:00:00.000000Z"'
 HEAD = '"schema":"public","table":"t"'
 KEY = '"identity":"default","key":["id"]'
 

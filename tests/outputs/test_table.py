@@ -9,7 +9,9 @@ from rich.cells import cell_len
 
 from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.cells import UNCHANGED, Binary
+from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.schema import Relation
 from pgtail.terminal.values import ValueStyle
 from pgtail.values import UNKNOWN, Types
 from tests.support.corpus import Capture, captures
@@ -67,30 +69,40 @@ def test_key_comes_first_and_values_differ_from_null() -> None:
     assert "note ''" in one(b"1", b"", b"0", b"")
 
 
-def test_four_kinds_of_cell_look_different() -> None:
-    full = relation(("a", TEXT, True), ("b", TEXT, True), identity="f")
-    update = Update(None, 1, "O", (b"x", b"y"), (b"", UNCHANGED))
-    assert "a 'x' → ''  b (unchanged)" in table_of(transaction(full, update))
-    assert "note NULL" in one(b"1", b"", b"0", None)
-    delete = Delete(None, 1, "K", (b"7", None, None, None))
-    assert "id=7  only the key was sent" in table_of(transaction(ORDERS, delete))
+TWO = (("a", TEXT, True), ("b", TEXT, True))
+FULL = relation(*TWO, identity="f")
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "shown"),
+    [
+        (FULL, Update(None, 1, "O", (b"x", b"y"), (b"", UNCHANGED)), "a 'x' → ''  b (unchanged)"),
+        (ORDERS, Insert(None, 1, (b"1", b"", b"0", None)), "note NULL"),
+        (ORDERS, Delete(None, 1, "K", (b"7", None, None, None)), "id=7  only the key was sent"),
+        # A key that changed, and a part of one that was not sent again.
+        (ORDERS, Update(None, 1, "K", (b"7", *[None] * 3), (b"8", b"Ada", b"1", None)), "id=7 → 8  customer 'Ada'"),
+        (relation(*TWO), Update(None, 1, "K", (b"x", b"y"), (b"z", UNCHANGED)), "a='x' → 'z', b='y'\n"),
+        (
+            relation(("id", INT4, True), ("v", TEXT, False), ("d", TIMESTAMPTZ, False)),
+            Insert(None, 1, (b"1", b"caf\xe9", Binary(b"\x00"))),
+            r"v \x636166e9 (undecoded)  d \x00 (undecoded)",
+        ),
+        # Values of these types need no quotes.
+        (
+            relation(("at", TIMESTAMPTZ, False), ("doc", JSONB, False), ("ok", BOOL, False), ("raw", BYTEA, False)),
+            Insert(None, 1, (b"infinity", b'{"k": 1}', b"t", b"\\x00ff")),
+            'at infinity  doc {"k": 1}  ok true  raw \\x00ff\n',
+        ),
+        (relation(), Insert(None, 1, ()), "INSERT   public.t  no columns\n"),
+    ],
+)
+def test_cells_in_a_row(table: Relation, change: AnyFrame, shown: str) -> None:
+    assert shown in table_of(transaction(table, change))
 
 
 def test_an_unchanged_value_is_filled_in_on_request_and_still_marked() -> None:
-    full = relation(("a", TEXT, True), ("b", TEXT, True), identity="f")
-    messages = transaction(full, Update(None, 1, "O", (b"x", b"y"), (b"z", UNCHANGED)))
+    messages = transaction(FULL, Update(None, 1, "O", (b"x", b"y"), (b"z", UNCHANGED)))
     assert "b 'y' (unchanged)" in table_of(messages, OutputOptions(fill_unchanged=True))
-
-
-def test_a_changed_key_shows_both() -> None:
-    update = Update(None, 1, "K", (b"7", None, None, None), (b"8", b"Ada", b"1", None))
-    assert "id=7 → 8  customer 'Ada'" in table_of(transaction(ORDERS, update))
-
-
-def test_a_key_that_was_not_sent_again_is_taken_from_the_old_row() -> None:
-    two = relation(("a", TEXT, True), ("b", TEXT, True), name="t")
-    update = Update(None, 1, "K", (b"x", b"y"), (b"z", UNCHANGED))
-    assert "a='x' → 'z', b='y'\n" in table_of(transaction(two, update))
 
 
 def test_a_table_that_was_never_described_has_numbered_columns() -> None:
@@ -101,22 +113,6 @@ def test_a_table_that_was_never_described_has_numbered_columns() -> None:
 
 def test_cells_beyond_the_relation_are_shown() -> None:
     assert "note NULL  ?5 'more'" in one(b"1", b"", b"0", None, b"more", options=OutputOptions(width=120))
-
-
-def test_a_value_that_cannot_be_decoded_is_marked() -> None:
-    odd = relation(("id", INT4, True), ("v", TEXT, False), ("d", TIMESTAMPTZ, False))
-    text = table_of(transaction(odd, Insert(None, 1, (b"1", b"caf\xe9", Binary(b"\x00")))))
-    assert r"v \x636166e9 (undecoded)  d \x00 (undecoded)" in text
-
-
-def test_values_of_other_types_need_no_quotes() -> None:
-    types = relation(("at", TIMESTAMPTZ, False), ("doc", JSONB, False), ("ok", BOOL, False), ("raw", BYTEA, False))
-    insert = Insert(None, 1, (b"infinity", b'{"k": 1}', b"t", b"\\x00ff"))
-    assert 'at infinity  doc {"k": 1}  ok true  raw \\x00ff\n' in table_of(transaction(types, insert))
-
-
-def test_table_without_columns_is_marked() -> None:
-    assert "INSERT   public.t  no columns\n" in table_of(transaction(relation(), Insert(None, 1, ())))
 
 
 def test_truncate_shows_its_options() -> None:

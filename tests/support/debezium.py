@@ -5,6 +5,10 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any
 
+from pgtail.changes.relations import Column
+from pgtail.outputs.debezium.values import Converter, converter
+from pgtail.values import Types
+from pgtail.values.oids import OIDS
 from tests.support.encode import begin, commit, relation
 from tests.support.render import render
 
@@ -27,6 +31,19 @@ def events(*messages: bytes, **options: Any) -> list[Json]:
     options = {"source_name": "PostgreSQL_server", "database": "postgres", **options}
     changes = (CUSTOMERS, begin(555, 24023128, AT - EPOCH), *messages, commit(24023128, 24023200, AT - EPOCH))
     return render(*changes, output="debezium", lsn=24023128, **options).objects
+
+
+def numeric(precision: int, scale: int) -> int:
+    """numeric's typmod."""
+    return (precision << 16 | (scale & 0x7FF)) + 4
+
+
+def made_for(name: str, typmod: int = -1, numbers: Any = "exact") -> Converter:
+    """The converter of a column of a built-in type, or of a user's type of this name."""
+    types, oid = Types(), OIDS.get(name, 20_000)
+    if name not in OIDS:
+        types.declare(oid, "public", name)
+    return converter(Column("c", oid, typmod, False, types.type_name(oid, typmod), types.codec(oid)), numbers)
 
 
 def known(event: Json) -> Json:

@@ -7,8 +7,8 @@ from typing import Final
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
-from pgtail.outputs.cells import columns_of
 from pgtail.outputs.choice import MAYBE, ColumnChoice
+from pgtail.outputs.rows import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
@@ -140,8 +140,7 @@ class RowFormatter:
 
     def truncate(self, change: TableTruncate) -> Row:
         """One table of a Truncate."""
-        words = [("cascade", change.cascade), ("restart identity", change.restart_identity)]
-        text = ", ".join([word for word, said in words if said])
+        text = change.options
         return Row(_TRUNCATE, self._table(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
 
     def message(self, message: LogicalMessage) -> Row:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pgtail.changes.events import Event, LogicalMessage, TableTruncate
 from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
-from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Undecodable, UndecodedValue, joined
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, joined
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.ndjson import dumps, keys
+from pgtail.outputs.ndjson import dumps, undecoded_names
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
@@ -51,11 +51,7 @@ class Wal2JsonV1(PlannedOutput):
         identity = identity_of(shape)
         if identity is not None:
             pieces += [b',"oldkeys":{', *self._lists(b'"key%b":[', columns, *identity, whole=False), b"}"]
-
-        def undecoded(values: Sequence[UndecodedValue]) -> bytes:
-            return keys(("undecoded", [*dict.fromkeys([columns[one.column].name for one in values])]))
-
-        return joined([*pieces, Undecodable(undecoded), b"}"]), self.write
+        return joined([*pieces, undecoded_names(columns), b"}"]), self.write
 
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
