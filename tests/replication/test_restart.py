@@ -19,7 +19,7 @@ from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, Rol
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support.corpus import Capture, capture
-from tests.support.render import feed
+from tests.support.render import Sink, feed
 
 CAPTURES = [
     capture("A_dml", "p1"),
@@ -31,14 +31,6 @@ CAPTURES = [
     capture("E_parallel", "p4_parallel"),
 ]
 ENDS = (Commit, Prepare, StreamCommit, StreamPrepare, CommitPrepared, RollbackPrepared)
-
-
-class Sink:
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def write(self, data: bytes, /) -> None:
-        self.parts.append(data)
 
 
 class Run:
