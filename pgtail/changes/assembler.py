@@ -252,9 +252,9 @@ class Assembler:
         )
 
     def _open(self, transaction: Transaction) -> Events:
-        """A transaction begins, or the interrupted one is repeated: it has the same xid and LSN."""
-        interrupted = self.interrupted
-        if interrupted is None or (interrupted.xid, interrupted.lsn) != (transaction.xid, transaction.lsn):
+        """A transaction begins, or the interrupted one is repeated."""
+        interrupted = self._sent_before(transaction.xid, transaction.lsn)
+        if interrupted is None:
             self._transaction = transaction
             self._enter(State.BEGUN)
         else:
@@ -262,6 +262,11 @@ class Assembler:
             self._to_skip = interrupted.changes, interrupted.messages
             self._enter(State.REPEATED)
         return _NOTHING
+
+    def _sent_before(self, xid: int | None, lsn: int | None) -> Transaction | None:
+        """The interrupted transaction, if it has this xid and LSN: it is repeated."""
+        interrupted = self.interrupted
+        return interrupted if interrupted is not None and (interrupted.xid, interrupted.lsn) == (xid, lsn) else None
 
     def _start(self, transaction: Transaction) -> list[Event]:
         """The start of a transaction that was not interrupted."""
@@ -375,28 +380,46 @@ class Assembler:
 
     def _stream_commit(self, message: StreamCommit, lsn: int | None) -> Iterator[Event]:
         yield from unknown_flags(message, self._offset)
-        transaction = yield from self._stream_of(message.xid)
+        transaction = yield from self._stream_of(message.xid, message.commit_lsn)
         transaction.commit_lsn, transaction.commit_ts = message.commit_lsn, message.commit_time
         transaction.end_lsn = message.end_lsn
         yield from self._replay(transaction)
 
     def _stream_prepare(self, message: StreamPrepare, lsn: int | None) -> Iterator[Event]:
         yield from unknown_flags(message, self._offset)
-        transaction = yield from self._stream_of(message.xid)
+        transaction = yield from self._stream_of(message.xid, message.prepare_lsn)
         self._prepared(transaction, message)
         yield from self._replay(transaction)
 
-    def _stream_of(self, xid: int) -> Generator[Event, None, Transaction]:
+    def _stream_of(self, xid: int, lsn: int) -> Generator[Event, None, Transaction]:
+        """The streamed transaction that ends at this LSN."""
         transaction = self.streams.end(xid)
         if transaction is None:
             yield from self._warn_or_raise(f"the end of streamed transaction {xid}, which has no changes in this input")
             transaction = Transaction(xid, begun=False)
-        return transaction
+        return (transaction.begun and self._sent_before(xid, lsn)) or transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
-        yield from self._start(transaction)
+        """Send a streamed transaction, without what was sent before if it was interrupted when it was not streamed."""
+        changes = messages = 0
+        if transaction is self.interrupted:
+            self.interrupted = None
+            changes, messages = transaction.changes, transaction.messages
+            transaction.changes = transaction.messages = 0
+        else:
+            yield from self._start(transaction)
         for found in self.streams.changes(transaction):
-            yield from (found,) if isinstance(found, UndecodedRows) else self._odd(found)
+            if isinstance(found, UndecodedRows):
+                yield from (found,) if transaction.changes >= changes else ()
+                continue
+            if found.aborted:
+                is_new = transaction.changes >= changes
+            elif isinstance(found, LogicalMessage):
+                is_new = transaction.messages > messages
+            else:
+                is_new = transaction.changes > changes
+            if is_new:
+                yield from self._odd(found)
         yield Ended(transaction)
 
     # -- prepared transactions ---------------------------------------------------------------------------------

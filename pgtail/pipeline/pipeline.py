@@ -189,8 +189,9 @@ class Pipeline:
 
     def break_off(self) -> None:
         """The source failed: complete the output so that it is well formed."""
-        open_ = self._assembler.interrupted or self._assembler.whole
-        self.broken_off = open_ if open_ is not None and open_.changes and self._waiting is None else None
+        open_ = self._assembler.interrupted or self._assembler.open_transaction
+        shown = open_ is not None and open_.begun and open_.changes > 0 and self._waiting is None
+        self.broken_off = open_ if shown else None
         self.lost()
         self._output.finish()
 

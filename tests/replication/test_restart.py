@@ -12,6 +12,7 @@ from pgtail.changes.events import Note
 from pgtail.changes.filters import Filter
 from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.rows import Insert
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgtail.pgoutput.transaction import Begin, Commit, Message
@@ -69,13 +70,18 @@ class Server:
     """Sends a capture again from a reader's position on, as a walsender does after START_REPLICATION."""
 
     def __init__(self, found: Capture) -> None:
+        self.found = found
         decoder = Decoder(encoding=found.encoding)
         self.frames = list(found.frames())
         self.messages: list[Any] = [decoder.frame(frame, 0, len(frame))[0] for frame in self.frames]
 
     def again(self, cut: int) -> list[bytes]:
         """The frames after a connection that broke before frame `cut`."""
-        last = max((i + 1 for i, message in enumerate(self.messages[:cut]) if self._moves_on(message)), default=0)
+        ends = [i + 1 for i, message in enumerate(self.messages[:cut]) if self._moves_on(message)]
+        return self.after(max(ends, default=0))
+
+    def after(self, last: int) -> list[bytes]:
+        """The frames for a reader whose position moved on with the frame before frame `last`."""
         over = {message.xid for message in self.messages[:last] if isinstance(message, StreamCommit | StreamPrepare)}
         over |= {
             message.xid
@@ -143,6 +149,38 @@ def test_a_second_break_changes_nothing_either() -> None:
             done = len(server.frames) - len(again) + len(part)
             rest = server.again(done) if done > first else again
             assert run.feed(rest).finish() == whole, (first, second)
+
+
+def test_a_transaction_may_be_streamed_when_it_is_repeated() -> None:
+    plain, streaming = (Server(capture("C_stream", name)) for name in ("p2_nostream", "p2_stream"))
+    whole = Run(plain.found, "json-tx").feed(plain.frames).finish()
+    ends = {
+        found.commit_lsn: i for i, found in enumerate(streaming.messages) if isinstance(found, Commit | StreamCommit)
+    }
+    begins = {found.final_lsn: i for i, found in enumerate(plain.messages) if isinstance(found, Begin)}
+    lsn = next(lsn for lsn in begins if isinstance(streaming.messages[ends[lsn]], StreamCommit))
+    last = max((i + 1 for end, i in ends.items() if end < lsn), default=0)
+    changes = [i for i in range(begins[lsn], len(plain.frames)) if isinstance(plain.messages[i], Insert)]
+    for cut in (changes[1], changes[10], changes[400]):
+        assert plain.inside(cut)
+        run = Run(plain.found, "json-tx").feed(plain.frames[:cut])
+        run.restart()
+        assert run.feed(streaming.after(last)).finish() == whole, cut
+        assert run.notes == []
+
+
+def test_the_transaction_in_which_a_repeated_stream_stops_is_known() -> None:
+    server = Server(capture("A_dml", "p1"))
+    begin = next(i for i, message in enumerate(server.messages) if isinstance(message, Begin))
+    cut = begin + 5
+    assert server.inside(cut)
+    for more in range(cut):
+        run = Run(server.found, "json").feed(server.frames[:cut])
+        run.restart()
+        run.feed(server.again(cut)[:more]).finish()
+        shown = run.pipeline.broken_off
+        assert shown is not None
+        assert (shown.xid, shown.changes) == (server.messages[begin].xid, 3), more
 
 
 def test_filters_apply_after_a_restart() -> None:
