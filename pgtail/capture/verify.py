@@ -51,11 +51,19 @@ class CaptureVerifier:
         self._gap(segment, read_head(segment).parameters)
         yield self._next(segment, segment)
 
-    def conclude(self, error: InputError | None) -> None:
-        """Report what is wrong with the segment, unless the last error in it is that. Without one it was read whole."""
+    @property
+    def may_lack_end(self) -> bool:
+        """Whether the segment may still be being written: it is open, and none follows it."""
+        return self._checked is None
+
+    def conclude(self, error: InputError | None, *, told: bool = True) -> None:
+        """Report what is wrong with the segment, unless the last error in it is that and was told.
+
+        Without an error it was read whole.
+        """
         if self._checked is not None:
             problem = self.check.problem() if error is None else check(self._checked)
-            if problem is not None and (error is None or problem not in error.reason):
+            if problem is not None and not (told and error is not None and problem in error.reason):
                 self._say(problem, self._checked)
             self.damaged = self.damaged or problem is not None
 

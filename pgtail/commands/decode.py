@@ -69,6 +69,8 @@ class Decode:
         self._damaged = False
         self._error: InputError | None = None
         """The last error in the current file."""
+        self._told = True
+        """Whether that was told."""
         self._fed, self._changed = 0, False
 
     def run(self, files: tuple[str, ...]) -> bool:
@@ -162,7 +164,7 @@ class Decode:
         sink: FileSink | DirectorySink,
     ) -> bool:
         """Decode one file, a segment with its verifier; returns whether to read the next one."""
-        self._error = None
+        self._error, self._told = None, True
         try:
             goes_on = self._decode(name, verifier, decoder, pipeline, sink)
         except InputError as error:
@@ -170,7 +172,7 @@ class Decode:
                 verifier.conclude(error)
             raise
         if goes_on and verifier is not None:
-            verifier.conclude(self._error)
+            verifier.conclude(self._error, told=self._told)
         return goes_on
 
     def _decode(
@@ -194,7 +196,7 @@ class Decode:
             ):
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
-                goes_on = self._read(input_, pipeline, source)
+                goes_on = self._read(input_, pipeline, source, verifier)
                 self._segment = input_.segment
                 for note in input_.notes:
                     _tell(f"note: {note}")
@@ -204,7 +206,7 @@ class Decode:
                 return goes_on
         return False
 
-    def _read(self, input_: Input, pipeline: Pipeline, source: Source) -> bool:
+    def _read(self, input_: Input, pipeline: Pipeline, source: Source, verifier: CaptureVerifier | None) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
         coverage = Coverage(source)
         while True:
@@ -216,7 +218,9 @@ class Decode:
                 self._error = error
                 coverage.explain(error)
                 if source.name.endswith(OPEN) and _is_unfinished(error, source):
-                    _tell(f"note: {error}")
+                    self._told = verifier is None or verifier.may_lack_end  # else it is damage, and told as such
+                    if self._told:
+                        _tell(f"note: {error}")
                     return True
                 if not self._options.resync:
                     raise

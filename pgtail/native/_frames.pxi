@@ -108,7 +108,7 @@ cdef object cell_value(const Cell *cell):
     return value if cell.kind == c"t" else BinaryCell(value)
 
 
-# ==== undecoded row messages: of stream segments (changes/kept_rows.py), and to record =============================
+# ==== undecoded row messages: of stream segments (changes/streaming.py), and to record =============================
 
 def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
     """Row messages of one (sub)transaction in a stream segment: see KeptRows in changes/streaming.py."""
