@@ -22,8 +22,7 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support.corpus import Capture, capture, captures
-from tests.support.render import rows_by
-from tests.support.render_text import Memory
+from tests.support.render import Sink, rows_by
 from tests.support.run import here
 
 Z_SMALL = capture("Z_small", "p1")
@@ -194,25 +193,25 @@ INSERT = list(Z_SMALL.frames())[5]
 
 
 def test_impossible_length_is_the_bad_field() -> None:
-    memory = Memory()
+    sink = Sink()
     bad = INSERT[:34] + b"\xff\xff\xff\xff" + INSERT[38:]
-    damaged(bad, TextView(memory, width=120, color=False, max_bytes=48))
-    assert memory.text.endswith("✗ id length                                 a length of -1 bytes\n")
+    damaged(bad, TextView(sink, width=120, color=False, max_bytes=48))
+    assert sink.text.endswith("✗ id length                                 a length of -1 bytes\n")
 
 
 def test_bytes_that_are_missing_are_named() -> None:
-    memory = Memory()
-    damaged(INSERT[:-2], TextView(memory, width=120, color=False, max_bytes=48))
-    *_, length, last, _ = memory.text.split("\n")
+    sink = Sink()
+    damaged(INSERT[:-2], TextView(sink, width=120, color=False, max_bytes=48))
+    *_, length, last, _ = sink.text.split("\n")
     assert "v length" in length
     assert last.split()[1:4] == ["6f", "✗", "v"]
     assert last.endswith("2 more bytes needed")
 
 
 def test_bytes_that_are_left_over_are_shown() -> None:
-    memory = Memory()
-    damaged(INSERT + b"\x00\x01", JsonView(memory))
-    line = json.loads(memory.text)
+    sink = Sink()
+    damaged(INSERT + b"\x00\x01", JsonView(sink))
+    line = json.loads(sink.text)
     assert line["error"] == {"offset": len(INSERT), "hex": "0001", "expected": "2 bytes left over"}
     assert "".join([field["hex"] for field in line["fields"]]) == INSERT.hex()
 
@@ -221,18 +220,18 @@ def test_bytes_that_are_left_over_are_shown() -> None:
 def test_good_fields_and_bad_bytes_are_shown_for_any_damage(at: int, change: int, known: bool) -> None:
     bad = bytearray(INSERT)
     bad[at] ^= change
-    memory = Memory()
+    sink = Sink()
     try:
-        damaged(bytes(bad), TextView(memory, width=100, color=False, max_bytes=48), known=known)
+        damaged(bytes(bad), TextView(sink, width=100, color=False, max_bytes=48), known=known)
     except pytest.fail.Exception:
         return  # that byte may have any value
-    assert max(map(cell_len, memory.text.split("\n"))) <= 100
-    assert memory.text.count("✗") == 1
+    assert max(map(cell_len, sink.text.split("\n"))) <= 100
+    assert sink.text.count("✗") == 1
 
 
 @pytest.mark.parametrize("size", range(len(INSERT)))
 def test_cut_message_shows_all_its_bytes(size: int) -> None:
-    memory = Memory()
-    damaged(INSERT[:size], JsonView(memory))
-    line = json.loads(memory.text)
+    sink = Sink()
+    damaged(INSERT[:size], JsonView(sink))
+    line = json.loads(sink.text)
     assert "".join([field["hex"] for field in line["fields"]]) + line["error"]["hex"] == INSERT[:size].hex()
