@@ -38,7 +38,7 @@ from tests.support.encode import (
 from tests.support.render import WAYS, Sink, feed, rows_by
 from tests.support.run import command, decode
 from tests.support.servers import Database
-from tests.support.tail import tailing
+from tests.support.tail import parse, tailing
 
 STREAMED = [
     capture("C_stream", "p2_stream_msg", "pg14"),
@@ -57,10 +57,6 @@ def lines(*arguments: str | Path) -> list[bytes]:
     result = decode(*arguments)
     assert result.status == 0, result.stderr
     return result.lines
-
-
-def parsed(found: list[bytes]) -> list[dict[str, Any]]:
-    return [json.loads(line, parse_int=str, parse_float=str) for line in found]
 
 
 def without_outcome(line: dict[str, Any]) -> str:
@@ -86,7 +82,7 @@ def test_other_lines_are_the_same_bytes(one: Capture) -> None:
 @pytest.mark.parametrize("one", STREAMED, ids=str)
 def test_added_lines_and_the_keys_they_lack(one: Capture) -> None:
     """Every change of a stream is shown once as open, and again as committed or rolled back."""
-    found = parsed(lines(*BOTH, frames(one)))
+    found = [parse(line) for line in lines(*BOTH, frames(one))]
     open_ = [line for line in found if line.get("state") == "open"]
     aborted = [line for line in found if line.get("aborted")]
     assert open_
@@ -107,7 +103,7 @@ def test_added_lines_and_the_keys_they_lack(one: Capture) -> None:
 def test_rolled_back_rows_are_not_in_the_table(one: Capture) -> None:
     """Compared with the final contents read by SQL."""
     rows = {int(row[0]) for row in one.scenario.state["tables"]["public.st"]["rows"]}
-    aborted = [line for line in parsed(lines("--show-aborted", frames(one))) if line.get("aborted")]
+    aborted = [line for line in map(parse, lines("--show-aborted", frames(one))) if line.get("aborted")]
     ids = {int(line["new"]["id"]) for line in aborted if line["op"] == "insert" and line["table"] == "st"}
     assert len(ids) > 100
     assert not ids & rows

@@ -16,6 +16,8 @@ from tests.support.run import Result, command, here
 FORMS = {name: path for name, path in capture("Z_small", "p1").forms.items() if name != "walsender.bin"}
 RECV = FORMS["recv.bin"]
 WALSENDER = capture("Z_small", "p1").forms["walsender.bin"]
+PARALLEL = capture("E_parallel", "p4_parallel").forms["walsender.bin"]
+TWO_PHASE = capture("D_twophase", "p3_2pc").forms["walsender.bin"]
 ROWS = "insert,update,delete,truncate"
 
 
@@ -96,8 +98,27 @@ def test_several_files_are_one_stream(tmp_path: Path) -> None:
 
 
 def test_messages_are_picked_by_number_and_limit() -> None:
-    assert [line["message"] for line in lines(RECV, "--message", "2", "--message", "4-5")] == [2, 4, 5]
+    assert [line["message"] for line in lines(WALSENDER, "--message", "7", "--message", "9-10,12")] == [7, 9, 10, 12]
     assert [line["message"] for line in lines(RECV, "--kind", "commit", "-n", "2")] == [5, 8]
+
+
+def test_nothing_is_read_after_the_last_number(tmp_path: Path) -> None:
+    bad = damaged(tmp_path, RECV, 71, ord("X"))
+    assert [inspect(bad, "--message", last).status for last in ("1", "3")] == [0, 1]
+
+
+def kinds(*arguments: str | Path) -> set[str]:
+    """The kinds of the selected messages."""
+    return {line["kind"] for line in inspect(*arguments, "-o", "json").objects}
+
+
+def test_messages_are_picked_by_kind_by_name_and_by_first_byte() -> None:
+    assert kinds(WALSENDER, "--kind", "begin,Stream Commit", "--kind", "I", "--kind", "keep-alive") == {
+        "Begin",
+        "Insert",
+        "Keepalive",
+    }
+    assert kinds(TWO_PHASE, "--kind", "b") == {"BeginPrepare"}
 
 
 def test_messages_are_picked_by_the_bytes_in_them() -> None:
@@ -114,9 +135,38 @@ def test_messages_are_picked_by_log_position() -> None:
     assert {line["kind"] for line in lines(WALSENDER, "--lsn", "0/5CE2F60-0/5CE2FE0")} >= {"Keepalive", "Update"}
 
 
-def test_filters_apply() -> None:
-    assert [line["kind"] for line in lines(RECV, "--op", "delete")] == ["Delete"]
+@pytest.mark.parametrize(
+    ("option", "value", "selected"),
+    [
+        ("-t", "t", {"Relation", "Insert", "Update", "Delete", "Truncate"}),
+        ("--op", "delete,message", {"Delete", "Message"}),
+        ("--exclude", "public.t", {"Begin", "Commit", "Keepalive", "Message"}),
+    ],
+)
+def test_filters_are_about_changes(option: str, value: str, selected: set[str]) -> None:
+    assert kinds(WALSENDER, option, value) == selected
+
+
+def test_a_transaction_with_all_its_messages() -> None:
     assert [line["kind"] for line in lines(RECV, "--xid", "1349")] == ["Begin", "Update", "Commit"]
+
+
+@pytest.mark.parametrize(
+    ("path", "parts", "ends"),
+    [
+        (PARALLEL, {"StreamStart", "Insert", "StreamStop"}, {"StreamCommit"}),
+        (TWO_PHASE, {"BeginPrepare", "Prepare", "Insert"}, {"CommitPrepared", "RollbackPrepared"}),
+    ],
+)
+def test_streamed_and_prepared_transactions_are_found_whole(path: Path, parts: set[str], ends: set[str]) -> None:
+    outcomes = [
+        {field["field"]: field["value"] for field in end["fields"]} for end in lines(path, "--kind", ",".join(ends))
+    ]
+    for xid in {outcome["xid"] for outcome in outcomes}:
+        found = kinds(path, "--xid", xid)
+        assert parts <= found
+        assert found & ends
+        assert "Begin" not in found
 
 
 @pytest.mark.parametrize("nothing", [("-t", "nothing"), ("--message", "99"), ("--offset", "9999"), ("--lsn", "1/0")])
@@ -151,9 +201,12 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--message", "x"], "expected a number such as 7"),
+        (["--message", "1-"], "expected a number such as 7"),
         (["--offset", "x"], "expected a byte offset such as 1043"),
-        (["--kind", "x"], "expected one of Begin, "),
+        (["--kind", "insrt"], "expected one of Begin, "),
         (["--lsn", "12"], "expected an LSN such as"),
+        (["--lsn", "0/1-"], "expected an LSN such as"),
+        (["--lsn", "0/1-x"], "expected an LSN such as"),
         (["--encoding", "x"], "'x' is no encoding of PostgreSQL that Python has"),
     ],
 )

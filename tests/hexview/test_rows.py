@@ -21,7 +21,7 @@ from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support.corpus import Capture, captures
 from tests.support.every import every
-from tests.support.render_text import Memory
+from tests.support.render import Sink as Memory
 
 VIEWS: tuple[tuple[Callable[[Sink], View], int | None], ...] = (
     (JsonView, None),
@@ -58,8 +58,8 @@ class Both:
             place.relation = self._fields.relation
             self._view.message(place, frame, described)
             assert self._by_templates.text == self._by_fields.text
-            self._by_templates.data.clear()
-            self._by_fields.data.clear()
+            self._by_templates.parts.clear()
+            self._by_fields.parts.clear()
             self.taken += 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from pgtail.commands.sinks import DirectorySink
 from pgtail.errors import OptionError, OutputError
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.csv import OWN, Csv
+from pgtail.outputs.csv import Csv
 from tests.support.corpus import capture
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
 from tests.support.render import render
@@ -142,10 +142,6 @@ def test_write_errors_are_reported(tmp_path: Path) -> None:
     (tmp_path / "x.csv").mkdir()
     with pytest.raises(OutputError, match="Is a directory"):
         sink.open(("x",), b"")
-
-
-def test_own_columns_come_first() -> None:
-    assert HEADER.startswith(",".join(OWN))
 
 
 def test_names_too_long_for_a_file_stay_distinct(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pgtail.outputs.line import fitted
+from pgtail.outputs.template import SEQUENCES
 from pgtail.terminal.escape import hides
 from pgtail.terminal.layout import width_of
 from tests.support.corpus import Capture, capture, captures
@@ -123,13 +124,17 @@ def test_colours_change_nothing_but_colours() -> None:
     assert SGR.sub("", coloured) == plain
 
 
+TEMPLATE = ("--format-string", "".join(f"%{letter} " for letter in SEQUENCES))
+
+
 @pytest.mark.parametrize("one", [one for one in captures() if one.scenario.version == "pg16"], ids=str)
 def test_every_change_of_a_capture_is_one_line_that_drives_nothing(one: Capture) -> None:
-    encoding = ("--encoding", "latin1" if one.encoding == "LATIN1" else "utf-8")
-    path = one.forms["walsender.bin"]
-    changes, shown = decode(*encoding, path), decode("-o", "line", *encoding, path)
-    assert (shown.status, len(shown.lines)) == (0, len(changes.lines))
-    assert not any(hides(line) for line in shown.stdout.decode().removesuffix("\n").split("\n"))
+    given = ("--encoding", "latin1" if one.encoding == "LATIN1" else "utf-8", one.forms["walsender.bin"])
+    changes = decode(*given)
+    for output in (("-o", "line"), TEMPLATE):
+        shown = decode(*output, *given)
+        assert (shown.status, len(shown.lines)) == (0, len(changes.lines))
+        assert not any(hides(line) for line in shown.stdout.decode().removesuffix("\n").split("\n"))
 
 
 @pytest.mark.parametrize("width", ["80", "160"])

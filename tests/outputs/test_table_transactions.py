@@ -126,9 +126,9 @@ def test_a_prepared_transaction_and_its_outcomes() -> None:
 
 def test_message_outside_of_transactions_is_a_separate_block() -> None:
     lone = Message(None, 0, 9, "nontx", b"hello")
-    memory, pipeline = table()
+    sink, pipeline = table()
     pipeline.feed(lone, 0x34ECA10)
-    assert memory.text == "  MESSAGE  nontx  'hello'  not transactional  0/34ECA10\n"
+    assert sink.text == "  MESSAGE  nontx  'hello'  not transactional  0/34ECA10\n"
 
 
 def test_nontransactional_message_may_appear_inside_a_transaction() -> None:
@@ -219,7 +219,7 @@ def test_nothing_from_a_peer_drives_the_terminal_or_breaks_the_layout(
 
 def test_memory_stays_bounded_whatever_the_limits() -> None:
     for options in (OutputOptions(max_rows=None, max_width=None), OutputOptions(max_rows=20)):
-        memory, pipeline = table(options)
+        sink, pipeline = table(options)
         begin, *_ = transaction()
         pipeline.feed(ORDERS, None)
         pipeline.feed(begin, None)
@@ -227,7 +227,7 @@ def test_memory_stays_bounded_whatever_the_limits() -> None:
         tracemalloc.start()
         for _ in range(3_000):
             pipeline.feed(insert, None)
-            memory.data.clear()
+            sink.parts.clear()
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 2_000_000

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pgtail.outputs.template import SEQUENCES
-from pgtail.terminal.escape import hides
-from tests.support.corpus import Capture, captures
 from tests.support.encode import (
     STREAM_STOP,
     UNCHANGED,
@@ -133,14 +131,3 @@ def test_unknown_sequence_is_refused(format_: str) -> None:
 def test_format_string_and_output_exclude_each_other() -> None:
     result = decode("--format-string", "%o", "-o", "json", input=DUMP)
     assert (result.status, "give one of them" in result.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("one", [one for one in captures() if one.scenario.version == "pg16"], ids=str)
-def test_every_change_is_one_line_without_control_characters(one: Capture) -> None:
-    path = one.forms["walsender.bin"]
-    encoding = ("--encoding", "latin1" if one.encoding == "LATIN1" else "utf-8")
-    changes = decode(*encoding, path)
-    text = "".join(f"%{letter} " for letter in SEQUENCES)
-    shown = decode("--format-string", text, *encoding, path)
-    assert (shown.status, len(shown.lines)) == (0, len(changes.stdout.split(b"\n")) - 1)
-    assert not any(hides(line) for line in shown.stdout.decode().removesuffix("\n").split("\n"))

@@ -31,6 +31,7 @@ from tests.support.encode import (
 )
 from tests.support.render import render
 from tests.support.servers import embedded_server, fresh_database, installations
+from tests.support.tail import parse
 from tests.support.workload import Message, pgoutput, pinned, published, run_scenario, write
 
 Json = dict[str, Any]
@@ -98,7 +99,7 @@ def as_pgoutput_knows_it(lines: list[str], tables: set[tuple[str, str]]) -> list
     """The plugin's lines of format-version 2, without what pgoutput cannot know."""
     found: list[Json] = []
     for line in lines:
-        one = parsed(line)
+        one = parse(line)
         if one["action"] == "B":
             del one["nextlsn"]  # Begin does not have it
         if "table" in one and (one["schema"], one["table"]) not in tables:
@@ -125,14 +126,14 @@ def without_nul(one: Json) -> Json:
 
 
 def test_version_2_equals_the_plugin_line_by_line(both: Both) -> None:
-    ours = [without_nul(parsed(line)) for line in write("wal2json", both.messages, wal2json=EVERYTHING).lines]
+    ours = [without_nul(parse(line)) for line in write("wal2json", both.messages, wal2json=EVERYTHING).lines]
     assert len(ours) > 30
     assert ours == as_pgoutput_knows_it(both.v2, both.tables)
 
 
 def test_other_options_equal_the_plugins(both: Both) -> None:
-    theirs = [parsed(line) for line in both.little]
-    ours = [without_nul(parsed(line)) for line in write("wal2json", both.messages, wal2json=LITTLE).lines]
+    theirs = [parse(line) for line in both.little]
+    ours = [without_nul(parse(line)) for line in write("wal2json", both.messages, wal2json=LITTLE).lines]
     names = {name for _, name in both.tables}
     for one in theirs:
         for columns in (one.get("columns", []), one.get("identity", [])):
@@ -147,12 +148,12 @@ def test_version_1_equals_the_plugin_by_transaction(both: Both) -> None:
     theirs = []
     for line in both.v1:
         # 2.5 writes a comma before the first change after a non-transactional message.
-        one = parsed(line.replace('"change":[,', '"change":['))
+        one = parse(line.replace('"change":[,', '"change":['))
         one["change"] = [known for change in one["change"] if (known := known_v1(change, both.tables))]
         theirs.append(one)
     ours = []
     for line in write("wal2json-v1", both.messages, wal2json=EVERYTHING).lines:
-        one = parsed(line)
+        one = parse(line)
         one["change"] = [without_nul(change) for change in one["change"] if change["kind"] != "truncate"]
         ours.append(one)
     assert [one for one in ours if one["change"]] == [one for one in theirs if one["change"]]
@@ -174,12 +175,6 @@ def known_v1(change: Json, tables: set[tuple[str, str]]) -> Json | None:
         for key in ("columnnames", "columntypes", "columntypeoids", "columnvalues"):
             del change[key][place]
     return change
-
-
-def parsed(line: str | bytes) -> Json:
-    """JSON with numbers as their digits."""
-    found: Json = json.loads(line, parse_int=str, parse_float=str)
-    return found
 
 
 # -- by example --------------------------------------------------------------------------------------------------------

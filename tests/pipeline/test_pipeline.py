@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from pgtail.changes.assembler import Assembler
-from pgtail.changes.filters import Filter
-from pgtail.outputs import OutputOptions, open_output
-from pgtail.pgoutput.decoder import Decoder
-from pgtail.pipeline.pipeline import Pipeline
-from pgtail.values import Types
 from tests.support.corpus import Capture, capture
-from tests.support.render import WAYS, Sink, Way, feed, rows_by
+from tests.support.render import WAYS, Way, render
 from tests.support.run import decode
 
 
@@ -26,18 +20,10 @@ def test_rows_are_counted_and_those_that_the_filter_leaves_out(
     names: tuple[str, str], filters: dict[str, Any], output: str, way: Way
 ) -> None:
     one = capture(*names)
-    sink, assembler = Sink(), Assembler(Types())
-    with rows_by(way):
-        made = open_output(output, sink, OutputOptions())
-        pipeline = Pipeline(assembler, made, filter_=Filter(**filters), note=lambda _: None)
-        try:
-            feed(one.frames(), Decoder(), pipeline)
-            pipeline.finish()
-        finally:
-            assembler.close()
+    found = render(*[raw.data for raw in one.messages()], output=output, filters=filters, way=way)
     options = [f"--{name.removesuffix('s')}={text}" for name, (text,) in filters.items()]
-    assert pipeline.rows == rows_of(one)
-    assert pipeline.rows - pipeline.left_out == rows_of(one, *options)
+    assert found.rows == rows_of(one)
+    assert found.rows - found.left_out == rows_of(one, *options)
 
 
 @cache

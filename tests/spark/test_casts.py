@@ -21,13 +21,12 @@ from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.texts import retyped, texts_of
 from pgtail.spark.typed.versions import Version, VersionColumn
 from pgtail.values.format_type import builtin_type_name
-from pgtail.values.oids import BUILTIN
+from pgtail.values.oids import OIDS
 from tests.support.randoms import RANDOM
 from tests.support.samples import SAMPLES, SINCE
 from tests.support.servers import fresh_database
 from tests.support.truth import Connection, cast, pin
 
-OIDS = {row.name: oid for oid, row in BUILTIN.items()}
 NO_SPARK_VALUE = re.compile(r"NaN|Infinity|infinity| BC|(?<!\d)\d{5,}-\d\d-\d\d|^\[")
 """The texts that may be rescued: nothing else."""
 

@@ -71,3 +71,14 @@ class TypesScenario:
 def binary_cells() -> list[tuple[int, bytes]]:
     """Type OID and binary cell of the values of PostgreSQL 16."""
     return [(truth.oid, truth.binary) for truth in TypesScenario("pg16").values() if truth.binary is not None]
+
+
+def array(element_oid: int, *cells: bytes) -> bytes:
+    """A binary array of one dimension."""
+    header = b"".join(number.to_bytes(4) for number in (1, 0, element_oid, len(cells), 1))
+    return header + b"".join(len(cell).to_bytes(4) + cell for cell in cells)
+
+
+def record(*fields: tuple[int, bytes]) -> bytes:
+    """A binary composite value: the OID and the cell of each field."""
+    return len(fields).to_bytes(4) + b"".join(oid.to_bytes(4) + len(cell).to_bytes(4) + cell for oid, cell in fields)

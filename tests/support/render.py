@@ -31,12 +31,13 @@ from tests.support.encode import frame
 
 
 class Rendered:
-    """The bytes written, and the notes."""
+    """The bytes written, the notes, and what the pipeline counted."""
 
-    def __init__(self, written: bytes, notes: list[Note], *, damaged: bool) -> None:
+    def __init__(self, written: bytes, notes: list[Note], pipeline: Pipeline) -> None:
         self.written = written
         self.notes = [note.text for note in notes]
-        self.damaged = damaged
+        self.damaged = pipeline.damaged
+        self.rows, self.left_out = pipeline.rows, pipeline.left_out
 
     @property
     def lines(self) -> list[str]:
@@ -57,6 +58,10 @@ class Sink:
 
     def write(self, data: bytes, /) -> None:
         self.parts.append(data)
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.parts).decode()
 
 
 Way: TypeAlias = Literal["decoder", "compiled"]
@@ -126,7 +131,7 @@ def render(
                 pipeline.finish()
         finally:
             assembler.close()
-    return Rendered(b"".join(sink.parts), notes, damaged=pipeline.damaged)
+    return Rendered(b"".join(sink.parts), notes, pipeline)
 
 
 def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:

@@ -17,7 +17,7 @@ from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support.corpus import Capture
-from tests.support.render import Way, feed, rows_by
+from tests.support.render import Sink, Way, feed, rows_by
 
 NOON = 849_182_400_000_000
 """2026-11-28 12:00:00 UTC, the current time in these tests."""
@@ -25,45 +25,31 @@ NOON = 849_182_400_000_000
 INT4, TEXT, NUMERIC, TIMESTAMPTZ, JSONB, BOOL, BYTEA = 23, 25, 1700, 1184, 3802, 16, 17
 
 
-class Memory:
-    """A sink that keeps all bytes."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    @property
-    def text(self) -> str:
-        return self.data.decode()
-
-
-def table(options: OutputOptions | None = None, filter_: Filter | None = None) -> tuple[Memory, Pipeline]:
+def table(options: OutputOptions | None = None, filter_: Filter | None = None) -> tuple[Sink, Pipeline]:
     """A pipeline to a table, and its sink."""
-    memory = Memory()
-    output = Table(memory, options or OutputOptions(), now=lambda: NOON)
-    return memory, Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
+    sink = Sink()
+    output = Table(sink, options or OutputOptions(), now=lambda: NOON)
+    return sink, Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
 
 
 def table_of(messages: Iterable[AnyFrame], options: OutputOptions | None = None, filter_: Filter | None = None) -> str:
     """Messages as a table."""
-    memory, pipeline = table(options, filter_)
+    sink, pipeline = table(options, filter_)
     for message in messages:
         pipeline.feed(message, None)
     pipeline.finish()
-    return memory.text
+    return sink.text
 
 
 def capture_table(capture: Capture, options: OutputOptions | None = None) -> str:
     """A capture as a table."""
-    memory, pipeline = table(options)
+    sink, pipeline = table(options)
     decoder = Decoder(encoding=capture.encoding if capture.encoding == "LATIN1" else "utf-8")
     for frame in capture.frames():
         message, lsn, _ = decoder.frame(frame, 0, len(frame))
         pipeline.feed(message, lsn)
     pipeline.finish()
-    return memory.text
+    return sink.text
 
 
 def scanned_table(
@@ -71,15 +57,15 @@ def scanned_table(
 ) -> str:
     """Frames as a table, through the fast path if there is one."""
     with rows_by(way):
-        memory = Memory()
-        output: Output = Table(memory, options, now=lambda: NOON)
+        sink = Sink()
+        output: Output = Table(sink, options, now=lambda: NOON)
         if redaction is not None:
-            output = RedactedOutput(Table(memory, options, now=lambda: NOON), redaction)
+            output = RedactedOutput(Table(sink, options, now=lambda: NOON), redaction)
         pipeline = Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
         decoder = Decoder()
         feed(frames, decoder, pipeline)
         pipeline.finish()
-    return memory.text
+    return sink.text
 
 
 def relation(

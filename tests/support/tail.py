@@ -149,7 +149,7 @@ def stream(
         return started.changes, started.stderr
 
 
-def parse(line: bytes) -> dict[str, Any]:
+def parse(line: str | bytes) -> dict[str, Any]:
     """A line of JSON, with numbers as strings of digits."""
     found: dict[str, Any] = json.loads(line, parse_int=str, parse_float=str)
     return found

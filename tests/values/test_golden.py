@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtail.values import Kind, Types, Undecoded
-from pgtail.values.oids import BUILTIN
-
-OIDS = {row.name: oid for oid, row in BUILTIN.items()}
+from pgtail.values.oids import OIDS
 
 GOLDEN = [
     ("bool", "01", "t", "true"),

@@ -15,12 +15,11 @@ from psycopg.pq import ExecStatus
 
 from pgtail.values import Codec, Types, Undecoded
 from pgtail.values.nested import MAX_DEPTH
-from pgtail.values.oids import BUILTIN
-from tests.support.cells import TypesScenario, binary_cells
+from pgtail.values.oids import BUILTIN, OIDS
+from tests.support.cells import TypesScenario, array, binary_cells, record
 from tests.support.limits import within
 from tests.values.conftest import World
 
-OIDS = {row.name: oid for oid, row in BUILTIN.items()}
 NUMBERS = (0, 1, 2, 3, 16, 100, 0x10000, 0x7FFFFFFF, -1, -2, -0x80000000)
 
 CANONICAL = ("box", "json", "tsvector", "int2vector", "oidvector")
@@ -120,18 +119,10 @@ def test_cells_that_the_server_accepts_are_read_the_same(world: World) -> None:
     assert compared > 500
 
 
-def array(oid: int, cells: list[bytes]) -> bytes:
-    return struct.pack(">iiIii", 1, 0, oid, len(cells), 1) + b"".join(struct.pack(">i", len(c)) + c for c in cells)
-
-
-def record(oid: int, cell: bytes) -> bytes:
-    return struct.pack(">iIi", 1, oid, len(cell)) + cell
-
-
 def nested(depth: int, innermost: bytes) -> bytes:
-    cell = record(25, innermost)
+    cell = record((25, innermost))
     for _ in range(depth - 1):
-        cell = record(16400, cell)
+        cell = record((16400, cell))
     return cell
 
 
@@ -145,7 +136,7 @@ def test_nesting_is_limited() -> None:
 
 
 HOSTILE = {
-    "numerics of 131072 digits": ("_numeric", array(1700, [bytes.fromhex("00017fff000000000001")] * 20_000)),
+    "numerics of 131072 digits": ("_numeric", array(1700, *[bytes.fromhex("00017fff000000000001")] * 20_000)),
     "quotes doubled at every level": ("pg_class", nested(MAX_DEPTH, b'"' * 20_000)),
     "a query of many NOTs": ("tsquery", struct.pack(">i", 50_001) + b"\2\1" * 50_000 + b"\1\0\0a\0"),
     "a query of many ORs": ("tsquery", struct.pack(">i", 50_001) + b"\2\3" * 25_000 + b"\1\0\0a\0" * 25_001),
@@ -155,7 +146,7 @@ HOSTILE = {
     "a huge polygon": ("polygon", struct.pack(">i", 0x7FFFFFFF) + bytes(160)),
     "a huge tsvector": ("tsvector", struct.pack(">i", 0x7FFFFFFF) + b"a\0\0\0" * 100),
     "deep json": ("json", b"[" * 1_000_000),
-    "deep json in an array": ("_json", array(114, [b'{"a":' * 200_000])),
+    "deep json in an array": ("_json", array(114, b'{"a":' * 200_000)),
 }
 
 

@@ -9,21 +9,13 @@ from pgtail.values import LOADERS, UNKNOWN, Kind, Types, Undecoded
 from pgtail.values.codec import LONG
 from pgtail.values.oids import BUILTIN
 from pgtail.values.render import string
+from tests.support.cells import array, record
 from tests.support.servers import fresh_database
 from tests.support.truth import both_forms, pin
 from tests.values.conftest import World
 
 INT4_ONE = bytes.fromhex("00000001")
 TEXT_ARRAY = bytes.fromhex("00000001000000000000001900000001000000010000000161")
-
-
-def array(element_oid: int, *cells: bytes) -> bytes:
-    header = b"".join(number.to_bytes(4) for number in (1, 0, element_oid, len(cells), 1))
-    return header + b"".join(len(cell).to_bytes(4) + cell for cell in cells)
-
-
-def record(*fields: tuple[int, bytes]) -> bytes:
-    return len(fields).to_bytes(4) + b"".join(oid.to_bytes(4) + len(cell).to_bytes(4) + cell for oid, cell in fields)
 
 
 def undecoded(cell: bytes) -> str:
