@@ -48,6 +48,7 @@ _PRINTED_WITH: Final = {
     "pgtail.replication.plan --create-slot": "--create-slot",
     "pgtail.replication.plan --from": "--ack",
     "pgtail.replication.tail --from": "--ack",
+    "pgtail.spark.lake.update": "--table",
     "pgtail.spark.state.increment": "--allow-gap",
     "pgtail.storage": "--storage",
 }

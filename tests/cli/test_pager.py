@@ -104,7 +104,7 @@ def test_a_signal_ends_the_pager_too_and_restores_the_terminal(
     monkeypatch.setenv("PAGER", f"setsid {pager}")
     trial = run_trial(["inspect", RECV], sent, 0.1, terminal=True, begun=b"shown", limit=time_limit())
     assert trial.complaints == []
-    assert trial.status == 0
+    assert trial.status in (0, 128 + sent)  # whether the dump was read to its end by then
 
 
 def test_ctrl_c_is_the_pagers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,9 @@ def test_a_file(command: list[str], dump: Path, tmp_path: Path, monkeypatch: pyt
     elif command[0] == "stats":
         assert 0 < json.loads(written)["transactions"]["count"] < 10_000
     elif command[0] == "decode":
-        assert {json.loads(line)["table"] for line in written.splitlines()} == {"t"}
+        # Nobody read the pipe: the signal may have interrupted a write to it.
+        lines = written.splitlines() if "OUT" in command else written[: written.rfind(b"\n")].splitlines()
+        assert {json.loads(line)["table"] for line in lines} == {"t"}
 
 
 def test_other_signals_and_compressed_files(tmp_path: Path, dump: Path) -> None:
