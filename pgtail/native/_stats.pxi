@@ -35,7 +35,7 @@ cdef class CountedTable(Table):
         if self.unsent:
             for i in range(self.columns):
                 if self.unsent_columns[i]:
-                    counts.unsent_columns[counts.relation.columns[i].name] += self.unsent_columns[i]
+                    counts.unsent_columns[self.relation.column_name(i)] += self.unsent_columns[i]
                     self.unsent_columns[i] = 0
         self.ops[0] = self.ops[1] = self.ops[2] = 0
         self.size = self.compared = self.same = self.moved = self.unsent = 0

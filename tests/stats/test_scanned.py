@@ -15,7 +15,21 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
 from pgtail.values import Types
-from tests.support.encode import begin, commit, delete, frame, insert, relation, truncate, update
+from tests.support.encode import (
+    INT4,
+    STREAM_STOP,
+    UNCHANGED,
+    begin,
+    commit,
+    delete,
+    frame,
+    insert,
+    relation,
+    stream_commit,
+    stream_start,
+    truncate,
+    update,
+)
 from tests.support.render import Way, feed, need_compiled, rows_by
 
 TRANSACTIONS = 12_000
@@ -89,3 +103,10 @@ def test_more_keys_than_are_counted_at_a_time() -> None:
     keys = [number if number % 3 else 5 for number in range(80_000)]
     frames = [frame(relation()), frame(begin()), *[frame(delete(str(key), None)) for key in keys], frame(commit())]
     same([frames[at : at + 7777] for at in range(0, len(frames), 7777)])
+
+
+def test_a_streamed_change_from_before_columns_were_dropped_names_its_own_columns() -> None:
+    streamed = [stream_start(7), relation(xid=7), update(("1", UNCHANGED), xid=7), STREAM_STOP]
+    dropped = [relation(columns=[("id", INT4)]), begin(8), insert("1"), commit()]
+    first = [relation(), begin(6), update(("1", UNCHANGED)), commit()]
+    same([[frame(message) for message in (*first, *streamed, *dropped, stream_commit(7))]])
