@@ -47,7 +47,7 @@ from pgtail.terminal.escape import escape
 
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
-_HINT: Final = """note: this pgtail was installed without the compiled scanner, which is about 30 times faster. \
+_HINT: Final = """note: this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
 To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
 
 
