@@ -96,7 +96,7 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadgroup` one process has all tests of Spark, which share a session.
+    """With `--dist loadgroup` one process has all tests of Spark, which share a session, or all of the sanitized build.
 
     pytest-xdist 3.8 reads the marks for that in a hook that pytest 9.2 does not call.
     """
@@ -104,7 +104,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadGroupScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith("tests/spark/") else str(super()._split_scope(nodeid))
+            for together in ("tests/spark/", "tests/native/test_scanner_sanitized.py"):
+                if nodeid.startswith(together):
+                    return together
+            return str(super()._split_scope(nodeid))
 
     return Scheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 

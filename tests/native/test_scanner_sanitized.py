@@ -13,8 +13,6 @@ from tests.native.torture import sanitized
 from tests.support.every import ALL, new_seed
 from tests.support.sanitized import build, environment
 
-pytestmark = pytest.mark.xdist_group("sanitized")  # the build takes a minute: once
-
 SECONDS = 60 if ALL else 10
 
 
