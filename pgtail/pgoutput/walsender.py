@@ -13,6 +13,7 @@ _STATUS_FIELDS: Final = Layout(
     ("written", *LSN), ("flushed", *LSN), ("applied", *LSN), ("client clock", *TIME), ("reply requested", *INT8)
 )
 _STATUS: Final = struct.Struct(">cQQQqB")
+_HEADER: Final = struct.Struct(">cQQq")
 _START: Final = re.compile(
     r"\s*START_REPLICATION\s+SLOT\s+(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?",
     re.IGNORECASE | re.DOTALL,
@@ -33,6 +34,10 @@ class XLogData(NamedTuple):
     @classmethod
     def read(cls, cur: Cursor) -> Self:
         return cls(*cur.fixed(HEADER))
+
+    def encode(self, message: bytes) -> bytes:
+        """The frame of a message."""
+        return _HEADER.pack(b"w", *self) + message
 
 
 class Keepalive(NamedTuple):

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pgtail.errors import OptionError, ServerError
 from pgtail.postgres import rows
 from pgtail.postgres.errors import connection_error
+from pgtail.postgres.pgoutput_options import literal
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 connection_string: Final = make_conninfo
@@ -39,6 +40,15 @@ PINNED: Final[Mapping[str, str]] = {
     "quote_all_identifiers": "off",
 }
 """Settings that change the text of values. SET after connecting, because `options` belongs to the user."""
+
+_TIMEOUTS: Final = {
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 140_000,
+    "transaction_timeout": 170_000,
+}
+"""The settings that end long work, and the servers that have them: from this server_version_num on."""
 
 _SECRETS: Final = frozenset(("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"))
 _SET_IF_DIRECT: Final = """
@@ -120,6 +130,11 @@ def set_if_direct(connection: Connection, name: str, value: str) -> None:
     rows.run(connection, f"the setting {name}", _SET_IF_DIRECT, connection.pgconn.backend_pid, name, value)
 
 
+def no_timeouts(version: int) -> dict[str, str]:
+    """The settings, for a server of this server_version_num, with which no timeout ends a session or its work."""
+    return {name: "0" for name, since in _TIMEOUTS.items() if version >= since}
+
+
 def application_name(connection: Connection) -> str:
     """The session's application_name."""
     return (connection.pgconn.parameter_status(b"application_name") or b"").decode(errors="replace")
@@ -171,11 +186,30 @@ class Connector:
             raise
         return connection
 
-    def _pin(self, connection: Connection, *, passthrough: bool) -> None:
+    def importing(self, snapshot: str, *, passthrough: bool = False, connect_timeout: int | None = None) -> Connection:
+        """A connection in a read-only transaction with an exported snapshot. Raises ServerError.
+
+        Its settings are those of replication(), no timeout ends it, and row-level security that would hide rows is an
+        error. All are of the transaction alone, as a pooler may give the session to another client after it.
+        """
+        connection = self._connect(**_timeout(connect_timeout))
+        try:
+            rows.run(connection, "the transaction", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            rows.run(connection, "the exported snapshot", f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+            settings = {**no_timeouts(connection.pgconn.server_version), "row_security": "off"}
+            self._pin(connection, passthrough=passthrough, local=settings)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _pin(self, connection: Connection, *, passthrough: bool, local: Mapping[str, str] | None = None) -> None:
+        """Set the pinned settings for the session; with `local` for the transaction, and these too."""
         ascii_server = connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
         encoding = "SQL_ASCII" if passthrough or ascii_server else "UTF8"
-        for name, value in {**PINNED, "client_encoding": encoding}.items():
-            rows.run(connection, f"the setting {name}", f"SET {name} TO '{value}'")
+        word = "SET" if local is None else "SET LOCAL"
+        for name, value in {**PINNED, "client_encoding": encoding, **(local or {})}.items():
+            rows.run(connection, f"the setting {name}", f"{word} {name} TO '{value}'")
         actual = (connection.pgconn.parameter_status(b"client_encoding") or b"").decode(errors="replace")
         if actual.replace("-", "").upper() not in ("", encoding):
             raise rows.unreadable("its client_encoding", f"it is {rows.shown(actual)}, not {encoding}")

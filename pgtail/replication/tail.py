@@ -245,7 +245,7 @@ class Tail:
         plan = self._plan
         if plan.fork is not None:
             return slot_copy.copy(session, plan.fork.name, self._slot)
-        position = slots.create(
+        position, _ = slots.create(
             session,
             self._connector,
             self._slot,
