@@ -24,11 +24,15 @@ from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres.connection import Connector
 from pgtail.postgres.slots import check_name
 from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Plan
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
+from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
 from pgtail.replication.record_thread import RecordThread
+from pgtail.replication.request import Request
 from pgtail.replication.tail import Tail
 from pgtail.storage import Location, is_uri, locate
 from pgtail.storage.local import LocalLocation
@@ -94,8 +98,12 @@ class Record:
         state = open_state(directory, recovered.position, stderr.tell, spool=uploader is not None)
         known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
-            with interrupt.raising(), connector.ordinary() as connection:
-                plan = prepare_recording(request, known, connection, allow_gap=options.allow_gap)
+            plan = self._plan(request, known, connector, interrupt)
+            if options.snapshot.wanted:
+                files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
+                globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
+                SnapshotRecording(connector, interrupt, stderr, plan, known, files, globs=globs, jobs=jobs).run()
+                plan = self._plan(request, known, connector, interrupt)
             for warning in plan.warnings:
                 stderr.tell(f"warning: {warning}")
             recorders: list[Recorder] = []
@@ -143,6 +151,10 @@ class Record:
                             f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged:"
                             " the next run does that"
                         )
+
+    def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
+        with interrupt.raising(), connector.ordinary() as connection:
+            return prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
 
 
 def _rotation(options: RecordOptions) -> Rotation:

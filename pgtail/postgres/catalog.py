@@ -198,6 +198,12 @@ def slot(connection: Connection, name: str) -> Slot | None:
     return None if row is None else Slot.of(row.object("slot"))
 
 
+def safe_wal_size(connection: Connection, slot: str) -> int | None:
+    """How many bytes of WAL can be written until max_slot_wal_keep_size invalidates a slot; None without a limit."""
+    row = rows.first(connection, f"slot {slot}", _SLOT, slot)
+    return None if row is None else row.object("slot").optional_integer("safe_wal_size")
+
+
 def publications(connection: Connection) -> list[Publication]:
     """All publications of the database, by name."""
     found = rows.rows(connection, "the publications", _PUBLICATIONS)
