@@ -216,6 +216,10 @@ def _shown(text: str, condition: Condition) -> str:
     return tests[0].shown if len(tests) == 1 else "..."
 
 
+def name_matches(schema: str, table: str, pattern: str) -> bool:
+    """Whether a glob on schema.table, or without a dot on the table's name, matches."""
+    return fnmatchcase(f"{schema}.{table}" if "." in pattern else table, pattern)
+
+
 def _matches(relation: Relation, pattern: str) -> bool:
-    name = f"{relation.schema}.{relation.name}" if "." in pattern else relation.name
-    return relation.seen and fnmatchcase(name, pattern)
+    return relation.seen and name_matches(relation.schema, relation.name, pattern)

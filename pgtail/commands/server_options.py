@@ -163,6 +163,15 @@ class StreamOptions:
     filter: FilterOptions = family(FilterOptions)
     request: Request = family(Request)
     end: EndOptions = family(EndOptions)
+    snapshot: SnapshotOptions = family(
+        SnapshotOptions,
+        snapshot={
+            "help": "First show the rows that the published tables have where the new slot begins; --until now ends"
+            " after them."
+        },
+        snapshot_tables=None,
+        jobs=None,
+    )
     limit: int | None = limit_option()
     format: OutputOptions = family(OutputOptions)
     verbosity: Verbosity = family(Verbosity)

@@ -41,6 +41,7 @@ from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
+from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.values import Types
 
@@ -113,6 +114,7 @@ class Stream:
         options, stderr, encoding = self._options, self._stderr, request.encoding or "utf-8"
         types = Types(encoding=encoding, numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
+        snapshot = self._snapshot(plan, request, interrupt)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
             raise OptionError(
@@ -130,7 +132,7 @@ class Stream:
             filter_=self._filter,
             note=lambda note: tell_note(note, tell=stderr.tell),
             limit=options.limit,
-            until=plan.until,
+            until=plan.until if snapshot is None else None,
         )
 
         def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
@@ -152,6 +154,7 @@ class Stream:
             limits_of(options.end, plan, output=_watched_output(options.format.file)),
             make_consumer,
             reconnect=options.end.reconnect,
+            snapshot=snapshot,
             ready=self._ready,
         )
         try:
@@ -175,6 +178,17 @@ class Stream:
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
+
+    def _snapshot(self, plan: Plan, request: Request, interrupt: Interrupt) -> StreamSnapshot | None:
+        """What to copy before the stream; None for nothing. Raises OptionError."""
+        if not self._options.snapshot.wanted:
+            return None
+        if plan.slot is not None or plan.fork is not None:
+            raise OptionError(
+                "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
+                " --slot and --fork), or a new one (--create-slot)"
+            )
+        return StreamSnapshot(self._connector, interrupt, self._stderr, plan, request.tables, request.exclude)
 
     def _open_stderr(self) -> StderrThread:
         return StderrThread(self._options.verbosity.verbose)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
+from pgtail.changes.filters import name_matches
 from pgtail.errors import ServerError
 from pgtail.humanize import counted, did_you_mean
 from pgtail.postgres import catalog, rows
@@ -84,9 +84,9 @@ def warnings(
 
 def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
     """If a pattern matches no table: that, and which one it may mean. Else nothing."""
-    names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
-    if any(fnmatchcase(name, glob) for name in names):
+    if any(name_matches(schema, table, glob) for schema, table in published):
         return ""
+    names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
     return f" matches none of the {len(names)} published tables{did_you_mean(glob, names)}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.capture.snapshots import remove_unlisted
 from pgtail.capture.state import SnapshotFile, StateFile, TableSnapshot
 from pgtail.capture.upload import Uploader
+from pgtail.changes.filters import name_matches
 from pgtail.errors import OptionError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import did_you_mean
@@ -31,6 +31,8 @@ from pgtail.replication.snapshot import ConsistentPoint, Copying, exported
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage.local import LocalLocation
 
+_ATTEMPTS: Final = 3
+"""How often a part is read if a standby cancels the query, or the connection breaks."""
 _ROUNDS: Final = 10
 """How often tables are copied again that change while they are copied."""
 
@@ -103,14 +105,16 @@ class SnapshotRecording:
             )
         names = [f"{table.schema}.{table.name}" for table in published]
         for glob in self._globs:
-            if not any(_matches(table, glob) for table in published):
+            if not any(name_matches(table.schema, table.name, glob) for table in published):
                 raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, names)}")
+        if self._globs:
+            return [
+                table
+                for table in published
+                if any(name_matches(table.schema, table.name, glob) for glob in self._globs)
+            ]
         copied = {one.relid for one in self._files.state.snapshots}
-        return [
-            table
-            for table in published
-            if (any(_matches(table, glob) for glob in self._globs) if self._globs else table.oid not in copied)
-        ]
+        return [table for table in published if table.oid not in copied]
 
     @property
     def _publications(self) -> list[str]:
@@ -138,7 +142,7 @@ class SnapshotRecording:
                 self._files, head_of(plan, source.identity), point, source.identity.timeline, plan.encoding
             )
             form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA)
-            copying = Copying(source.session, target, form, self._interrupt.wake)
+            copying = Copying(source.session, target, form, self._interrupt.wake, attempts=_ATTEMPTS)
             copying.run(tables, sessions, self._interrupt, report.progress)
             report.end(copying.progress)
             return copying.again
@@ -149,11 +153,6 @@ class SnapshotRecording:
         self._reporter.tell(f"slot {name} was created. It retains WAL until it is dropped: pgtail slot drop {name}")
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._plan = replace(self._plan, slot=catalog.slot(connection, name))
-
-
-def _matches(table: PublishedTable, glob: str) -> bool:
-    """Whether a pattern on schema.table, or without a dot on the table's name, matches."""
-    return fnmatchcase(f"{table.schema}.{table.name}" if "." in glob else table.name, glob)
 
 
 class _Target:

@@ -30,8 +30,6 @@ from pgtail.replication.plan import Plan
 
 _TICK: Final = 0.25
 """Seconds between two reports of the progress."""
-_ATTEMPTS: Final = 3
-"""How often a part is read if a standby cancels the query, or the connection breaks."""
 _NO_XID: Final = 0
 """InvalidTransactionId, src/include/access/transam.h: no walsender sends it, so it marks a snapshot."""
 
@@ -142,7 +140,8 @@ class SnapshotTarget(Protocol):
 class Copying:
     """Copies tables with several sessions. `again` are those that must be copied at a later position, with the reason.
 
-    A session that is lost is replaced; if it cannot be, the others go on without it.
+    `attempts` is how often a part is read if a standby cancels the query or the connection breaks. A session that is
+    lost is replaced; if it cannot be, the others go on without it.
     """
 
     def __init__(
@@ -151,7 +150,10 @@ class Copying:
         target: SnapshotTarget,
         form: CopyForm,
         wake: Callable[[], None],
+        *,
+        attempts: int,
     ) -> None:
+        self._attempts = attempts
         self._open = open_session
         self._target = target
         self._form = form
@@ -227,20 +229,20 @@ class Copying:
     def _copy(self, session: SnapshotSession, table: PublishedTable, part: Part) -> SnapshotSession | None:
         """Copy a part; returns the session to go on with, None if there is none."""
         current: SnapshotSession | None = session
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, self._attempts + 1):
             assert current is not None
             try:
                 self._read(current, table, part)
             except TableChanged as error:
                 self.again[table.oid] = error
             except RecoveryConflict:
-                if attempt == _ATTEMPTS:
+                if attempt == self._attempts:
                     raise
                 continue
             except Unreachable as error:
                 current.close()
                 current = self._replaced()
-                if current is not None and attempt < _ATTEMPTS:
+                if current is not None and attempt < self._attempts:
                     continue
                 self.again[table.oid] = error
             else:
