@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -27,8 +26,6 @@ BATCH: Final = 256 * 1024
 """Bytes of frames that are returned together; one row more."""
 _LOOK: Final = 100
 """Milliseconds between two looks at the request to stop."""
-_PAUSE: Final = 0.0003
-"""Seconds in which further rows may arrive while the server sends all the time: reading few at a time costs more."""
 _ATTEMPTS: Final = 5
 """How often a table is looked for that is renamed at the same time."""
 
@@ -122,18 +119,15 @@ def _locked(command: _Command, table: PublishedTable, source: Source) -> str:
         if command.session.name(now, "name") != name:
             continue
         if described != list(expected):
-            raise _changed(source, "its columns were altered")
+            raise _changed(command.table, "its columns were altered")
         if now.optional_integer("relfilenode") != source.relfilenode:
-            raise _changed(source, "it was truncated or rewritten")
+            raise _changed(command.table, "it was truncated or rewritten")
         return name
-    raise _changed(source, "it was renamed, altered or dropped")
+    raise _changed(command.table, "it was renamed, altered or dropped")
 
 
-def _changed(source: Source, how: str) -> TableChanged:
-    return TableChanged(
-        f"table {source.schema}.{source.name} has changed since the snapshot ({how}): it must be copied at a later"
-        " position."
-    )
+def _changed(table: str, how: str) -> TableChanged:
+    return TableChanged(f"table {table} has changed since the snapshot ({how}): it must be copied at a later position.")
 
 
 def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None) -> str:
@@ -161,7 +155,7 @@ class _Command:
     def __init__(self, session: SnapshotSession, table: str, stop: threading.Event) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
-        self._table = table
+        self.table = table
         self._doing = f"table {table} cannot be copied"
         self._stop = stop
 
@@ -180,7 +174,7 @@ class _Command:
         """The only row of a query."""
         result = self.run(statement)
         assert result is not None
-        return rows.single(f"table {self._table}", rows.of_result(f"table {self._table}", result))
+        return rows.single(f"table {self.table}", rows.of_result(f"table {self.table}", result))
 
     def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Iterator[Batch]:
         """The rows of a COPY in batches."""
@@ -196,7 +190,7 @@ class _Command:
             except psycopg.Error as error:
                 raise self._broken(error) from error
             except ValueError as error:
-                raise rows.unreadable(f"table {self._table}", str(error)) from None
+                raise rows.unreadable(f"table {self.table}", str(error)) from None
             parts.append(taken)
             size, count = size + len(taken), count + added
             if count and (size >= batch_bytes or length < 0):
@@ -205,7 +199,7 @@ class _Command:
             if length < 0:
                 break
             if length == 0:
-                self._wait(busy=bool(taken))
+                self._read(wait=not taken)
         final = self._result()
         self._read_to_end()
         if final is not None and final.status != pq.ExecStatus.COMMAND_OK:
@@ -234,7 +228,7 @@ class _Command:
         """Wait for the next result; None after the last one."""
         try:
             while self._pgconn.is_busy():
-                self._wait(busy=False)
+                self._read(wait=True)
             return self._pgconn.get_result()
         except psycopg.Error as error:
             raise self._broken(error) from error
@@ -244,18 +238,17 @@ class _Command:
         while self._result() is not None:
             pass
 
-    def _wait(self, *, busy: bool) -> None:
-        """Wait for data and let libpq read it; `busy` says that the server sends all the time. Raises Stopped."""
+    def _read(self, *, wait: bool) -> None:
+        """Let libpq read what has arrived, or `wait` for it. Raises Stopped."""
         if self._stop.is_set():
             raise Stopped
-        if busy:
-            time.sleep(_PAUSE)
         try:
-            poll = select.poll()
-            poll.register(self._pgconn.socket, select.POLLIN)
-            while not poll.poll(_LOOK):
-                if self._stop.is_set():
-                    raise Stopped
+            if wait:
+                poll = select.poll()
+                poll.register(self._pgconn.socket, select.POLLIN)
+                while not poll.poll(_LOOK):
+                    if self._stop.is_set():
+                        raise Stopped
             self._pgconn.consume_input()
         except psycopg.Error as error:
             raise self._broken(error) from error
@@ -274,11 +267,11 @@ class _Command:
             errors="replace"
         )
         if sqlstate in _GONE:
-            return TableChanged(f"{self._doing}: it has changed since the snapshot ({text})")
+            return _changed(self.table, text)
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":
-            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self._table} TO {{role}};"),)
+            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self.table} TO {{role}};"),)
         error = server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
         if sqlstate == "40001":
             return RecoveryConflict(error.reason, cure=error.cure)
