@@ -23,7 +23,8 @@ from pgtail.capture.segment import SegmentFrames
 from pgtail.capture.snapshots import open_state
 from pgtail.capture.state import FILE, CaptureState, StateFile, parse_state, read_state, state_json
 from pgtail.errors import InputError
-from pgtail.pgoutput.scalars import Point
+from pgtail.pgoutput.scalars import Point, parse_lsn
+from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 from tests.capture.test_recovery import crash
 from tests.support import encode
@@ -394,24 +395,24 @@ def test_killed_at_any_operation(tmp_path: Path, killing: Callable[[Kill], None]
             found.close()
         except Killed:
             kills += 1
-            check_tables(tmp_path, wanted)
+            check_tables(LocalLocation(tmp_path), wanted)
             continue
-        check_tables(tmp_path, wanted)
+        check_tables(LocalLocation(tmp_path), wanted)
         if found.whole > place:
             break
-    shown = check_tables(tmp_path, wanted)
+    shown = check_tables(LocalLocation(tmp_path), wanted)
     assert {*shown} == {relid for relid, table in wanted.items() if table.rows}
     rows = [lsn for lsn, message in contents(LocalLocation(tmp_path)) if message[1:5] == struct.pack(">I", 100)]
     assert rows == [end for end in ends if end < found.whole]
     assert runs > 1
 
 
-def check_tables(directory: Path, wanted: dict[int, Table]) -> dict[int, int]:
+def check_tables(capture: Location, wanted: dict[int, Table]) -> dict[int, int]:
     """Check that a reader sees each table whole, once, in its place, or not at all; returns where."""
     rows: dict[int, list[bytes]] = {}
     place: dict[int, int] = {}
     try:
-        found = contents(LocalLocation(directory))
+        found = contents(capture)
     except InputError as error:
         assert "holds no capture" in str(error)
         return {}
@@ -472,7 +473,7 @@ def test_with_snapshots_every_segment_is_one_that_older_readers_refuse(tmp_path:
     assert read(tmp_path).status == 0
 
 
-DAMAGE = {
+DAMAGE: dict[str, list[object]] = {
     "format": [3, "x", None, -1],
     "snapshots": [None, {}, 3, [3], [{}]],
     "lsn": ["", 5, "0/1001"],
@@ -596,6 +597,28 @@ def test_verify_compares_the_listed_checksums(capture: Path) -> None:
     found = read(capture, options=("--verify",))
     assert found.status == 1
     assert "its SHA-256 is not the one in capture.json" in found.stderr
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("seed", range(10))
+def test_decoded_to_json(tmp_path: Path, seed: int, pure: str) -> None:
+    rng = random.Random(seed)
+    copied = {place: tables(seed + place, 4) for place in (PLACE, 2 * PLACE)}
+    state = open_state(tmp_path, 0)
+    for place, some in copied.items():
+        for one in write_all(tmp_path, some, place, rng.choice([TINY, LARGE])):
+            state.list_snapshot(one, HEAD)
+    stream(tmp_path, 0x100, PLACE, 2 * PLACE)
+    found = here("decode", "-o", "json", "--strict", tmp_path, PGTAIL_PURE=pure)
+    assert (found.status, found.stderr) == (0, "")
+    shown = [(line["commit_lsn"], line["op"], line["table"], *map(str, line["new"].values())) for line in found.objects]
+    wanted: list[tuple[str, ...]] = [("0/100", "insert", "stream", *ROW)]
+    for place, some in copied.items():
+        wanted += [(f"0/{place - 1:X}", "snapshot", table.name, *row) for table in some for row in table.rows]
+        wanted.append((f"0/{place:X}", "insert", "stream", *ROW))
+    assert shown == wanted
+    numbers = [(parse_lsn(line["commit_lsn"]), line["seq"]) for line in found.objects]
+    assert numbers == sorted(set(numbers))
 
 
 @pytest.mark.parametrize(
