@@ -293,6 +293,17 @@ def test_another_timeline(tmp_path: Path) -> None:
     assert open_state(tmp_path, 0).snapshots == ()
 
 
+def test_the_stream_goes_on_after_the_place(tmp_path: Path) -> None:
+    """As that of another slot than the one that gave the place: changes between the two are lost."""
+    new(tmp_path)
+    told: list[str] = []
+    found = Recorder(tmp_path, HEAD, rotation=LARGE, state=StateFile(tmp_path, told.append), start=PLACE + 1)
+    assert [text.partition("removed: ")[2] for text in told] == ["the stream goes on at 0/1001, after its place"] * 4
+    [late] = write_all(tmp_path, tables(1, 1), PLACE)
+    assert not found.list_snapshot(late)
+    assert open_state(tmp_path, 0).snapshots == ()
+
+
 def test_a_later_timeline_keeps_what_counts(tmp_path: Path) -> None:
     copied = new(tmp_path)
     found = recorder(tmp_path, start=PLACE)
