@@ -116,8 +116,11 @@ class Recorder:
         self._predecessor = found.last
         self._gap = self._gap_after(found.last, gap)
         self._stream.whole = self._idle = self.safe = found.position
-        if not (found.last or found.position):  # nothing is missing before the start of a new capture
-            self._idle = max([place for place in self._state.places if place <= start], default=0)
+        self._state.drop(
+            f"the stream goes on at {lsn_text(start)}, after its place", lambda one: found.position < one.lsn < start
+        )
+        if start in self._state.places and not (found.last or found.position):
+            self._idle = start  # nothing comes before it in a new capture
         self._divided = self.whole
         """The LSN up to which segments end at the places of snapshots."""
         self._synced = time.monotonic()

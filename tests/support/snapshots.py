@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from collections.abc import Sequence
@@ -9,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgtail.capture.format import SnapshotPart, copy_data
+from pgtail.capture.reader import segments
 from pgtail.capture.recorder import Rotation
+from pgtail.capture.segment import SegmentFrames
 from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.capture.state import SnapshotFile, TableSnapshot
 from pgtail.capture.upload import Uploader
+from pgtail.errors import DecodeError
+from pgtail.storage import Location
 from tests.support import encode
 
 HEAD = {"pgtail.slot": "s", "pgtail.timeline": "1", "client_encoding": "UTF8"}
@@ -85,3 +90,24 @@ def transaction(lsn: int, *rows: tuple[str, str], relid: int = 100, name: str = 
     inserts = [encode.insert(*row, oid=relid) for row in rows]
     messages = encode.begin(lsn, lsn), encode.relation(relid, name), *inserts, encode.commit(lsn, lsn + 8)
     return [encode.frame(message, lsn) for message in messages]
+
+
+def contents(capture: Location) -> list[tuple[int, bytes]]:
+    """The changes that a reader gets of a capture: the commit LSN of each and its message, in order."""
+    found: list[tuple[int, bytes]] = []
+    commit_lsn = 0
+    for segment in segments(capture):
+        with segment.location.open() as file, contextlib.suppress(*[DecodeError] * segment.open):
+            frames = SegmentFrames(file, str(segment.location), closed=not segment.open)
+            for start, stop in frames:
+                message = frames.buf[start + 25 : stop]
+                if message[:1] == b"B":
+                    (commit_lsn,) = struct.unpack_from(">Q", message, 1)
+                elif message[:1] == b"I" and frames.head.own:
+                    found.append((commit_lsn, message))
+    return found
+
+
+def expected(tables: Sequence[Table], lsn: int) -> list[tuple[int, bytes]]:
+    """What contents() has of the snapshots of these tables."""
+    return [(lsn - 1, encode.insert(*row, oid=table.relid)) for table in tables for row in table.rows]
