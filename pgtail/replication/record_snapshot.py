@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from pgtail.postgres.table_copy import CopyForm
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture, head_of
-from pgtail.replication.snapshot import ConsistentPoint, Copying, exported
+from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage.local import LocalLocation
 
@@ -97,16 +97,18 @@ class SnapshotRecording:
     def _chosen(self) -> list[PublishedTable]:
         """The tables to copy, as the catalog is now. Raises OptionError, ServerError."""
         with self._connector.ordinary() as connection:
-            published = snapshot_plan(SnapshotSession(connection, self._plan.encoding or "utf-8"), self._publications)
+            published = snapshot_plan(
+                SnapshotSession(connection, self._plan.encoding or "utf-8"), self._plan.options.publications
+            )
         if not published:
             raise ServerError(
-                f"there is no table to copy: none is published by {' and '.join(self._publications)}.",
+                f"there is no table to copy: none is published by {' and '.join(names)}.",
                 cure="ALTER PUBLICATION ... ADD TABLE publishes one; without --snapshot only the stream is recorded.",
             )
-        names = [f"{table.schema}.{table.name}" for table in published]
+        full = [f"{table.schema}.{table.name}" for table in published]
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
-                raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, names)}")
+                raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, full)}")
         if self._globs:
             return [
                 table
@@ -116,35 +118,15 @@ class SnapshotRecording:
         copied = {one.relid for one in self._files.state.snapshots}
         return [table for table in published if table.oid not in copied]
 
-    @property
-    def _publications(self) -> list[str]:
-        return [publication.name for publication in self._plan.publications]
-
-    def _copy(self, wanted: Iterable[int]) -> dict[int, ServerError]:
+    def _copy(self, wanted: set[int]) -> dict[int, ServerError]:
         """Copy these tables at one position; returns those that must be copied again, and why."""
-        plan = self._plan
         known = None if self._known.identity is None else (self._known.identity, self._known.position)
-        with ExitStack() as stack:
-            source = stack.enter_context(exported(self._connector, self._interrupt, plan, self._reporter.tell, known))
+        with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
+            plan = self._plan
             if plan.slot is None:
                 self._note_slot()
-            with self._interrupt.raising():
-                first = stack.enter_context(source.session())
-                point = ConsistentPoint(source.lsn, first.clock())
-                tables = [table for table in snapshot_plan(first, self._publications) if table.oid in wanted]
-                parts = sum(len(table.parts) for table in tables)
-                sessions = [first]
-                while len(sessions) < min(self._jobs, parts):
-                    sessions.append(stack.enter_context(source.session()))
             report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
-            report.begin(tables, point.lsn)
-            target = _Target(
-                self._files, head_of(plan, source.identity), point, source.identity.timeline, plan.encoding
-            )
-            form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA)
-            copying = Copying(source.session, target, form, self._interrupt.wake, attempts=_ATTEMPTS)
-            copying.run(tables, sessions, self._interrupt, report.progress)
-            report.end(copying.progress)
+            copying = copy_tables(source, plan, wanted, self._files, report, self._interrupt, jobs=self._jobs)
             return copying.again
 
     def _note_slot(self) -> None:
@@ -153,6 +135,37 @@ class SnapshotRecording:
         self._reporter.tell(f"slot {name} was created. It retains WAL until it is dropped: pgtail slot drop {name}")
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._plan = replace(self._plan, slot=catalog.slot(connection, name))
+
+
+def copy_tables(
+    source: Exported,
+    plan: Plan,
+    wanted: Collection[int],
+    files: CaptureFiles,
+    report: SnapshotReport,
+    interrupt: Interrupt,
+    *,
+    jobs: int,
+) -> Copying:
+    """Copy the published tables, those with these OIDs, into a capture, with up to `jobs` sessions.
+
+    Raises ServerError, OutputError, KeyboardInterrupt.
+    """
+    with ExitStack() as stack:
+        with interrupt.raising():
+            sessions = [stack.enter_context(source.session())]
+            point = ConsistentPoint(source.lsn, sessions[0].clock())
+            tables = [table for table in snapshot_plan(sessions[0], plan.options.publications) if table.oid in wanted]
+            while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
+                sessions.append(stack.enter_context(source.session()))
+        report.begin(tables, point.lsn)
+        head = head_of(plan, source.identity)
+        target = _Target(files, head, point, source.identity.timeline, plan.encoding)
+        form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA)
+        copying = Copying(source.session, target, form, interrupt.wake, attempts=_ATTEMPTS)
+        copying.run(tables, sessions, interrupt, report.progress)
+        report.end(copying.progress)
+        return copying
 
 
 class _Target:

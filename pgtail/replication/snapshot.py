@@ -101,7 +101,7 @@ def exported(
             connector,
             plan.slot_name if is_new else slots.temporary_name(),
             plan.server,
-            temporary=not is_new,
+            temporary=plan.temporary or not is_new,
             two_phase=plan.two_phase and is_new,
             export=True,
             tell=tell,

@@ -53,8 +53,8 @@ class StreamSnapshot:
             with self._interrupt.raising():
                 session = stack.enter_context(source.session())
                 point = ConsistentPoint(source.lsn, session.clock())
-                names = [publication.name for publication in plan.publications]
-                tables = [table for table in snapshot_plan(session, names) if self._is_wanted(table)]
+                published = snapshot_plan(session, plan.options.publications)
+                tables = [table for table in published if self._is_wanted(table)]
             report = SnapshotReport(self._reporter, self._connector, None if plan.temporary else plan.slot_name)
             report.begin(tables, point.lsn)
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")

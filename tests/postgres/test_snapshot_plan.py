@@ -8,8 +8,8 @@ import pytest
 
 from pgtail.errors import ServerError
 from pgtail.postgres.snapshot_plan import PublishedTable, snapshot_plan
-from tests.support.servers import Database, fresh_database, since
 from tests.support.copied_tables import copied, described, inserted, snapshot_of, streamed
+from tests.support.servers import Database, fresh_database, since
 
 SLOT = "SELECT pg_create_logical_replication_slot('s', 'pgoutput')"
 
