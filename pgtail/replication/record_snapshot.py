@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,28 +78,29 @@ class SnapshotRecording:
         Raises OptionError, ServerError, OutputError, and KeyboardInterrupt; the tables that are complete then stay.
         """
         with self._interrupt.raising():
-            wanted = {table.oid for table in self._chosen()}
+            wanted = self._check()
         if not wanted:
             self._reporter.tell("note: the capture has a copy of every published table; none is copied")
             return
         try:
+            again = self._copy(self._is_wanted)
             for _ in range(_ROUNDS):
-                again = self._copy(wanted)
-                if not again:
-                    return
                 for error in again.values():
                     self._reporter.tell(f"note: {error.reason.removesuffix('.')}; it is copied again")
-                wanted = set(again)
+                if not again:
+                    return
+                changed = set(again)
+                again = self._copy(lambda table: table.oid in changed)
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
-        raise next(iter(again.values()))
+        for error in again.values():
+            raise error
 
-    def _chosen(self) -> list[PublishedTable]:
-        """The tables to copy, as the catalog is now. Raises OptionError, ServerError."""
+    def _check(self) -> bool:
+        """Whether there is a table to copy now. Raises OptionError, ServerError."""
+        names = self._plan.options.publications
         with self._connector.ordinary() as connection:
-            published = snapshot_plan(
-                SnapshotSession(connection, self._plan.encoding or "utf-8"), self._plan.options.publications
-            )
+            published = snapshot_plan(SnapshotSession(connection, self._plan.encoding or "utf-8"), names)
         if not published:
             raise ServerError(
                 f"there is no table to copy: none is published by {' and '.join(names)}.",
@@ -109,16 +110,14 @@ class SnapshotRecording:
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
                 raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, full)}")
-        if self._globs:
-            return [
-                table
-                for table in published
-                if any(name_matches(table.schema, table.name, glob) for glob in self._globs)
-            ]
-        copied = {one.relid for one in self._files.state.snapshots}
-        return [table for table in published if table.oid not in copied]
+        return any(map(self._is_wanted, published))
 
-    def _copy(self, wanted: set[int]) -> dict[int, ServerError]:
+    def _is_wanted(self, table: PublishedTable) -> bool:
+        if self._globs:
+            return any(name_matches(table.schema, table.name, glob) for glob in self._globs)
+        return all(table.oid != one.relid for one in self._files.state.snapshots)
+
+    def _copy(self, wanted: Callable[[PublishedTable], bool]) -> dict[int, ServerError]:
         """Copy these tables at one position; returns those that must be copied again, and why."""
         known = None if self._known.identity is None else (self._known.identity, self._known.position)
         with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
@@ -140,14 +139,14 @@ class SnapshotRecording:
 def copy_tables(
     source: Exported,
     plan: Plan,
-    wanted: Collection[int],
+    wanted: Callable[[PublishedTable], bool],
     files: CaptureFiles,
     report: SnapshotReport,
     interrupt: Interrupt,
     *,
     jobs: int,
 ) -> Copying:
-    """Copy the published tables, those with these OIDs, into a capture, with up to `jobs` sessions.
+    """Copy the published tables that are `wanted` into a capture, with up to `jobs` sessions.
 
     Raises ServerError, OutputError, KeyboardInterrupt.
     """
@@ -155,7 +154,7 @@ def copy_tables(
         with interrupt.raising():
             sessions = [stack.enter_context(source.session())]
             point = ConsistentPoint(source.lsn, sessions[0].clock())
-            tables = [table for table in snapshot_plan(sessions[0], plan.options.publications) if table.oid in wanted]
+            tables = [table for table in snapshot_plan(sessions[0], plan.options.publications) if wanted(table)]
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
         report.begin(tables, point.lsn)
