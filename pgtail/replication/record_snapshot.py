@@ -89,8 +89,7 @@ class SnapshotRecording:
                     self._reporter.tell(f"note: {error.reason.removesuffix('.')}; it is copied again")
                 if not again:
                     return
-                changed = set(again)
-                again = self._copy(lambda table: table.oid in changed)
+                again = self._copy_again(again)
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
         for error in again.values():
@@ -116,6 +115,9 @@ class SnapshotRecording:
         if self._globs:
             return any(name_matches(table.schema, table.name, glob) for glob in self._globs)
         return all(table.oid != one.relid for one in self._files.state.snapshots)
+
+    def _copy_again(self, changed: Mapping[int, ServerError]) -> dict[int, ServerError]:
+        return self._copy(lambda table: table.oid in changed)
 
     def _copy(self, wanted: Callable[[PublishedTable], bool]) -> dict[int, ServerError]:
         """Copy these tables at one position; returns those that must be copied again, and why."""
