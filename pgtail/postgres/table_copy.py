@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -45,7 +45,7 @@ class TableChanged(ServerError):
 
 
 class RecoveryConflict(ServerError):
-    """The standby canceled the query, because it has to replay a change of the primary: the same copy may succeed."""
+    """The standby ended the session, to replay a change of the primary: try again, with a new snapshot."""
 
 
 class Stopped(Exception):
@@ -77,12 +77,12 @@ def copy_part(
     *,
     stop: threading.Event,
     batch_bytes: int = BATCH,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The rows of a part as Insert messages, in batches; between them nothing is read from the server.
 
     Raises TableChanged if the table has not stayed as the snapshot has it, RecoveryConflict, Unreachable, ServerError,
     and Stopped soon after `stop` is set. After an error, and when the iterator is closed early, the session still has
-    its snapshot, unless the connection broke. The lock on the table ends with the iterator.
+    its snapshot, unless it ended (RecoveryConflict, Unreachable). The lock on the table ends with the iterator.
     """
     source = part.source
     if source is None:
@@ -176,7 +176,7 @@ class _Command:
         assert result is not None
         return rows.single(f"table {self.table}", rows.of_result(f"table {self.table}", result))
 
-    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Iterator[Batch]:
+    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Generator[Batch, None, None]:
         """The rows of a COPY in batches."""
         result = self._first(statement)
         if result.status != pq.ExecStatus.COPY_OUT:
@@ -234,9 +234,13 @@ class _Command:
             raise self._broken(error) from error
 
     def _read_to_end(self) -> None:
-        """Read what follows the first result, so that the session is ready for the next statement."""
-        while self._result() is not None:
-            pass
+        """Read what follows the first result, so that the session is ready for the next statement.
+
+        If the connection breaks here, as after a FATAL error, the first result has the reason.
+        """
+        with contextlib.suppress(Unreachable):
+            while self._result() is not None:
+                pass
 
     def _read(self, *, wait: bool) -> None:
         """Let libpq read what has arrived, or `wait` for it. Raises Stopped."""
@@ -278,6 +282,14 @@ class _Command:
         return error
 
     def _broken(self, why: psycopg.Error) -> ServerError:
+        """The error for a broken connection. The server's own last message, if there is one, has the reason."""
+        with contextlib.suppress(psycopg.Error):
+            while self._pgconn.get_copy_data(1)[0] > 0:
+                pass
+        with contextlib.suppress(psycopg.Error):
+            last = self._pgconn.get_result()
+            if last is not None and _sqlstate(last) is not None:
+                return self._failed(last)
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
         return Unreachable(f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}")
 
