@@ -32,11 +32,14 @@ _ATTEMPTS: Final = 5
 _NOW: Final = "SELECT c.oid::regclass::text AS name, pg_relation_filenode(c.oid) AS relfilenode FROM pg_class c"
 _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
+_CONFLICT: Final = (
+    "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or raise"
+    " max_standby_streaming_delay."
+)
 _CURES: Final[tuple[Cure, ...]] = (
     Cure("42501", "row-level security", "The copy would lack the rows that row-level security hides, which the stream"
          " has. Let the role see them all: ALTER ROLE {role} BYPASSRLS;"),
-    Cure("40001", "", "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or"
-         " raise max_standby_streaming_delay."),
+    Cure("40001", "", _CONFLICT),
 )  # fmt: skip
 
 
@@ -87,7 +90,7 @@ def copy_part(
     source = part.source
     if source is None:
         return
-    command = _Command(session, f"{source.schema}.{source.name}", stop)
+    command = _Command(session, source, stop)
     command.run("SAVEPOINT part")
     try:
         name = _locked(command, table, source)
@@ -152,11 +155,13 @@ def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None
 class _Command:
     """Runs statements on a session, for one table; a request to stop cancels them."""
 
-    def __init__(self, session: SnapshotSession, table: str, stop: threading.Event) -> None:
+    def __init__(self, session: SnapshotSession, source: Source, stop: threading.Event) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
-        self.table = table
-        self._doing = f"table {table} cannot be copied"
+        self.table = f"{source.schema}.{source.name}"
+        self._quoted = f"{identifier(source.schema)}.{identifier(source.name)}"
+        self._on_standby = self._pgconn.parameter_status(b"in_hot_standby") == b"on"
+        self._doing = f"table {self.table} cannot be copied"
         self._stop = stop
 
     def run(self, statement: str, *, renamed: bool = False) -> PGresult | None:
@@ -275,7 +280,7 @@ class _Command:
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":
-            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self.table} TO {{role}};"),)
+            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self._quoted} TO {{role}};"),)
         error = server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
         if sqlstate == "40001":
             return RecoveryConflict(error.reason, cure=error.cure)
@@ -291,7 +296,10 @@ class _Command:
             if last is not None and _sqlstate(last) is not None:
                 return self._failed(last)
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        return Unreachable(f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}")
+        reason = f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}"
+        if self._on_standby:  # before 17 it ends the session without a message, if that waits to send
+            return RecoveryConflict(reason, cure=_CONFLICT)
+        return Unreachable(reason)
 
 
 def _sqlstate(result: PGresult) -> str | None:

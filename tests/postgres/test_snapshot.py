@@ -129,7 +129,6 @@ def test_a_standby_that_cancels_the_copy(database: Database) -> None:
             database.execute("DELETE FROM t", "VACUUM t")
             position = database.value("SELECT pg_current_wal_flush_lsn()::text")
             wait_for("replay", lambda: on_standby.value(f"SELECT pg_last_wal_receive_lsn() >= '{position}'"))
-            with pytest.raises(
-                RecoveryConflict, match=r"(?s)conflict with recovery.*hot_standby_feedback.*max_standby_st"
-            ):
+            with pytest.raises(RecoveryConflict, match="conflict with recovery|the connection broke") as caught:
                 list(batches)
+            assert "hot_standby_feedback = on there, or raise max_standby_streaming_delay" in str(caught.value)
