@@ -33,8 +33,11 @@ _PUBLICATIONS: Final = """
 SELECT oid, pubname, puballtables, {via_root} AS via_root, {generated} AS generated FROM pg_publication
 """
 _LISTED: Final = """
-SELECT prpubid, prrelid, {columns} AS columns, {filter} AS filter, {excepted} AS excepted FROM pg_publication_rel r
+SELECT prpubid, prrelid, {columns} AS columns, {filter} AS filter,
+    coalesce(to_jsonb(r) ->> 'prexcept', 'f')::bool AS excepted
+FROM pg_publication_rel r
 """
+"""prexcept: the tables of FOR ALL TABLES EXCEPT, since 19."""
 _SCHEMAS: Final = "SELECT pnpubid, pnnspid FROM pg_publication_namespace"
 _TABLES: Final = """
 SELECT c.oid, c.relnamespace, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident, c.relfilenode,
@@ -257,7 +260,6 @@ class _Catalog:
             _LISTED.format(
                 columns=since(15, "prattrs::text", "NULL"),
                 filter=since(15, "pg_get_expr(prqual, prrelid)", "NULL"),
-                excepted=since(19, "prexcept", "false"),
             ),
         ):
             publication, table = row.integer("prpubid"), row.integer("prrelid")

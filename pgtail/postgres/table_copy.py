@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -32,11 +32,14 @@ _ATTEMPTS: Final = 5
 _NOW: Final = "SELECT c.oid::regclass::text AS name, pg_relation_filenode(c.oid) AS relfilenode FROM pg_class c"
 _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
+_CONFLICT: Final = (
+    "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or raise"
+    " max_standby_streaming_delay."
+)
 _CURES: Final[tuple[Cure, ...]] = (
     Cure("42501", "row-level security", "The copy would lack the rows that row-level security hides, which the stream"
          " has. Let the role see them all: ALTER ROLE {role} BYPASSRLS;"),
-    Cure("40001", "", "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or"
-         " raise max_standby_streaming_delay."),
+    Cure("40001", "", _CONFLICT),
 )  # fmt: skip
 
 
@@ -45,7 +48,7 @@ class TableChanged(ServerError):
 
 
 class RecoveryConflict(ServerError):
-    """The standby canceled the query, because it has to replay a change of the primary: the same copy may succeed."""
+    """The standby ended the session, to replay a change of the primary: try again, with a new snapshot."""
 
 
 class Stopped(Exception):
@@ -77,17 +80,17 @@ def copy_part(
     *,
     stop: threading.Event,
     batch_bytes: int = BATCH,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The rows of a part as Insert messages, in batches; between them nothing is read from the server.
 
     Raises TableChanged if the table has not stayed as the snapshot has it, RecoveryConflict, Unreachable, ServerError,
     and Stopped soon after `stop` is set. After an error, and when the iterator is closed early, the session still has
-    its snapshot, unless the connection broke. The lock on the table ends with the iterator.
+    its snapshot, unless it ended (RecoveryConflict, Unreachable). The lock on the table ends with the iterator.
     """
     source = part.source
     if source is None:
         return
-    command = _Command(session, f"{source.schema}.{source.name}", stop)
+    command = _Command(session, source, stop)
     command.run("SAVEPOINT part")
     try:
         name = _locked(command, table, source)
@@ -152,11 +155,13 @@ def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None
 class _Command:
     """Runs statements on a session, for one table; a request to stop cancels them."""
 
-    def __init__(self, session: SnapshotSession, table: str, stop: threading.Event) -> None:
+    def __init__(self, session: SnapshotSession, source: Source, stop: threading.Event) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
-        self.table = table
-        self._doing = f"table {table} cannot be copied"
+        self.table = f"{source.schema}.{source.name}"
+        self._quoted = f"{identifier(source.schema)}.{identifier(source.name)}"
+        self._on_standby = self._pgconn.parameter_status(b"in_hot_standby") == b"on"
+        self._doing = f"table {self.table} cannot be copied"
         self._stop = stop
 
     def run(self, statement: str, *, renamed: bool = False) -> PGresult | None:
@@ -176,7 +181,7 @@ class _Command:
         assert result is not None
         return rows.single(f"table {self.table}", rows.of_result(f"table {self.table}", result))
 
-    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Iterator[Batch]:
+    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Generator[Batch, None, None]:
         """The rows of a COPY in batches."""
         result = self._first(statement)
         if result.status != pq.ExecStatus.COPY_OUT:
@@ -234,9 +239,13 @@ class _Command:
             raise self._broken(error) from error
 
     def _read_to_end(self) -> None:
-        """Read what follows the first result, so that the session is ready for the next statement."""
-        while self._result() is not None:
-            pass
+        """Read what follows the first result, so that the session is ready for the next statement.
+
+        If the connection breaks here, as after a FATAL error, the first result has the reason.
+        """
+        with contextlib.suppress(Unreachable):
+            while self._result() is not None:
+                pass
 
     def _read(self, *, wait: bool) -> None:
         """Let libpq read what has arrived, or `wait` for it. Raises Stopped."""
@@ -271,15 +280,26 @@ class _Command:
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":
-            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self.table} TO {{role}};"),)
+            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self._quoted} TO {{role}};"),)
         error = server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
         if sqlstate == "40001":
             return RecoveryConflict(error.reason, cure=error.cure)
         return error
 
     def _broken(self, why: psycopg.Error) -> ServerError:
+        """The error for a broken connection. The server's own last message, if there is one, has the reason."""
+        with contextlib.suppress(psycopg.Error):
+            while self._pgconn.get_copy_data(1)[0] > 0:
+                pass
+        with contextlib.suppress(psycopg.Error):
+            last = self._pgconn.get_result()
+            if last is not None and _sqlstate(last) is not None:
+                return self._failed(last)
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        return Unreachable(f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}")
+        reason = f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}"
+        if self._on_standby:  # before 17 it ends the session without a message, if that waits to send
+            return RecoveryConflict(reason, cure=_CONFLICT)
+        return Unreachable(reason)
 
 
 def _sqlstate(result: PGresult) -> str | None:
