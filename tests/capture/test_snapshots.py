@@ -516,7 +516,7 @@ def test_segments_of_two_tables_are_never_mixed(tmp_path: Path) -> None:
     found = known(tmp_path)
     first, second = [one for one in found.snapshots if len(one.segments) > 1][:2]
     mixed = first._replace(segments=(first.segments[0], second.segments[1], *first.segments[1:]))
-    with pytest.raises(ValueError, match="not in the order"):
+    with pytest.raises(ValueError, match="not in the order of tables"):
         found.with_snapshots([mixed, second])
 
 
