@@ -641,6 +641,15 @@ def test_where_reading_starts(capture: Path, since: int, first: int) -> None:
     assert found[number].name.position == first
 
 
+def test_stats_and_inspect(capture: Path) -> None:
+    rows = len(expected(tables(PLACE), PLACE))
+    [report] = here("stats", "-o", "json", capture).objects
+    assert (report["snapshots"]["count"], report["snapshots"]["rows"]) == (4, rows)
+    assert report["transactions"]["rows"]["total"] == 2
+    shown = here("inspect", "-o", "json", "--kind", "Insert", capture)
+    assert (shown.status, len(shown.lines)) == (0, rows + 2)
+
+
 def test_one_segment_alone(capture: Path) -> None:
     for path in capture.glob("*.snapshot.pgcap"):
         found = read(path)

@@ -82,7 +82,8 @@ def write_all(
     directory: Path, tables: Sequence[Table], lsn: int, rotation: Rotation = TINY, uploader: Uploader | None = None
 ) -> list[TableSnapshot]:
     """Write the segments of several tables at an LSN."""
-    found, first = [], 1
+    found: list[TableSnapshot] = []
+    first = 1
     for table in tables:
         snapshot, first = table.write(directory, lsn, first, rotation, uploader)
         found.append(snapshot)
@@ -91,7 +92,8 @@ def write_all(
 
 def ordinals(tables: Sequence[Table]) -> list[int]:
     """The ordinal of each row that write_all() gives it."""
-    found, first = [], 1
+    found: list[int] = []
+    first = 1
     for rows in (rows for table in tables for rows in table.parts):
         found += range(first, first + len(rows))
         first += len(rows) + _ROOM
