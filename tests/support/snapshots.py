@@ -30,6 +30,10 @@ def frame(message: bytes, lsn: int) -> bytes:
     return b"w" + struct.pack(">QQq", lsn - 1, lsn, 0) + message
 
 
+_ROOM = 3
+"""Ordinals of each part's block that no row has."""
+
+
 @dataclass
 class Table:
     """A table, and the rows in each part of its copy."""
@@ -70,7 +74,7 @@ class Table:
                 writer.add([copy_data(frame(encode.insert(*row, oid=self.relid), lsn))], 1)
             last = number == len(self.parts) - 1
             found += writer.finish(frame(encode.commit(lsn - 1, lsn), lsn) if last else None)
-            first += len(rows) + 3  # a block may be larger than its part
+            first += len(rows) + _ROOM
         return TableSnapshot(lsn, 1, self.relid, "public", self.name, len(self.rows), tuple(found)), first
 
 
@@ -78,17 +82,32 @@ def write_all(
     directory: Path, tables: Sequence[Table], lsn: int, rotation: Rotation = TINY, uploader: Uploader | None = None
 ) -> list[TableSnapshot]:
     """Write the segments of several tables at an LSN."""
-    found, first = [], 1
+    found: list[TableSnapshot] = []
+    first = 1
     for table in tables:
         snapshot, first = table.write(directory, lsn, first, rotation, uploader)
         found.append(snapshot)
     return found
 
 
-def transaction(lsn: int, *rows: tuple[str, str], relid: int = 100, name: str = "stream") -> list[bytes]:
-    """The frames of a transaction of the stream that inserts these rows; its commit ends 8 bytes after `lsn`."""
-    inserts = [encode.insert(*row, oid=relid) for row in rows]
-    messages = encode.begin(lsn, lsn), encode.relation(relid, name), *inserts, encode.commit(lsn, lsn + 8)
+def ordinals(tables: Sequence[Table]) -> list[int]:
+    """The ordinal of each row that write_all() gives it."""
+    found: list[int] = []
+    first = 1
+    for rows in (rows for table in tables for rows in table.parts):
+        found += range(first, first + len(rows))
+        first += len(rows) + _ROOM
+    return found
+
+
+def transaction(lsn: int, *rows: tuple[str, str], described: bool = True) -> list[bytes]:
+    """The frames of a transaction of the stream that inserts these rows; its commit ends 8 bytes after `lsn`.
+
+    `described`: it has the Relation of their table, as the first one does.
+    """
+    relation = [encode.relation(100, "stream")] if described else []
+    inserts = [encode.insert(*row) for row in rows]
+    messages = encode.begin(lsn, lsn), *relation, *inserts, encode.commit(lsn, lsn + 8)
     return [encode.frame(message, lsn) for message in messages]
 
 
