@@ -235,15 +235,13 @@ class Copying:
                 self._read(current, table, part)
             except TableChanged as error:
                 self.again[table.oid] = error
-            except RecoveryConflict:
-                if attempt == self._attempts:
-                    raise
-                continue
-            except Unreachable as error:
-                current.close()
+            except (RecoveryConflict, Unreachable) as error:
+                current.close()  # with either it has lost the snapshot
                 current = self._replaced()
-                if current is not None and attempt < self._attempts:
+                if attempt < self._attempts and current is not None:
                     continue
+                if isinstance(error, RecoveryConflict):
+                    raise
                 self.again[table.oid] = error
             else:
                 self._finish(table)

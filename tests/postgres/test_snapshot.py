@@ -17,8 +17,8 @@ from pgtail.postgres.slots import Creation
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, RecoveryConflict, copy_part
-from tests.support.servers import Database, since
 from tests.support.copied_tables import connector_to, copied, snapshot_of
+from tests.support.servers import Database, since
 from tests.support.standbys import standby_of
 from tests.support.tail import wait_for
 

@@ -15,9 +15,9 @@ from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, Stopped, TableChanged, copy_part
+from tests.support.copied_tables import copied, snapshot_of
 from tests.support.limits import within
 from tests.support.servers import Database, since
-from tests.support.copied_tables import copied, snapshot_of
 
 TABLE = (
     "CREATE TABLE t (id int PRIMARY KEY, v text, w text)",
