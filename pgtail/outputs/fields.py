@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
-from pgtail.native.plan import TRANSACTION_FIELDS, Field, Value
+from pgtail.native.plan import TRANSACTION_FIELDS, Field, Text, Value
 from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.scalars import time_text, unix_micros
 
@@ -30,8 +30,8 @@ class Row:
     aborted: bool = False
     old: TupleData = ()
     new: TupleData = ()
-    known: dict[Field, bytes | None] = field(default_factory=dict)
-    """TRANSACTION_FIELDS that were read: the rows of a transaction share them."""
+    known: dict[Field | Text, bytes | None] = field(default_factory=dict)
+    """TRANSACTION_FIELDS that were read, and Texts that were rendered: the rows of a transaction share them."""
     _now: int = 0
 
     def now(self) -> int:
@@ -130,3 +130,11 @@ def text_of_value(value: Value, row: Row) -> bytes:
     if found is not None:
         return value.before + found + value.after
     return value.missing if isinstance(value.missing, bytes) else FIELDS[value.missing](row) or b""
+
+
+def text_of_transaction(piece: Text, row: Row) -> bytes:
+    """A text that depends on the row's transaction only."""
+    found = row.known.get(piece)
+    if found is None:
+        found = row.known[piece] = piece.render(row.transaction)
+    return found
