@@ -25,7 +25,7 @@ from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
 from pgtail.pgoutput.cursor import MAX_COLUMNS
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
-from pgtail.values.codec import Kind as ValueKind
+from pgtail.values.codec import ValueKind
 from pgtail.values.codec import Undecoded
 
 cdef extern from "Python.h":

@@ -28,7 +28,7 @@ from pgtail.native.plan import (
     UndecodedValue,
     Value,
 )
-from pgtail.outputs.fields import Row, text_of_transaction, text_of_value
+from pgtail.outputs.fields import PlanRow, text_of_transaction, text_of_value
 from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.cells import Cell as SentCell
 from pgtail.values import Undecoded
@@ -45,7 +45,7 @@ class Execution:
     `ordinals` are the last numbers before this row.
     """
 
-    def __init__(self, row: Row, ordinals: Mapping[str, int]) -> None:
+    def __init__(self, row: PlanRow, ordinals: Mapping[str, int]) -> None:
         self.counts: list[str] = []
         self.numbered: list[str] = []
         self._row = row

@@ -11,7 +11,7 @@ from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTrunca
 from pgtail.changes.relations import Column, Relation, unnamed
 from pgtail.native.plan import LARGE, Encoding, Field, Form, Plan, Side, Text
 from pgtail.outputs.executor import Execution, Part, joined_parts
-from pgtail.outputs.fields import Clock, Row
+from pgtail.outputs.fields import Clock, PlanRow
 from pgtail.values import Undecoded
 
 
@@ -103,7 +103,7 @@ class Rows:
         self._clock = clock
         self._one_by_one = one_by_one
         self._known: tuple[Transaction | None, int | None, dict[Field | Text, bytes | None]] = (None, None, {})
-        """Row.known of the rows of a transaction that follow the transaction with this end LSN."""
+        """PlanRow.known of the rows of a transaction that follow the transaction with this end LSN."""
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Plan, Write]] = {}
 
     def resume(self, ordinals: Mapping[str, int], counts: Mapping[str, int]) -> None:
@@ -137,7 +137,7 @@ class Rows:
 
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
         """The text of a plan without tuples for a transaction: its start or its end."""
-        return joined_parts(self._parts(plan, Row(transaction, self._clock, self.last_end, lsn=lsn)))
+        return joined_parts(self._parts(plan, PlanRow(transaction, self._clock, self.last_end, lsn=lsn)))
 
     def _plan(self, change: RowChange) -> tuple[Plan, Write]:
         """How to write a change, and what it is written to. Raises NoPlan."""
@@ -151,17 +151,17 @@ class Rows:
             known = self._plans[key] = (relation, *self._plan_of(shape))
         return known[1:]
 
-    def _row(self, transaction: Transaction, change: Change) -> Row:
+    def _row(self, transaction: Transaction, change: Change) -> PlanRow:
         if self._known[0] is not transaction or self._known[1] != self.last_end:
             self._known = (transaction, self.last_end, {})
-        row = Row(transaction, self._clock, self.last_end, None, change.lsn, change.aborted, known=self._known[2])
+        row = PlanRow(transaction, self._clock, self.last_end, None, change.lsn, change.aborted, known=self._known[2])
         if isinstance(change, RowChange):
             row.seq, row.old, row.new = change.seq, change.old or (), change.new or ()
         elif isinstance(change, TableTruncate):
             row.seq = change.seq
         return row
 
-    def _parts(self, plan: Plan, row: Row) -> list[Part]:
+    def _parts(self, plan: Plan, row: PlanRow) -> list[Part]:
         execution = Execution(row, self.ordinals)
         parts = execution.parts(plan)
         for key in execution.counts:
