@@ -58,9 +58,9 @@ class State(enum.StrEnum):
     SEGMENT = "inside a stream segment"
 
 
-_WHOLE: Final = (State.INSIDE, State.SNAPSHOT)
+_STARTED: Final = (State.INSIDE, State.SNAPSHOT)
 """The states inside a transaction that is not streamed, after its start was sent."""
-_OPEN: Final = (State.BEGUN, State.REPEATED, *_WHOLE)
+_OPEN: Final = (State.BEGUN, State.REPEATED, *_STARTED)
 """The states inside a transaction that is not streamed."""
 
 Events: TypeAlias = Iterable[Event]
@@ -70,9 +70,10 @@ _NOTHING: Final[tuple[Event, ...]] = ()
 class Assembler:
     """Turns the messages of one stream into events, in bounded memory.
 
-    `tables` are the current tables outside stream segments, `streams` the open streamed transactions. `whole` is the
-    current transaction that is not streamed, once its Started was sent; `open_transaction` is the same, as soon as it
-    begins, and `commits_at` its commit LSN. `types` gets the types that the stream declares.
+    `tables` are the current tables outside stream segments, `streams` the open streamed transactions.
+    `started_transaction` is the current transaction that is not streamed, once its Started was sent;
+    `open_transaction` is the same, as soon as it begins, and `commits_at` its commit LSN. `types` gets the types that
+    the stream declares.
 
     Raises AssemblyError if `strict` and a message is out of place, OutputError if a streamed transaction cannot be
     written to disk.
@@ -154,7 +155,7 @@ class Assembler:
 
     def resume_after(self, scanner: Scanner) -> Transaction | None:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
-        transaction = self.whole if scanner.inside and not scanner.began else None
+        transaction = self.started_transaction if scanner.inside and not scanner.began else None
         if scanner.inside:
             if transaction is None:
                 xid, commit_lsn, commit_ts = scanner.begun
@@ -234,7 +235,7 @@ class Assembler:
         self._steps = STEPS[state]
         if state is State.OUTSIDE:
             self._described = None
-        self.whole = self._transaction if state in _WHOLE and self._transaction.begun else None
+        self.started_transaction = self._transaction if state in _STARTED and self._transaction.begun else None
         self.open_transaction = self._transaction if state in _OPEN else None
         self.commits_at = None if self.open_transaction is None else self._transaction.commit_lsn
 
@@ -383,17 +384,17 @@ class Assembler:
         new, old = change.new, change.old
         if (new is None or len(new) == columns) and (old is None or len(old) == columns):
             return (change,)
-        return self._odd(change)
+        return self._checked(change)
 
     def _changes(self, message: Truncate | Message, lsn: int | None) -> Iterator[Event]:
         relations = [self.relations.get(oid) for oid in tables_of(message)]
         for change in changes_of(self._transaction, message, lsn, relations):
-            yield from self._odd(change)
+            yield from self._checked(change)
 
     def _outside_message(self, message: Message, lsn: int | None) -> Events:
         return self._out_of_place(message, lsn) if message.transactional else self._changes(message, lsn)
 
-    def _odd(self, change: Change) -> Iterator[Event]:
+    def _checked(self, change: Change) -> Iterator[Event]:
         """The change, after a warning if it does not fit its table: one for each version of a table."""
         text = tuple_mismatch(change)
         if text is not None and not isinstance(change, LogicalMessage) and change.relation.version not in self._noted:
@@ -471,7 +472,7 @@ class Assembler:
             else:
                 is_new = transaction.changes > changes
             if is_new:
-                yield from self._odd(found)
+                yield from self._checked(found)
         yield Ended(transaction)
 
     # -- prepared transactions ---------------------------------------------------------------------------------

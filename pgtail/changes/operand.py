@@ -14,7 +14,7 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.native.conditions import NotTested
 from pgtail.native.plan import INSERT_OPS
 from pgtail.pgoutput.cells import UNCHANGED, Cell
-from pgtail.values import Kind, Undecoded
+from pgtail.values import Undecoded, ValueKind
 from pgtail.values.codec import DAMAGED
 from pgtail.values.datetime import timestamptz_text
 
@@ -116,4 +116,4 @@ def _property(name: str, relation: Relation | None, op: str) -> Source:
 
 def is_json(column: Column) -> bool:
     """Whether -> and ->> apply to a column."""
-    return column.codec.kind is Kind.JSON
+    return column.codec.kind is ValueKind.JSON

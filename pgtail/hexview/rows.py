@@ -58,7 +58,7 @@ class _Templates(NamedTuple):
     scanned: tuple[list[Any], list[Any]] | None
 
 
-class _Shape:
+class _MessageParts:
     """What the messages of one kind have in common, rows for one version of a table."""
 
     def __init__(self, leads: list[list[tuple[Field, bytes]]], tuples: list[list[dict[type, CellFields]]]) -> None:
@@ -87,7 +87,7 @@ class _Shape:
         ]
 
 
-class Rows:
+class TemplateWriter:
     """Shows row messages whose table is known, and the Begin and Commit around them."""
 
     def __init__(self, sink: Sink, view: View, fields: Fields, scope: Scope) -> None:
@@ -95,7 +95,7 @@ class Rows:
         self._view = view
         self._fields = fields
         self._scope = scope
-        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._shapes: dict[tuple[Any, ...], _MessageParts] = {}
         self._size = lru_cache(maxsize=_MOST)(lambda size: view.digits(size.to_bytes(4)))
         self._fast = compiled() if view.scanned else None
         self._formats: dict[int | None, dict[bytes, Any]] = {}
@@ -173,7 +173,9 @@ class Rows:
                 formats.clear()
             formats[key] = self._fast.MessageFormat(*self._view.head(place), *scanned)
 
-    def _new_shape(self, key: tuple[Any, ...], relation: Relation | None, buf: Buffer, trace: list[Traced]) -> _Shape:
+    def _new_shape(
+        self, key: tuple[Any, ...], relation: Relation | None, buf: Buffer, trace: list[Traced]
+    ) -> _MessageParts:
         described = groupby(self._fields.describe(buf, spans_of(trace)), attrgetter("depth"))
         leads = [
             [(field, buf[field.span.start : field.span.end]) for field in fields]
@@ -188,10 +190,10 @@ class Rows:
             self._shapes.clear()
             self._formats.clear()
             self._tables = None
-        shape = self._shapes[key] = _Shape(leads, tuples)
+        shape = self._shapes[key] = _MessageParts(leads, tuples)
         return shape
 
-    def _templates(self, shape: _Shape, place: MessageLocation, rows: Sequence[TupleData]) -> _Templates | None:
+    def _templates(self, shape: _MessageParts, place: MessageLocation, rows: Sequence[TupleData]) -> _Templates | None:
         """The templates for a message; None if they have no room for one of its fields."""
         key = (len(str(place.at(place.end))), *[tuple(map(type, row)) for row in rows])
         if key in shape.layouts:
@@ -204,7 +206,7 @@ class Rows:
         templates = shape.layouts[key] = shape.templates[layout]
         return templates
 
-    def _make(self, shape: _Shape, layout: Any) -> _Templates | None:
+    def _make(self, shape: _MessageParts, layout: Any) -> _Templates | None:
         try:
             leads = [self._lead(fields, layout) for fields in shape.leads]
             cells = [

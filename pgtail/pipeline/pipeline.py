@@ -107,7 +107,7 @@ class Pipeline:
             after = self._assembler.keep_rows(buf, pos, end, framing)
             self.kept += after > pos
             return after
-        scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.whole
+        scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.started_transaction
         if scanner is None or in_stream is None or pos >= end:
             return pos
         if transaction is None:

@@ -41,14 +41,14 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.messages = 0
-        scan = rows.Rows.scan
+        scan = rows.TemplateWriter.scan
 
-        def counting(itself: rows.Rows, *arguments: Any) -> tuple[int, int]:
+        def counting(itself: rows.TemplateWriter, *arguments: Any) -> tuple[int, int]:
             found = scan(itself, *arguments)
             self.messages += found[1]
             return found
 
-        monkeypatch.setattr(rows.Rows, "scan", counting)
+        monkeypatch.setattr(rows.TemplateWriter, "scan", counting)
 
 
 def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> bytes:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pgtail.values import Kind
+from pgtail.values import ValueKind
 from tests.support.sanitized import load
 
 MUTATIONS = 600
@@ -89,7 +89,7 @@ def every_test(table: Any) -> Iterator[str]:
         yield f"{column.name} like '%1_%\u00fc%'"
         yield f"{column.name} ilike '%nosuch'"
         yield f"old.{column.name} is distinct from new.{column.name} and changed({column.name})"
-        if column.codec.kind is Kind.NUMBER:
+        if column.codec.kind is ValueKind.NUMBER:
             yield f"{column.name} < -1234567890.5"
 
 
@@ -126,7 +126,7 @@ def inspected(choose: random.Random) -> int:
     """The same for the scanner of `pgtail inspect`, which first sees every message whole."""
     from pgtail.hexview.fields import Fields
     from pgtail.hexview.json_view import JsonView
-    from pgtail.hexview.rows import Rows
+    from pgtail.hexview.rows import TemplateWriter
     from pgtail.hexview.scope import Scope
     from pgtail.hexview.text_view import TextView
     from pgtail.hexview.views import MessageLocation
@@ -145,7 +145,7 @@ def inspected(choose: random.Random) -> int:
         scope, cursor = Scope(Types()), TracedCursor()
         decoder = Decoder(cursor=cursor)
         fields = Fields(scope, ValueStyle(40 if view.spaced else None), encoding="utf-8")
-        shown = Rows(Discard(), view, fields, scope)
+        shown = TemplateWriter(Discard(), view, fields, scope)
         for one in map(frame, [relation(), *messages]):
             message, lsn, _ = decoder.frame(one, 0, len(one))
             scope.enter(message)

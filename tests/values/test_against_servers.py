@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pgtail.values import Kind, Types, Undecoded
+from pgtail.values import Types, Undecoded, ValueKind
 from pgtail.values.oids import BUILTIN
 from tests.support.randoms import RANDOM
 from tests.support.samples import EXTENSION_SAMPLES, SAMPLES, SINCE, USER_SAMPLES
@@ -163,7 +163,7 @@ def test_arrays_equal_to_json(world: World) -> None:
     both = both_forms(world.connection, f"SELECT v FROM (VALUES {rows}) AS given(v)", *arrays)
     truth = both_forms(world.connection, f"SELECT to_json(v) FROM (VALUES {rows}) AS given(v)", *arrays)
     codec = types.codec(builtin("_text"))
-    assert codec.kind is Kind.ARRAY
+    assert codec.kind is ValueKind.ARRAY
     for (text, _), (said, _) in zip(both, truth, strict=True):
         assert json.loads(codec.json_text(text)) == json.loads(said)
 

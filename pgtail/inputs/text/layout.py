@@ -14,7 +14,7 @@ from pgtail.inputs.text.bytea import BadText, Base64, Codec, codec_of
 from pgtail.pgoutput.decoder import Decoder, Unknown
 from pgtail.pgoutput.streaming import StreamStop
 
-Row: TypeAlias = re.Pattern[bytes]
+RowPattern: TypeAlias = re.Pattern[bytes]
 
 LSN: Final = re.compile(rb"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _BARS: Final = (b"|", "│".encode())
@@ -72,8 +72,8 @@ class Layout:
     quote after the data does not belong to it.
     """
 
-    row: Row
-    start: Row
+    row: RowPattern
+    start: RowPattern
     codec: Codec
     lone: bool
     padded: bool
@@ -113,7 +113,7 @@ def find_layouts_of_cut_rows(lines: list[bytes], form: Form, decoder: Decoder) -
 
 
 def _tried(
-    shape: _Shape | _Fields, lines: list[bytes], form: Form, decoder: Decoder, *, cut: bool
+    shape: _Arrangement | _Fields, lines: list[bytes], form: Form, decoder: Decoder, *, cut: bool
 ) -> tuple[int, Layout] | None:
     """How many lines are messages in this layout; with `cut`, also those that are the beginning of one."""
     row = shape.row()
@@ -127,7 +127,7 @@ def _tried(
 
 def default_layout(form: Form) -> Layout:
     """The layout to try if none was found: only the data, in hex."""
-    return _Shape(form, b"", b"", 0, 0, b"").layout(form.codecs["hex"], [])
+    return _Arrangement(form, b"", b"", 0, 0, b"").layout(form.codecs["hex"], [])
 
 
 def message_codec(text: bytes, form: Form, decoder: Decoder, *, cut: bool = False) -> str | None:
@@ -166,7 +166,7 @@ def unmarked(text: bytes) -> tuple[bytes, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _Arrangement:
     """Columns side by side: `before` and `after` are how many surround the data."""
 
     form: Form
@@ -178,7 +178,7 @@ class _Shape:
     after: int
     border: bytes
 
-    def row(self, lsn: int | None = None) -> Row:
+    def row(self, lsn: int | None = None) -> RowPattern:
         """The pattern of a row. `lsn` is the index of the column with the LSN."""
         data = _data(self.border, more=bool(self.after))
         if self.form.quoted and self.after:
@@ -214,7 +214,7 @@ class _Fields:
     border: bytes
     quoted: bool
 
-    def row(self) -> Row:
+    def row(self) -> RowPattern:
         kinds = [self._start() + rb"(?P<data>" + _data(self.border) + rb")" + self.border]
         if self.lsn is not None:
             kinds.append(re.escape(self.lsn) + self.separator + rb"(?P<lsn>[^\s|]*+).*+")
@@ -237,18 +237,18 @@ def _data(border: bytes, *, more: bool = False) -> bytes:
     return rb"(?:\S.*)?" if border or more else rb"(?:\S.*+)?"
 
 
-def _shapes(lines: list[bytes], form: Form, border: bytes | None = None) -> Iterator[_Shape | _Fields]:
+def _shapes(lines: list[bytes], form: Form, border: bytes | None = None) -> Iterator[_Arrangement | _Fields]:
     if border is None:
         bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 3 > len(lines)
         border = _BAR if bordered else b""
     if form.fields:
         yield from _field_shapes(lines, form, border)
-    yield _Shape(form, b"", b"", 0, 0, border)
+    yield _Arrangement(form, b"", b"", 0, 0, border)
     for separator, cell in _separators(lines, form):
         for before in range(_MAX_BEFORE, -1, -1):
             for after in range(_MAX_AFTER + 1):
                 if before + after:
-                    yield _Shape(form, separator, cell, before, after, border)
+                    yield _Arrangement(form, separator, cell, before, after, border)
 
 
 def _separators(lines: list[bytes], form: Form) -> list[tuple[bytes, bytes]]:

@@ -131,10 +131,10 @@ class SegmentChanges:
     def _runs(self, fast: Runs) -> Iterator[pa.RecordBatch]:
         """Take the rows that follow by the fast path, as far as it goes; only one of the two batches has rows."""
         frames, assembler = self._frames, self._assembler
-        while frames.next < len(frames.buf) and (assembler.whole is not None or assembler.outside):
+        while frames.next < len(frames.buf) and (assembler.started_transaction is not None or assembler.outside):
             common = None
-            if assembler.whole is not None:
-                self._enter(assembler.whole)
+            if assembler.started_transaction is not None:
+                self._enter(assembler.started_transaction)
                 common = self._common
             if not fast.takes(common):
                 yield fast.batch()

@@ -96,7 +96,7 @@ class Runs:
     def run(self, buf: bytes, pos: int, ordinal: int) -> int:
         """Take messages from `pos` on; returns the offset of the first one that is to be decoded."""
         scanner, assembler = self._scanner, self._assembler
-        transaction = assembler.whole
+        transaction = assembler.started_transaction
         if assembler.relations.changes != self._version:
             self._version = assembler.relations.changes
             scanner.forget()
