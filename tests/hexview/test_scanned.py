@@ -64,11 +64,11 @@ def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("run", range(len(RUNS)))
 def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
-    """A sixteenth of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
+    """A thirty-second of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
     width, options = RUNS[run]
     monkeypatch.setenv("COLUMNS", str(width))
     counted = Counted(monkeypatch)
-    for number, one in enumerate(captures()[run :: every(16)]):
+    for number, one in enumerate(captures()[run :: every(32)]):
         path = tmp_path / "dump"
         path.write_bytes((in_lengths, in_recvlogical, copydata)[number % 3](one))
         compare([path], options, monkeypatch, capfdbinary)

@@ -90,11 +90,7 @@ def row(choose: random.Random) -> bytes:
 
 @pytest.mark.parametrize(
     ("start", "times", "restarts"),
-    [
-        (-SECOND // 20, (0, 50), False),
-        (0, (-SECOND, 2 * SECOND), True),
-        (0, (0, 1 << 48), False),
-    ],
+    [(-SECOND // 20, (0, 50), False), (0, (-SECOND, 2 * SECOND), True), (0, (0, 1 << 48), False)],
     ids=["dense", "restarts", "sparse"],
 )
 def test_many_transactions(start: int, times: tuple[int, int], restarts: bool) -> None:
