@@ -211,5 +211,9 @@ def _shown(text: str, condition: Condition) -> str:
 
 
 def _matches(relation: Relation, pattern: str) -> bool:
-    name = f"{relation.schema}.{relation.name}" if "." in pattern else relation.name
-    return relation.seen and fnmatchcase(name, pattern)
+    return relation.seen and name_matches(relation.schema, relation.name, pattern)
+
+
+def name_matches(schema: str, table: str, pattern: str) -> bool:
+    """Whether the name of a table matches a glob."""
+    return fnmatchcase(f"{schema}.{table}" if "." in pattern else table, pattern)

@@ -79,7 +79,8 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
     alike: dict[object, list[LakeFile]] = {}
     for file in table.files():
         if file.size < _SMALL and (not name.startswith("history/") or file.path.startswith(CLOSED)):
-            alike.setdefault(tuple(file.bounds(one).least for one in keys), []).append(file)
+            copied = name.startswith("tables/") and file.of_snapshots
+            alike.setdefault((copied, *(file.bounds(one).least for one in keys)), []).append(file)
     found = []
     for files in alike.values():
         neighbours = sorted(files, key=lambda one: one.bounds(order).least)
@@ -99,7 +100,8 @@ def vacuum(out: Location, *, delete: bool) -> list[str]:
     if not batches.plan.batch:
         raise InputError("has nothing that pgtail spark wrote", source=str(out))
     batches.finish()
-    names = ["changes", "transactions", "relations", "catalog", "_batches", *(one.folder for one in entries(out))]
+    own = ["changes", "transactions", "relations", "snapshots", "catalog", "_batches"]
+    names = [*own, *(one.folder for one in entries(out))]
     found = []
     for name in dict.fromkeys(names):
         table = batches.table(name)
