@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
-from pgtail.capture.reader import first_segment, listed, refreshed
+from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed
 from pgtail.capture.segment import SegmentCheck, check, read_head
-from pgtail.capture.state import read_state
+from pgtail.capture.state import FILE, read_state
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location
@@ -34,10 +34,15 @@ class CaptureVerifier:
         known = read_state(capture)  # before listing the segments: a recorder may be writing
         found_segments = listed(capture, known)
         first = 0 if since is None else first_segment(found_segments, since)
-        before = str(found_segments[first - 1].name) if first else None
+        skipped = [str(found.name) for found in found_segments[:first] if found.snapshot is None]
+        before = skipped[-1] if skipped else None
         for segment in found_segments[first:]:
             found = refreshed(capture, segment)
             if found is None:
+                continue
+            if found.snapshot is not None:
+                if self._is_there(found):
+                    yield self._next(found.location, found.location)
                 continue
             self._check_order(found.location, str(found.name), before)
             before = str(found.name)
@@ -87,6 +92,23 @@ class CaptureVerifier:
             self._say(f"this is the first segment of another capture, after {before}", segment)
         elif predecessor != before:
             self._say(f"segment {predecessor} is missing before this one", segment)
+
+    def _is_there(self, found: SegmentFile) -> bool:
+        """Whether a segment of a snapshot can be read; reports one that is missing, or another than the listed one."""
+        assert found.snapshot is not None
+        assert found.listed is not None
+        entry = found.location.head()
+        if entry is None:
+            self._say(f"missing, a part of {found.snapshot}", found.location)
+            return False
+        head = read_head(found.location)
+        part, called = head.snapshot, head.parameters.get(SEGMENT)
+        is_it = part is not None and (part.lsn, part.relid) == (found.snapshot.lsn, found.snapshot.relid)
+        if called is not None and not (is_it and called == str(found.name)):
+            self._say(f"not a part of {found.snapshot}", found.location)
+        elif entry.size != found.listed.bytes:
+            self._say(f"it has {entry.size} bytes, not {found.listed.bytes} as {FILE} says", found.location)
+        return True
 
     def _gap(self, segment: Location, parameters: Mapping[str, str]) -> None:
         gap = gap_in(parameters)

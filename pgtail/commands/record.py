@@ -10,6 +10,7 @@ from pgtail.capture.lock import open_directory
 from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
+from pgtail.capture.snapshots import open_state
 from pgtail.capture.upload import Uploader
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
@@ -90,6 +91,7 @@ class Record:
         recovered = recover(directory, compress=options.compress)
         for warning in recovered.warnings:
             stderr.tell(warning)
+        state = open_state(directory, recovered.position, stderr.tell, spool=uploader is not None)
         known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
             with interrupt.raising(), connector.ordinary() as connection:
@@ -108,6 +110,7 @@ class Record:
                     compress=options.compress,
                     gap=gap,
                     start=position,
+                    state=state,
                 )
                 recorders.append(recorder)
                 return RecordThread(

@@ -44,7 +44,10 @@ class Input(ABC):
         self.notes: list[str] = []
         """What to tell the user once items() has ended: what was left out on purpose."""
         self.segment = ""
-        """The capture segment that was last read to its end, from this source or the one before it."""
+        """The capture segment that was last read to its end, from this source or the one before it.
+
+        Of a snapshot, the consistent point and the table.
+        """
         self._window = window
         self._decoder = decoder
 

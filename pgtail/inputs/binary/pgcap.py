@@ -13,6 +13,7 @@ from pgtail.capture.format import (
     PARAMETER_STATUS,
     PREDECESSOR,
     SEGMENT,
+    SNAPSHOT,
     START,
     read_parameter,
 )
@@ -87,8 +88,13 @@ class Segments(CopyDataFrames):
     @property
     def _follows(self) -> bool:
         """Whether the segment before this one was read."""
-        predecessor = self._head.parameters.get(PREDECESSOR)
-        return bool(predecessor) and predecessor == self.segment
+        before = self._snapshot or self._head.parameters.get(PREDECESSOR)
+        return bool(before) and before == self.segment
+
+    @property
+    def _snapshot(self) -> str:
+        """The consistent point and the table of a segment of a snapshot: one that has the same continues it."""
+        return self._head.parameters.get(SNAPSHOT, "").rpartition(" ")[0]
 
     def _passed(self, buf: bytes, pos: int) -> None:
         if buf[pos] != PARAMETER_STATUS:
@@ -100,18 +106,18 @@ class Segments(CopyDataFrames):
             self._head, self._begins_at, self._continued = Head(), at, None
         elif name == END:
             self._check_size(value, at)
-        self._head.take(name, value)
-        if name == START:
-            self._begin_own(at)
-
-    def _begin_own(self, at: int) -> None:
-        """The segment's own messages follow."""
         try:
-            transaction = self._head.transaction
+            self._head.take(name, value)
+            if name == START:
+                self._begin_own()
         except InputError as error:
             error.source, error.offset = self.source.name, at
             raise
-        if transaction is not None and not self._follows:
+
+    def _begin_own(self) -> None:
+        """The segment's own messages follow."""
+        transaction = self._head.transaction
+        if transaction is not None and (self._snapshot or not self._follows):
             self._continued = Continued(*transaction[:2])
 
     def _check_size(self, value: str, at: int) -> None:
@@ -120,7 +126,7 @@ class Segments(CopyDataFrames):
         if value.split(" ")[1:2] != [str(size)]:
             reason = f"a part of the segment is missing: its end follows {size} bytes and says {value!r}"
             raise Malformed(reason, offset=at - self._window.base)
-        self.segment = self._head.parameters.get(SEGMENT, "")
+        self.segment = self._snapshot or self._head.parameters.get(SEGMENT, "")
 
     def _check_end(self) -> None:
         super()._check_end()
