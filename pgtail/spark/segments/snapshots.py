@@ -115,7 +115,8 @@ def after_batch(
         rows = sum(one.rows for one in own) + (0 if before is None else before.rows)
         last = segments[-1].name
         if last < str(listed.table.segments[-1].name):
-            left[listed.key] = UnfinishedSnapshot(*listed.key, listed.folder, last, rows)
+            relid, lsn = listed.key
+            left[listed.key] = UnfinishedSnapshot(relid, lsn, listed.folder, last, rows)
             continue
         if rows != listed.table.rows:
             raise InputError(f"{listed.table} has {rows} rows, not {listed.table.rows}", source=listed.folder)

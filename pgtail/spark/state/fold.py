@@ -230,7 +230,8 @@ class _Fold:
         lists = one_chunk(self.own["_undecoded"])
         undecoded = pc.binary_join(pc.fill_null(lists, []), "\0")
         parts = [*identities(sides, self.version, names), [undecoded[: self.first], undecoded[self.first :]]]
-        return np.concatenate(_numbered(iter(parts), (self.first, self.total - self.first))).tolist()
+        found: list[int] = np.concatenate(_numbered(iter(parts), (self.first, self.total - self.first))).tolist()
+        return found
 
     def _known_by_value(self, values: Sequence[int]) -> dict[int, list[int]]:
         """The rows at the beginning of which all is known, the latest first, by the numbers of their values."""

@@ -156,8 +156,8 @@ class TableLayout(NamedTuple):
         return schema_of(columns_of([self.version]), own)
 
     def bucket_of(self, rows: pa.Table, cells: Cells, *, by_value: bool = False) -> Numbers:
-        """The bucket of each row, by a hash of what identifies it, which is the same everywhere; `by_value`: of all that
-        is in it, if nothing identifies it."""
+        """The bucket of each row, by a hash of what identifies it, which is the same everywhere; `by_value`: of all its
+        values, if nothing identifies it."""
         if self.version.identified:
             parts = [part for [part] in identities([cells], self.version)]
         elif by_value:

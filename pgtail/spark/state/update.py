@@ -164,8 +164,9 @@ class _Batch:
             notes.snapshot, notes.snapshots = start.taken, start.count
             if start.again:
                 there = []
-                notes.versions, notes.since, notes.whole = [runs[0].version.relation], runs[0].places.first.position, False
-                layout = layout._replace(version=runs[0].version)
+                version, places = runs[0]
+                notes.versions, notes.since, notes.whole = [version.relation], places.first.position, False
+                layout = layout._replace(version=version)
         for version, places in runs:
             last = self._versions[notes.versions[-1]]
             if (last.schema, last.table) != (version.schema, version.table):
