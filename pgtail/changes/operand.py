@@ -12,6 +12,7 @@ from pgtail.changes.events import Change, RowChange
 from pgtail.changes.json_member import member
 from pgtail.changes.relations import Column, Relation
 from pgtail.native.conditions import NotTested
+from pgtail.native.plan import INSERT_OPS
 from pgtail.pgoutput.cells import UNCHANGED, Cell
 from pgtail.values import Kind, Undecoded
 from pgtail.values.codec import DAMAGED
@@ -93,7 +94,7 @@ def source_of(operand: Operand, relation: Relation | None, op: str) -> Source | 
     if relation is None or op == "truncate" or operand.name not in names:
         return None
     place: Literal["new", "old"] = operand.row or ("old" if op == "delete" else "new")
-    if (place, op) in (("old", "insert"), ("new", "delete")):
+    if (place == "old" and op in INSERT_OPS) or (place == "new" and op == "delete"):
         return NULL
     index = names.index(operand.name)
     column = relation.columns[index]

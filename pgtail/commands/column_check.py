@@ -11,6 +11,7 @@ from pgtail.changes.relations import Relation
 from pgtail.commands.options import FilterOptions
 from pgtail.commands.selection import filter_arguments, unknown_columns
 from pgtail.errors import OptionError
+from pgtail.native.plan import ROW_OPS
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.published_columns import published_tables
 from pgtail.replication.plan import Plan
@@ -70,7 +71,7 @@ def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
     wrong, cures = [], []
     for relation in filter(filter_.table_passes, relations):
         try:
-            for op in ("insert", "update", "delete"):
+            for op in ROW_OPS:
                 filter_.bound(relation, op)
         except OptionError as error:
             wrong.append(str(error))

@@ -59,5 +59,6 @@ cdef dict without_prefix(members):
 
 
 check_table("fields", without_prefix(Field.__members__), dict(pieces_module.Field.__members__))
+check_table("operations", OPERATIONS, pieces_module.ROW_OPS)
 check_table("skip codes", without_prefix(Skip.__members__), dict(pieces_module.Skip.__members__))
 check_table("encoders", {"", *FORMS}, set(get_args(pieces_module.EncoderName)))

@@ -7,6 +7,7 @@ from typing import Final
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
+from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.choice import MAYBE, ColumnChoice
 from pgtail.outputs.rows import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
@@ -38,7 +39,7 @@ def _sized(text: str, style: str) -> SizedItem:
     return sized(((text, style),))
 
 
-_OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ("insert", "update", "delete")}
+_OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ROW_OPS}
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
 _MESSAGE: Final = _operation("MESSAGE", "message")
 _SCHEMA: Final = _operation("SCHEMA", "dim")
@@ -122,7 +123,7 @@ class RowFormatter:
         self._tables: dict[int, _TableParts] = {}
 
     def change(self, change: RowChange) -> Row:
-        """A row inserted, updated or deleted."""
+        """A row inserted, updated, deleted or read for a snapshot."""
         old, new = change.old, change.new
         parts = self._table(change.relation, len(new or ()) if old is None else max(len(old), len(new or ())))
         if new is None:

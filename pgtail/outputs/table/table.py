@@ -39,7 +39,7 @@ from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
-from pgtail.terminal.values import ValueStyle, name
+from pgtail.terminal.values import ValueStyle, name, table_name
 
 PAGE: Final = 100
 """The maximum number of rows in a page."""
@@ -170,7 +170,7 @@ class Table(Output):
 
     def _ended(self, event: Ended) -> None:
         transaction = event.transaction
-        nothing = not (self._seen or self._messages or self._rolled_back)
+        nothing = not (self._seen or self._messages or self._rolled_back or transaction.snapshot)
         if not (nothing and event.complete and transaction.gid is None):
             if not self._headed:
                 self._head(transaction)
@@ -183,10 +183,10 @@ class Table(Output):
         self._lay_out()
         prepared: Item = ((f"prepared {name(quoted(outcome.gid))}", "prepared"),)
         if outcome.op == "commit_prepared":
-            items = self._opening(outcome.xid, outcome.lsn, outcome.time)
+            items = self._opening(_xid(outcome.xid), outcome.lsn, outcome.time)
             items += [(*prepared, (" committed", "insert")), ((f"end {lsn_text(outcome.end_lsn)}", "dim"),)]
         else:
-            items = self._opening(outcome.xid, outcome.end_lsn, outcome.time)
+            items = self._opening(_xid(outcome.xid), outcome.end_lsn, outcome.time)
             items.append((*prepared, (" rolled back", "delete")))
         self._block(items)
 
@@ -230,7 +230,8 @@ class Table(Output):
     def _head(self, transaction: Transaction) -> None:
         self._headed = True
         self._placed = transaction.lsn is not None
-        items = self._opening(transaction.xid, transaction.lsn, transaction.time)
+        title = _snapshot_of(transaction) if transaction.snapshot else _xid(transaction.xid)
+        items = self._opening(title, transaction.lsn, transaction.time)
         if transaction.origin is not None:
             items.append(((f"from {name(transaction.origin)}", "origin"),))
         if transaction.gid is not None:
@@ -243,8 +244,8 @@ class Table(Output):
             items.append((("its beginning was not seen", "note"),))
         self._block(items)
 
-    def _opening(self, xid: int | None, lsn: int | None, when: int | None) -> list[Item]:
-        items: list[Item] = [((f"xid {'unknown' if xid is None else xid}", "xid"),)]
+    def _opening(self, title: str, lsn: int | None, when: int | None) -> list[Item]:
+        items: list[Item] = [((title, "xid"),)]
         if lsn is not None:
             items.append(((lsn_text(lsn), "lsn"),))
         if when is not None:
@@ -254,9 +255,10 @@ class Table(Output):
 
     def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
         seen, messages, rolled_back, width = self._seen, self._messages, self._rolled_back, self._width - MARGIN
-        counts = [counted(seen, "change")] if seen or not (messages or rolled_back) else []
-        if transaction.changes > seen:
-            counts[:1] = [f"{grouped(seen)} of {counted(transaction.changes, 'change')}"]
+        what = "row" if transaction.snapshot else "change"
+        counts = [counted(seen, what)] if seen or not (messages or rolled_back) else []
+        if transaction.count > seen:
+            counts[:1] = [f"{grouped(seen)} of {counted(transaction.count, what)}"]
         if messages:
             counts.append(counted(messages, "message"))
         if rolled_back:
@@ -327,6 +329,15 @@ class _Columns:
             left += (padding(gap), *key)
             used += gap + key_size
         return left, used
+
+
+def _xid(xid: int | None) -> str:
+    return f"xid {'unknown' if xid is None else xid}"
+
+
+def _snapshot_of(transaction: Transaction) -> str:
+    table = transaction.table
+    return f"snapshot of {'an unknown table' if table is None else table_name(table)}"
 
 
 def _common(widths: list[int], limit: int) -> int:
