@@ -96,9 +96,7 @@ class Lake:
             raise OptionError(f"{self.out} was made with {held}: use another directory for other tables")
         elif self.plan.snapshot_changes != snapshot_changes:
             held, cure = ("with", "give it again") if snapshot_changes else ("without", "leave it out")
-            raise OptionError(
-                f"{self.out} was made {held} --no-snapshot-changes: {cure}, or use another directory"
-            )
+            raise OptionError(f"{self.out} was made {held} --no-snapshot-changes: {cure}, or use another directory")
         self.batches.finish()
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:

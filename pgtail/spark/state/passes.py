@@ -97,8 +97,7 @@ class TableBatch:
         left = [
             one
             for one in self.now
-            if one.bucket is None
-            or (one.layout == done.layout and not done.by_value and one.bucket not in buckets)
+            if one.bucket is None or (one.layout == done.layout and not done.by_value and one.bucket not in buckets)
         ]
         needed = {one.file.path for one in (*left, *self.before)}
         for one in self.now:
@@ -122,7 +121,9 @@ def runs_of(
         edges = [*([first] if not positions or first < positions[0] else []), *positions]
         ends = [*edges[1:], max(end, edges[-1]) + 1]
         version = versions[relations.pop()]
-        found = [VersionRun(version, Range(Place(*one), Place(*two))) for one, two in zip(_at(edges), _at(ends), strict=True)]
+        found = [
+            VersionRun(version, Range(Place(*one), Place(*two))) for one, two in zip(_at(edges), _at(ends), strict=True)
+        ]
         return found, sum(file.rows for file, _ in stream) + copied
     # The rows of a snapshot are between these two places.
     rows_of = [(one.position, seq, one.relation) for one in snapshots for seq in (0, _END)]

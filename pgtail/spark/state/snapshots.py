@@ -59,9 +59,7 @@ def starts(
     found = {}
     for relid, some in snapshots.items():
         reached = [
-            one
-            for one in some
-            if (end is None or one.position < end) and (until is None or one.position <= until)
+            one for one in some if (end is None or one.position < end) and (until is None or one.position <= until)
         ]
         start = _start(reached, notes.tables.get(relid), notes.end.position, history=history)
         if start is not None:

@@ -152,9 +152,7 @@ class _Batch:
         versions = [self._versions[relation] for relation in notes.versions]
         return columns_of(versions if self._settings.history else versions[-1:])
 
-    def _table(
-        self, relid: int, changes: Changes, runs: Sequence[VersionRun], start: TableStart | None
-    ) -> TableBatch:
+    def _table(self, relid: int, changes: Changes, runs: Sequence[VersionRun], start: TableStart | None) -> TableBatch:
         """What is to be done with one table; what it will be is noted."""
         notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
         layout = TableLayout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets)
@@ -186,7 +184,7 @@ class _Batch:
             history=self._settings.history,
             changes=changes,
             runs=runs,
-            wanted=self._wanted,
+            wanted=self._of_started.get(relid, self._wanted),
             stored=self._stored(notes),
             buckets=notes.buckets,
             before=before,
