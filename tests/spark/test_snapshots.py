@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,16 +12,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pgtail.capture.format import SegmentName
+from pgtail.capture.state import SnapshotFile, TableSnapshot
 from pgtail.errors import InputError, OptionError
 from pgtail.spark import changes, read
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments.snapshots import (
+    ListedSnapshot,
+    UnfinishedSnapshot,
+    after_batch,
+    new_snapshots,
+    segments_of,
+)
+from pgtail.spark.segments.survey import Survey
 from pgtail.spark.typed.columns import OWN
 from pgtail.storage import locate
 from tests.support.spark import model
-from tests.support.spark.copied import Recording, Rows, Server, Snapshot, Transaction, contents
+from tests.support.spark.copied import Recording, Rows, Server, Snapshot, contents
 from tests.support.spark.world import apply, same_as_model, same_lives, stored
 
 
@@ -125,8 +135,15 @@ def test_the_state_has_the_rows_of_the_server(in_one_go: Path, server: Server) -
 
 
 def test_the_state_and_the_history_are_those_of_the_model(in_one_go: Path, capture: Path) -> None:
-    rows, versions = model.committed(model.changes(capture)), model.relations(capture)
-    taken = snapshots_of(in_one_go)
+    found, versions = model.changes(capture), model.relations(capture)
+    rows, taken = model.committed(found), snapshots_of(in_one_go)
+    prepared = {(row["relid"], row["position"], row["gid"]) for row in found if row["state"] == "prepared"}
+    ends = {row["gid"]: row["position"] for row in found if row["op"] == "commit_prepared"}
+    assert any(
+        relid == one["relid"] and position < one["position"] < ends.get(gid, 0)
+        for relid, position, gid in prepared
+        for one in taken
+    ), "no transaction was prepared before a snapshot of its table and committed after it"
     same_as_model(model.folds(rows, versions, snapshots=taken), stored(in_one_go, "state"))
     same_lives(model.folds(rows, versions, history=True, snapshots=taken), stored(in_one_go, "history"))
 
@@ -185,7 +202,7 @@ def test_batches_give_the_same(
     monkeypatch.setattr("pgtail.spark.lake.update._MOST_SEGMENTS", 25)
     out, recording = tmp_path / "out", Recording(tmp_path / "capture")
     cuts = [0, 20, 70, len(server.steps)]
-    for first, end in zip(cuts, cuts[1:], strict=False):
+    for first, end in itertools.pairwise(cuts):
         recording.record(server.steps[first:end])
         bring_up(spark, out, [recording.directory], bucket_size=3000)
         compact(Lake(spark, str(out)))
@@ -208,3 +225,112 @@ def test_snapshots_that_are_found_after_what_follows_them(
     assert not LakeTable(locate(str(out)) / "snapshots").files()
     bring_up(spark, out, [capture], bucket_size=3000)
     same(out, in_one_go)
+
+
+def test_changes_without_the_rows_of_snapshots(spark: Any, in_one_go: Path, capture: Path, tmp_path: Path) -> None:
+    """What `tables/*` need is read when there are any; the choice is one for the life of OUT."""
+    out, tables = str(tmp_path / "out"), ("t1", "t4")
+    lake = Lake(spark, out, tables=tables, snapshot_changes=False)
+    assert lake.update([str(capture)]).snapshots == 0
+    lake = Lake(spark, out, tables=tables, snapshot_changes=False)
+    assert lake.update([str(capture)], typed=True).snapshots > 1
+    assert lake.update([str(capture)], typed=True).batches == 0
+    expected = Counter(repr(row) for row in everything_of(in_one_go) if row["table"] in tables)
+    assert Counter(map(repr, everything_of(tmp_path / "out"))) == expected
+    mine, others = everything(tmp_path / "out", "tables"), everything(in_one_go, "tables")
+    assert mine == {name: others[name] for name in tables}
+    with pytest.raises(OptionError, match="was made with --no-snapshot-changes: give it again, or use another"):
+        Lake(spark, out, tables=tables)
+    with pytest.raises(OptionError, match="was made without --no-snapshot-changes: leave it out, or use another"):
+        Lake(spark, str(in_one_go), snapshot_changes=False)
+
+
+def everything_of(out: Path) -> list[dict[str, Any]]:
+    """The rows of `changes` that are not of snapshots."""
+    found: pa.Table = LakeTable(locate(str(out)) / "changes").delta.to_pyarrow_table()
+    return [row for row in found.to_pylist() if row["op"] != "snapshot" and row["table"] is not None]
+
+
+def test_after_a_gap_a_snapshot_makes_state_and_history_right(spark: Any, tmp_path: Path) -> None:
+    """Also a capture of its own that begins after the end of the other one; and the state as of before a snapshot."""
+    made, out = Server(Random(3), 6), tmp_path / "out"
+    made.snapshot(made.tables)
+    made.run(15)
+    lost = len(made.steps)
+    made.run(10)
+    again, lsn = len(made.steps), made.snapshot(made.tables)
+    made.run(10)
+    recording, other = Recording(tmp_path / "capture"), Recording(tmp_path / "other")
+    recording.record(made.steps[:lost])
+    bring_up(spark, out, [recording.directory])
+    assert not same_rows(out, made)
+    other.record(made.steps[again : again + 1])
+    with pytest.raises(InputError, match=r"the snapshot at .* in .*/other begins a capture after the end"):
+        apply(spark, out, [str(other.directory)])
+    recording.record(made.steps[again:], gap=(made.steps[lost - 1].lsn + 48, lsn - 1))
+    with pytest.raises(InputError, match="is not in the capture"):
+        apply(spark, out, [str(recording.directory)])
+    apply(spark, out, [], until=lsn - 2, allow_gap=True)
+    assert not same_rows(out, made)
+    apply(spark, out, [], allow_gap=True)
+    assert same_rows(out, made)
+    apply(spark, out, [], history=True, allow_gap=True)
+    for table in made.tables:
+        rows = stored(out, "history")[table.name].to_pylist()
+        valid = [row for row in rows if row["_valid_to_position"] is None]
+        same_but_unknown(valid, made.truth[-1][1][table.relid], altered=table.version > 0)
+        assert all(
+            (row["_valid_to_position"] or lsn) >= lsn - 1 for row in rows if row["_valid_from_position"] >= lsn - 1
+        )
+
+
+def same_rows(out: Path, made: Server) -> bool:
+    """Whether the state has the server's rows, but for columns that were added or removed."""
+    state, (_, truth) = stored(out, "state"), made.truth[-1]
+    return all(
+        state[table.name].num_rows == truth[table.relid].total()
+        and Counter(zip(*state[table.name].select(["id", "mood"]).to_pydict().values(), strict=True))
+        == Counter((int(dict(row)["id"] or 0), dict(row)["mood"]) for row in truth[table.relid].elements())
+        for table in made.tables
+    )
+
+
+def listed(folder: str, lsn: int, relid: int, rows: int = 4) -> ListedSnapshot:
+    """A snapshot of three segments."""
+    names = [SegmentName(lsn - 1, 100 * relid + number) for number in range(3)]
+    files = tuple(SnapshotFile(name, 100, "0" * 64) for name in names)
+    return ListedSnapshot(folder, TableSnapshot(lsn, 1, relid, "public", f"t{relid}", rows, files))
+
+
+def surveyed(path: str, rows: int) -> Survey:
+    return Survey(path, rows=rows, relations=[{"relation": "r"}])
+
+
+def test_a_snapshot_that_several_captures_have_is_read_once_and_goes_on_where_it_was() -> None:
+    one, other, later = listed("/a", 0x100, 7), listed("/b", 0x100, 7), listed("/b", 0x200, 7)
+    paths = [segment.path for segment in new_snapshots([other, later, one], (), (), ())]
+    assert len(paths) == 6
+    assert [path[:3] for path in paths] == ["/a/"] * 3 + ["/b/"] * 3
+    assert not new_snapshots([one], {one.key}, (), ())
+    assert not new_snapshots([one], (), (), ["u*"])
+    assert len(new_snapshots([one], (), (), ["public.t7"])) == 3
+    # Its capture counts for one that was begun, also if another one is named first.
+    begun = [UnfinishedSnapshot(7, 0x100, "/b", str(SegmentName(0xFF, 700)), 2)]
+    rest = new_snapshots([one, other], (), begun, ())
+    assert [segment.path[:3] for segment in rest] == ["/b/"] * 2
+    assert not new_snapshots([one], (), begun, ())
+
+
+def test_a_snapshot_is_complete_when_its_last_segment_was_read() -> None:
+    one, two = listed("/a", 0x100, 7), listed("/a", 0x100, 8, rows=3)
+    segments = [*segments_of(one), *segments_of(two)]
+    found = {segment.path: surveyed(segment.path, 1) for segment in segments}
+    unfinished, complete = after_batch(segments[:2], found, [])
+    assert not complete
+    assert unfinished == [UnfinishedSnapshot(7, 0x100, "/a", segments[1].name, 2)]
+    with pytest.raises(InputError, match="the snapshot of public.t7 at 0/100 has 3 rows, not 4"):
+        after_batch(segments[2:], found, unfinished)
+    found[segments[2].path].rows = 2
+    unfinished, complete = after_batch(segments[2:], found, unfinished)
+    assert not unfinished
+    assert [(row["relid"], row["position"], row["rows"]) for row in complete] == [(7, 0xFF, 4), (8, 0xFF, 3)]

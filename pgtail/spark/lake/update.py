@@ -100,8 +100,8 @@ class Lake:
         self.batches.finish()
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
-        """Apply every segment of these captures that is not in it, and every snapshot; with `typed` there are `tables/*`
-        from now on.
+        """Apply every segment and snapshot of these captures that is not in it; with `typed` there are `tables/*` from
+        now on.
 
         Segments come before snapshots: what was committed before a snapshot that is in it is in it, too. Raises
         InputError, OptionError, OutputError.

@@ -130,7 +130,7 @@ def identities(
         yield parts
 
 
-def _numbered(parts: Iterator[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Numbers]:
+def numbered(parts: Iterator[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Numbers]:
     """A number for each key, of sides of these sizes; equal if all parts are."""
     number = np.zeros(sum(sizes), np.int64)
     for part in parts:
@@ -181,7 +181,7 @@ class _Fold:
         sides = (self.rows, self.events.before, self.events.new)
         changes = self.total - self.first
         parts = identities(sides, self.version)
-        keys, old, new = _numbered(parts, (self.first, changes, changes))
+        keys, old, new = numbered(parts, (self.first, changes, changes))
         before, until = np.full(self.total, _NOWHERE), np.full(self.total, _NOWHERE)
         alive: dict[int, list[int]] = {}
         for place, key in enumerate(keys.tolist()):
@@ -190,19 +190,14 @@ class _Fold:
         values, going = self._values(), dict[int, list[int]]()
         steps = zip(self.events.op.tolist(), self.side.tolist(), old.tolist(), new.tolist(), strict=True)
         for place, (op, side, old_key, new_key) in enumerate(steps, self.first):
-            if op == TRUNCATE:
+            if op in (TRUNCATE, STARTS):
                 for ends in alive.values():
                     until[ends] = place
                 alive.clear()
+                going = self._known_by_value(values) if op == STARTS else going
                 continue
-            if op == STARTS:
-                for row in (row for rows in alive.values() for row in rows):
-                    until[row] = place
-                going = self._known_by_value(values)
-                alive.clear()
-                continue
-            if op == COPIED and going and going.get(values[place]):
-                row = going[values[place]].pop()
+            if op == COPIED and going and (equal := going.get(values[place])):
+                row = equal.pop()
                 until[row] = _NOWHERE
                 alive.setdefault(new_key, []).append(row)
                 self.repeated.append(place)
@@ -230,7 +225,7 @@ class _Fold:
         lists = one_chunk(self.own["_undecoded"])
         undecoded = pc.binary_join(pc.fill_null(lists, []), "\0")
         parts = [*identities(sides, self.version, names), [undecoded[: self.first], undecoded[self.first :]]]
-        found: list[int] = np.concatenate(_numbered(iter(parts), (self.first, self.total - self.first))).tolist()
+        found: list[int] = np.concatenate(numbered(iter(parts), (self.first, self.total - self.first))).tolist()
         return found
 
     def _known_by_value(self, values: Sequence[int]) -> dict[int, list[int]]:

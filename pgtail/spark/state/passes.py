@@ -109,29 +109,27 @@ class TableBatch:
 def runs_of(
     changes: Changes, wanted: WantedChanges, snapshots: Sequence[Snapshot], versions: Mapping[str, Version]
 ) -> tuple[list[VersionRun], int]:
-    """The runs of a table's versions among the wanted rows of its files, in order, each snapshot at the beginning of one;
-    and how many rows are wanted."""
+    """The runs of a table's versions among the wanted rows of its files, in order, and how many rows are wanted. Each
+    snapshot is at the beginning of a run.
+    """
     stream = [(file, source) for file, source in changes if not source.snapshot]
     relations = {file.bounds("_relation").least for file, _ in stream} | {one.relation for one in snapshots}
     copied = sum(one.rows for one in snapshots)
+    positions = [one.position for one in snapshots]
     if len(relations) == 1 and all(wanted.has_all(file) for file, _ in stream):
         bounds = [file.bounds("_position") for file, _ in stream]
-        first, end = (min((one.least for one in bounds), default=_END), max((one.most for one in bounds), default=-1))
-        positions = [one.position for one in snapshots]
-        edges = [*([first] if not positions or first < positions[0] else []), *positions]
-        ends = [*edges[1:], max(end, edges[-1]) + 1]
+        first = min((one.least for one in bounds), default=_END)
+        edges = [*([first] if first < min(positions, default=_END) else []), *positions]
+        end = max([*edges, *(one.most for one in bounds)]) + 1
         version = versions[relations.pop()]
-        found = [
-            VersionRun(version, Range(Place(*one), Place(*two))) for one, two in zip(_at(edges), _at(ends), strict=True)
-        ]
-        return found, sum(file.rows for file, _ in stream) + copied
+        places = itertools.pairwise(Place(position, 0) for position in (*edges, end))
+        return [VersionRun(version, Range(*pair)) for pair in places], sum(file.rows for file, _ in stream) + copied
     # The rows of a snapshot are between these two places.
     rows_of = [(one.position, seq, one.relation) for one in snapshots for seq in (0, _END)]
     for file, source in stream:
         rows = rows_in(source.place, ["_position", "_seq", "_state", "_commit_ts"])
         columns = wanted.of(rows).select(["_position", "_seq"]).to_pydict().values()
         rows_of += [(*place, file.bounds("_relation").least) for place in zip(*columns, strict=True)]
-    positions = [one.position for one in snapshots]
     found = []
     for (_, relation), some in itertools.groupby(
         sorted(rows_of), key=lambda row: (bisect.bisect(positions, row[0]), row[2])
@@ -139,10 +137,6 @@ def runs_of(
         own = [Place(position, seq) for position, seq, _ in some]
         found.append(VersionRun(versions[relation], Range(own[0], own[-1].next)))
     return found, len(rows_of) - 2 * len(snapshots) + copied
-
-
-def _at(positions: Iterable[int]) -> list[Place]:
-    return [Place(position, 0) for position in positions]
 
 
 def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:

@@ -8,18 +8,21 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pgtail.capture.format import SegmentName
 from pgtail.spark.lake.batches import Notes, TableNotes
+from pgtail.spark.segments.applied import Capture
 from pgtail.spark.state.increment import Increment
 
 
 class Snapshot(NamedTuple):
-    """A complete snapshot of a table: its rows' position and time (microseconds since 1970), the table's version, and
-    the number of rows."""
+    """A complete snapshot of a table: its rows' position and time (microseconds since 1970), the table's version, the
+    number of rows, and the directory of its capture."""
 
     position: int
     time: int
     relation: str
     rows: int
+    capture: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +44,32 @@ def by_table(rows: pa.Table) -> dict[int, list[Snapshot]]:
     """Rows of OUT/snapshots by the table's OID, each table's in order."""
     found: dict[int, list[Snapshot]] = {}
     times = rows["commit_ts"].cast(pa.int64()).to_pylist()
-    columns = rows.select(["relid", "position", "relation", "rows"]).to_pydict().values()
-    for (relid, position, relation, count), time in zip(zip(*columns, strict=True), times, strict=True):
-        found.setdefault(relid, []).append(Snapshot(position, time, relation, count))
+    columns = rows.select(["relid", "position", "relation", "rows", "capture"]).to_pydict().values()
+    for (relid, position, *more), time in zip(zip(*columns, strict=True), times, strict=True):
+        found.setdefault(relid, []).append(Snapshot(position, time, *more))
     return {relid: sorted(some) for relid, some in found.items()}
+
+
+def apart(
+    snapshots: Mapping[int, Sequence[Snapshot]], captures: Mapping[str, Capture], notes: Notes, now: Increment
+) -> Snapshot | None:
+    """The first snapshot after the end of what is applied then, if its capture begins with it: what was committed
+    between the two is in no capture."""
+    end = max([notes.reach, *(one.end for one in now.ranges)]).position
+    if not (notes.applied or now.ranges):
+        return None
+    begins = {place: SegmentName.parse(one.runs[0].start) for place, one in captures.items() if one.runs}
+    found = [one for some in snapshots.values() for one in some if one.position >= end]
+    return min(
+        (one for one in found if (name := begins.get(one.capture)) is None or name.position > one.position),
+        default=None,
+    )
 
 
 def starts(
     snapshots: Mapping[int, Sequence[Snapshot]], notes: Notes, now: Increment, until: int | None, *, history: bool
 ) -> dict[int, TableStart]:
-    """What the snapshots that a batch reaches make of each table, by its OID; tables for which that is nothing have none.
+    """What the snapshots that a batch reaches make of each table, by its OID, if there is one that is not in it.
 
     A batch reaches a snapshot if everything before it is applied then: where a segment is missing, up to the last
     transaction before it.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.jobs import collected, translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
@@ -22,7 +23,7 @@ from pgtail.spark.state.increment import Increment, MissingSegment, next_increme
 from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.snapshots import TableStart, by_table, starts
+from pgtail.spark.state.snapshots import Snapshot, TableStart, apart, by_table, starts
 from pgtail.spark.state.tasks import ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
@@ -51,11 +52,14 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
     now = next_increment(plan.runs, notes, allow_gap=settings.allow_gap)
+    snapshots = by_table(lake.snapshots())
+    alone = None if now.missing is not None else apart(snapshots, plan.captures, notes, now)
+    if alone is not None:
+        _leave_gap(now, alone, allow_gap=settings.allow_gap)
     if now.missing is not None and not settings.wait:
         raise now.missing
     result = Applied(notes.reach, waiting=now.missing, gaps=now.gaps)
     changes = lake.batches.table("changes")
-    snapshots = by_table(lake.snapshots())
     until = settings.until
     if isinstance(until, datetime.datetime):
         copied = [(one.position, one.time) for some in snapshots.values() for one in some]
@@ -75,6 +79,15 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     result.rewritten = sum(file.size for commit in commits for file in commit.adds)
     lake.commit(plan, commits)
     return result
+
+
+def _leave_gap(now: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
+    """Note that there is nothing between the end and this snapshot, or that this is waited for."""
+    before = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
+    if allow_gap:
+        now.gaps.append({"missing": "", "before": before, "place": alone.position})
+    else:
+        now.missing = MissingSegment("", before)
 
 
 class _Batch:

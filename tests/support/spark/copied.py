@@ -48,7 +48,6 @@ class Table:
     key: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
     version: int = 0
-    altered: bool = False
 
     def describe(self) -> list[bytes]:
         """Its Type and Relation messages."""
@@ -213,10 +212,8 @@ class Server:
 
     def _changes(self, table: Table, rows: list[Row]) -> list[Described | bytes]:
         """Some changes of a table, made to these rows."""
-        found: list[Described | bytes] = [Described(table.relid, table.version, table.describe())]
-        for _ in range(self._choose.choice((1, 2, 5))):
-            found.append(self._change(table, rows))
-        return found
+        described = Described(table.relid, table.version, table.describe())
+        return [described, *(self._change(table, rows) for _ in range(self._choose.choice((1, 2, 5))))]
 
     def _change(self, table: Table, rows: list[Row]) -> bytes:
         choose, chance = self._choose, self._choose.random()
@@ -256,15 +253,15 @@ class Recording:
         self._snapshots = snapshots
         directory.mkdir()
 
-    def record(self, steps: Sequence[Step]) -> None:
-        """Record steps by a new session; a snapshot that comes first is the slot's own."""
+    def record(self, steps: Sequence[Step], *, gap: tuple[int, int] | None = None) -> None:
+        """Record steps by a new session; a snapshot that comes first is the slot's own. `gap` was lost before them."""
         start = steps[0].lsn if isinstance(steps[0], Snapshot) else 0
         state = open_state(self.directory, 0) if start and not any(self.directory.iterdir()) else None
         if state is not None and self._snapshots and isinstance(steps[0], Snapshot):
             for one in self._copies(steps[0]):
                 state.list_snapshot(one, HEAD)
             steps = steps[1:]
-        recorder = Recorder(self.directory, HEAD, rotation=SMALL, start=start, state=state)
+        recorder = Recorder(self.directory, HEAD, rotation=SMALL, gap=gap, start=start, state=state)
         described: dict[int, int] = {}
         for step in steps:
             if isinstance(step, Transaction):
