@@ -86,7 +86,7 @@ def of_changes(out: Path, table: str = "changes") -> Counter[str]:
 
 
 def same(one: Path, other: Path) -> None:
-    for table in ("changes", "transactions", "snapshots"):
+    for table in ("changes", "transactions", "relations", "snapshots", "catalog"):
         assert of_changes(one, table) == of_changes(other, table), table
     for kind in ("tables", "state", "history"):
         mine, others = everything(one, kind), everything(other, kind)

@@ -63,6 +63,10 @@ class LakeFile:
             return Bounds(*footer_bounds(self._place / self.path, column))
         return Bounds(least, most, nulls)
 
+    def has(self, column: str) -> bool:
+        """Whether the file has a column, by its statistics: it lacks those that were added later."""
+        return (self._stats.get("null_count") or {}).get(column) is not None
+
     @property
     def of_snapshots(self) -> bool:
         """Whether a file of `tables/*` has rows of snapshots, and nothing else."""
