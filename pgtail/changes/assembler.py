@@ -92,7 +92,7 @@ class Assembler:
         self._copied: int | None = None
         """The LSN of the snapshot whose tables were sent last, until it is known that no more of them follow."""
         self._described: Relation | None = None
-        """The table that was described last, outside of stream segments: a snapshot is of this one."""
+        """The table that was described since the last transaction ended: an empty snapshot is of this one."""
         self.interrupted: Transaction | None = None
         """The transaction whose start was sent before a restart, until it is repeated."""
         self._to_skip = (0, 0)
@@ -232,6 +232,8 @@ class Assembler:
     def _enter(self, state: State) -> None:
         self._state = state
         self._steps = STEPS[state]
+        if state is State.OUTSIDE:
+            self._described = None
         self.whole = self._transaction if state in _WHOLE and self._transaction.begun else None
         self.open_transaction = self._transaction if state in _OPEN else None
         self.commits_at = None if self.open_transaction is None else self._transaction.commit_lsn
@@ -312,6 +314,8 @@ class Assembler:
 
     def _start(self, transaction: Transaction) -> list[Event]:
         """The start of a transaction that was not interrupted."""
+        if transaction.snapshot and transaction.table is None:
+            transaction.table = self._described
         return [*self._end_interrupted(), Started(transaction)]
 
     def _repeated(self, message: ChangeMessage, lsn: int | None) -> Iterator[Event]:
@@ -349,8 +353,8 @@ class Assembler:
 
     def _first(self, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
         """The first message after Begin and Origin."""
-        if self._transaction.snapshot:
-            self._transaction.table = self._described
+        if self._transaction.snapshot and isinstance(message, Insert):
+            self._transaction.table = self.relations.get(message.relation)
         self._enter(self._inside)
         yield from self._start(self._transaction)
         yield from self.feed(message, lsn, self._offset)

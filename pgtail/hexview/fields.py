@@ -95,6 +95,7 @@ class Fields:
             "Int8": self._bits,
             "Int32": self._signed,
             "Int32 (Oid)": self._oid,
+            "Int32 (TransactionId)": self._xid,
             "Int64 (XLogRecPtr)": lambda _, data: (lsn_text(int.from_bytes(data)), ""),
             "Int64 (TimestampTz)": lambda _, data: (time_text(_I64(data)[0]).replace("T", " "), ""),
         }
@@ -167,6 +168,10 @@ class Fields:
         if data[0] >> len(bits):
             words.append(f"unknown bits 0x{data[0] >> len(bits) << len(bits):02x}")
         return str(data[0]), ", ".join(words) or _NOT_SET.get(what, "")
+
+    def _xid(self, span: Span, data: bytes) -> tuple[str, str]:
+        xid = int.from_bytes(data)
+        return str(xid), "none: the rows of a snapshot follow" if self._kind == "Begin" and not xid else ""
 
     def _oid(self, span: Span, data: bytes) -> tuple[str, str]:
         oid = int.from_bytes(data)

@@ -142,7 +142,7 @@ class Rows:
                 return False
             old_kind = "" if isinstance(message, Insert) else message.old_kind
             key = (type(message), len(trace), relation.version, old_kind, message.xid is None)
-        elif isinstance(message, Begin | Commit):
+        elif isinstance(message, Commit) or (isinstance(message, Begin) and message.xid):  # 0 begins a snapshot
             key = (type(message), len(trace), 0 if isinstance(message, Begin) else message.flags)
         else:
             return False

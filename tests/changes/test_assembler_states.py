@@ -213,7 +213,7 @@ LEADING_MESSAGES: dict[State, tuple[AnyFrame | Restart, ...]] = {
     State.BEGUN: (begin(),),
     State.INSIDE: (begin(), TRANSACTIONAL),
     State.REPEATED: (begin(), TRANSACTIONAL, RESTART, begin()),
-    State.SNAPSHOT: (begin(0), insert()),
+    State.SNAPSHOT: (begin()._replace(xid=0), insert()),
     State.SEGMENT: (start(),),
 }
 ONE_OF_EACH: list[AnyFrame] = [
