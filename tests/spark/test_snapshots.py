@@ -15,7 +15,9 @@ import pytest
 from pgtail.capture.format import SegmentName
 from pgtail.capture.state import SnapshotFile, TableSnapshot
 from pgtail.errors import InputError, OptionError
+from pgtail.native import compiled
 from pgtail.spark import changes, read
+from pgtail.spark.decoding.fast_path import Runs
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.delta import LakeTable
@@ -334,3 +336,32 @@ def test_a_snapshot_is_complete_when_its_last_segment_was_read() -> None:
     unfinished, complete = after_batch(segments[2:], found, unfinished)
     assert not unfinished
     assert [(row["relid"], row["position"], row["rows"]) for row in complete] == [(7, 0xFF, 4), (8, 0xFF, 3)]
+
+
+def test_the_scanner_takes_the_rows_of_a_snapshot_as_the_decoder_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Server(Random(1), 3)
+    for table in made.tables:
+        table.rows = [dict(row) for _ in range(100) for row in table.rows or [made.row(table)]]
+    made.snapshot(made.tables)
+    made.run(5)
+    Recording(tmp_path / "capture", part=1 << 20).record(made.steps)
+    taken: list[int] = []
+    batch = Runs.batch
+
+    def counted(runs: Runs) -> pa.RecordBatch:
+        found = batch(runs)
+        taken.append(sum(op == "snapshot" for op in found["op"].to_pylist()))
+        return found
+
+    monkeypatch.setattr(Runs, "batch", counted)
+    rows = model.changes(tmp_path / "capture")
+    assert sum(taken) > 100 or compiled() is None
+    monkeypatch.setattr("pgtail.spark.decoding.decode.runs", lambda *_: None)
+    assert model.changes(tmp_path / "capture") == rows
+    first = made.steps[0]
+    assert isinstance(first, Snapshot)
+    assert Counter(row["table"] for row in rows if row["op"] == "snapshot") == {
+        table.name: len(table.rows) for table in first.tables
+    }
