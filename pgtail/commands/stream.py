@@ -221,11 +221,13 @@ class Stream:
         before = "" if isinstance(error, OutputError) else f"{shown}; "
         broken_off = pipeline.broken_off
         if broken_off is not None and not self._options.format.undo:
-            changes = counted(broken_off.changes, "change")
+            table = "" if broken_off.table is None else broken_off.table.qualified
+            where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
+            changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
             self._stderr.tell(
-                f"note: stopped inside transaction {broken_off.xid}: of its first {changes} those selected were shown"
+                f"note: stopped inside {where}: of its first {changes} those selected were shown"
                 if pipeline.left_out
-                else f"note: stopped inside transaction {broken_off.xid}: its first {changes} were shown"
+                else f"note: stopped inside {where}: its first {changes} were shown"
             )
         self._stderr.inform(f"{before}resume at {lsn_text(self._tail.resume)}")
 

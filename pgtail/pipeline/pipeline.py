@@ -94,7 +94,7 @@ class Pipeline:
         """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
         found: list[tuple[int | None, int]] = list(self._assembler.streams.received.items())
         open_ = self._assembler.open_transaction
-        if open_ is not None and open_.begun:
+        if open_ is not None and open_.begun and not open_.snapshot:
             found.append((open_.xid, open_.changes))
         return max(found, key=lambda one: one[1], default=None)
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from pgtail.errors import ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.transaction import Begin, Commit
-from pgtail.pgoutput.walsender import XLogData
+from pgtail.pgoutput.walsender import Keepalive, XLogData
 from pgtail.postgres import slots
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import Unreachable
@@ -58,6 +58,11 @@ class ConsistentPoint:
     def commit(self) -> bytes:
         """The frame that ends a table."""
         return self.header.encode(Commit(0, self.lsn - 1, self.lsn, self.clock).encode())
+
+    @property
+    def end(self) -> bytes:
+        """The frame after the last table: what a server says that has nothing more up to the point."""
+        return Keepalive(self.lsn, self.clock, 0).encode()
 
     def descriptions(self, table: PublishedTable, encoding: str) -> list[bytes]:
         """The frames with a table's Type and Relation messages."""
