@@ -152,7 +152,12 @@ class Assembler:
     @property
     def outside(self) -> bool:
         """Whether the stream, and what was sent of it, is outside any transaction, stream segment and snapshot."""
-        return self._state is State.OUTSIDE and self.interrupted is None and self._copied is None
+        return self._state is State.OUTSIDE and self.interrupted is None and not self.in_snapshot
+
+    @property
+    def in_snapshot(self) -> bool:
+        """Whether a table of a snapshot was read, and others of it may follow."""
+        return self._copied is not None
 
     def resume_after(self, scanner: Scanner) -> Transaction | None:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""

@@ -73,6 +73,8 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
+    _copied = True
+    """Whether the copy of the tables was complete, if there was one."""
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
         self._options = options
@@ -95,6 +97,9 @@ class Stream:
             with Interrupt() as interrupt, open_target(options.format.file, append=True) as target:
                 return self._follow(request, self._shared(target), interrupt)
         except KeyboardInterrupt:
+            if not self._copied:
+                self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")
+                return True
             self._stderr.tell("stopped before anything was read")
             return False
         finally:
@@ -166,6 +171,7 @@ class Stream:
             self._summarize(error)
             raise
         finally:
+            self._copied = self._tail.copied
             assembler.close()
             unmasked = tell_unmasked(self._redaction, stderr.tell)
         self._summarize()

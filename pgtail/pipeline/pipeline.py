@@ -81,8 +81,8 @@ class Pipeline:
 
     @property
     def inside(self) -> bool:
-        """Whether the stream is inside a transaction that is not streamed."""
-        return self._assembler.open_transaction is not None
+        """Whether the stream is inside a transaction that is not streamed, or between two tables of a snapshot."""
+        return self._assembler.open_transaction is not None or self._assembler.in_snapshot
 
     @property
     def commits_at(self) -> int | None:
