@@ -69,10 +69,10 @@ class SnapshotReport:
             f"copied {now.tables} of {counted(now.all_tables, 'table')}",
             counted(now.rows, "row"),
             f"{size_text(now.bytes)} of {size_text(now.all_bytes)}",
-            f"{grouped(int(now.rows / max(seconds, 0.001)))} rows/s",
         ]
         left = self._left(now, seconds)
-        return words if left is None else [*words, f"{seconds_text(int(left) + 1)} left"]
+        words += [] if left is None else [f"{seconds_text(int(left) + 1)} left"]
+        return [*words, f"{grouped(int(now.rows / max(seconds, 0.001)))} rows/s"]
 
     @staticmethod
     def _left(now: Progress, seconds: float) -> float | None:
