@@ -28,7 +28,7 @@ from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.stopping import Stoppable
-from pgtail.hexview.fields import Fields
+from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.rows import TemplateWriter
 from pgtail.hexview.scope import Scope
@@ -80,7 +80,7 @@ class Inspect:
         types = build_types(encoding=dump.encoding, enums=dump.types)
         self._scope = Scope(types, self._redaction)
         limit = options.max_bytes if options.report.output == "table" else None
-        self._fields = Fields(self._scope, ValueStyle(limit), encoding=dump.encoding)
+        self._fields = FieldDescriber(self._scope, ValueStyle(limit), encoding=dump.encoding)
         self._cursor = TracedCursor()
         self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
         self._view: View

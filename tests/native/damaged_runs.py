@@ -125,7 +125,7 @@ def columns(module: Any, choose: random.Random) -> int:
 
 def inspected(choose: random.Random) -> int:
     """The same for the scanner of `pgtail inspect`, which first sees every message whole."""
-    from pgtail.hexview.fields import Fields
+    from pgtail.hexview.fields import FieldDescriber
     from pgtail.hexview.json_view import JsonView
     from pgtail.hexview.rows import TemplateWriter
     from pgtail.hexview.scope import Scope
@@ -145,7 +145,7 @@ def inspected(choose: random.Random) -> int:
     for view in (JsonView(Discard()), TextView(Discard(), width=120, color=True, max_bytes=40)):
         scope, cursor = Scope(Types()), TracedCursor()
         decoder = Decoder(cursor=cursor)
-        fields = Fields(scope, ValueStyle(40 if view.spaced else None), encoding="utf-8")
+        fields = FieldDescriber(scope, ValueStyle(40 if view.spaced else None), encoding="utf-8")
         shown = TemplateWriter(Discard(), view, fields, scope)
         for one in map(frame, [relation(), *messages]):
             message, lsn, _ = decoder.frame(one, 0, len(one))
