@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pgtail.capture.format import SegmentName
+from pgtail.capture.format import SegmentName, SnapshotPart
 from pgtail.capture.state import SnapshotFile, TableSnapshot
 from pgtail.errors import InputError, OptionError
 from pgtail.native import compiled
-from pgtail.spark import changes, read
+from pgtail.spark import DataSource, changes, read
 from pgtail.spark.decoding.fast_path import Runs
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.compact import compact
@@ -24,6 +24,7 @@ from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.snapshots import (
     ListedSnapshot,
+    SnapshotSegment,
     UnfinishedSnapshot,
     after_batch,
     new_snapshots,
@@ -193,6 +194,9 @@ def test_changes_have_the_rows_of_all_snapshots(spark: Any, in_one_go: Path, cap
     assert sorted(map(tuple, there.collect())) == sorted((row["relid"], row["position"], row["seq"]) for row in rows)
     read_there = changes(spark, [str(capture)], tables=["t1"]).where("op = 'snapshot'").count()
     assert read_there == sum(row["table"] == "t1" for row in rows)
+    spark.dataSource.register(DataSource)
+    source = spark.read.format("pgtail").option("ops", "snapshot").option("columns", "table,seq")
+    assert Counter(one.table for one in source.load(str(capture)).collect()) == Counter(row["table"] for row in rows)
     transactions: pa.Table = LakeTable(locate(str(in_one_go)) / "transactions").delta.to_pyarrow_table()
     assert not {row["position"] for row in rows} & set(transactions["position"].to_pylist())
 
@@ -304,8 +308,10 @@ def listed(folder: str, lsn: int, relid: int, rows: int = 4) -> ListedSnapshot:
     return ListedSnapshot(folder, TableSnapshot(lsn, 1, relid, "public", f"t{relid}", rows, files))
 
 
-def surveyed(path: str, rows: int) -> Survey:
-    return Survey(path, rows=rows, relations=[{"relation": "r"}])
+def surveyed(segment: SnapshotSegment, rows: int = 1) -> Survey:
+    key = segment.snapshot.key
+    part = SnapshotPart(key.lsn, key.relid, 0)
+    return Survey(segment.path, rows=rows, relations=[{"relation": "r"}], snapshot=part)
 
 
 def test_a_snapshot_that_several_captures_have_is_read_once_and_goes_on_where_it_was() -> None:
@@ -326,16 +332,19 @@ def test_a_snapshot_that_several_captures_have_is_read_once_and_goes_on_where_it
 def test_a_snapshot_is_complete_when_its_last_segment_was_read() -> None:
     one, two = listed("/a", 0x100, 7), listed("/a", 0x100, 8, rows=3)
     segments = [*segments_of(one), *segments_of(two)]
-    found = {segment.path: surveyed(segment.path, 1) for segment in segments}
+    found = {segment.path: surveyed(segment) for segment in segments}
     unfinished, complete = after_batch(segments[:2], found, [])
     assert not complete
     assert unfinished == [UnfinishedSnapshot(7, 0x100, "/a", segments[1].name, 2)]
     with pytest.raises(InputError, match="the snapshot of public.t7 at 0/100 has 3 rows, not 4"):
         after_batch(segments[2:], found, unfinished)
-    found[segments[2].path].rows = 2
+    found[segments[2].path] = surveyed(segments[2], rows=2)
     unfinished, complete = after_batch(segments[2:], found, unfinished)
     assert not unfinished
     assert [(row["relid"], row["position"], row["rows"]) for row in complete] == [(7, 0xFF, 4), (8, 0xFF, 3)]
+    found[segments[2].path] = surveyed(segments[3])
+    with pytest.raises(InputError, match="is no segment of the snapshot for which capture.json lists it"):
+        after_batch(segments[2:], found, [])
 
 
 def test_the_scanner_takes_the_rows_of_a_snapshot_as_the_decoder_does(
