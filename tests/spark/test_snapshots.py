@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,10 +19,11 @@ from pgtail.errors import InputError, OptionError
 from pgtail.native import compiled
 from pgtail.spark import DataSource, changes, read
 from pgtail.spark.decoding.fast_path import Runs
-from pgtail.spark.lake.batches import Batches
+from pgtail.spark.lake.batches import Batches, BatchPlan, Notes, TableNotes
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments import listing as listings
 from pgtail.spark.segments.snapshots import (
     ListedSnapshot,
     SnapshotSegment,
@@ -30,7 +32,7 @@ from pgtail.spark.segments.snapshots import (
     new_snapshots,
     segments_of,
 )
-from pgtail.spark.segments.survey import Survey
+from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.typed.columns import OWN
 from pgtail.storage import locate
 from tests.support.spark import model
@@ -374,3 +376,33 @@ def test_the_scanner_takes_the_rows_of_a_snapshot_as_the_decoder_does(
     assert Counter(row["table"] for row in rows if row["op"] == "snapshot") == {
         table.name: len(table.rows) for table in first.tables
     }
+
+
+def test_what_is_recorded_while_it_is_listed_fits_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment after a snapshot is not found without the snapshot."""
+    made = Server(Random(1), 2)
+    made.run(3)
+    taken = made.snapshot(made.tables)
+    made.run(3)
+    recording = Recording(tmp_path / "capture")
+    recording.record(made.steps[:3])
+    segments, rest = listings.segments, made.steps[3:]
+
+    def slowly(*arguments: Any) -> dict[str, int]:
+        if rest:
+            recording.record(rest)
+            rest.clear()
+        return segments(*arguments)
+
+    monkeypatch.setattr(listings, "segments", slowly)
+    found = listings.listing([str(recording.directory)])
+    assert {one.table.lsn for one in found.snapshots} == {taken}
+    assert any(name_of(path) > str(SegmentName(taken, 0)) for path in found.segments)
+
+
+def test_a_plan_from_before_there_were_snapshots_is_read() -> None:
+    plan = BatchPlan(batch=3, typed=True, notes={"state": Notes(tables={7: TableNotes("state/t", ["r"], 5)})})
+    found = asdict(plan)
+    del found["unfinished"], found["snapshot_changes"]
+    del found["notes"]["state"]["tables"][7]["snapshot"], found["notes"]["state"]["tables"][7]["snapshots"]
+    assert BatchPlan.of(found) == plan
