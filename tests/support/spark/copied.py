@@ -115,7 +115,7 @@ class Server:
             else:
                 self._transaction()
             if chance > 0.95:
-                self._alter(self._choose.choice(self.tables))
+                self.alter(self._choose.choice(self.tables))
 
     def snapshot(self, tables: Sequence[Table], *, adjacent: bool = False) -> int:
         """Take one of some tables; with `adjacent` the next transaction's commit starts right there."""
@@ -150,7 +150,7 @@ class Server:
         }
         return {name: values.get(name) for name, _ in table.columns}
 
-    def _alter(self, table: Table) -> None:
+    def alter(self, table: Table) -> None:
         """Adds or removes a column; not of a table whose rows are found by all of their values."""
         if table.identity != "d" or any(one is table for _, _, one, _ in self._prepared):
             return
