@@ -78,7 +78,7 @@ class SnapshotRecording:
         Raises OptionError, ServerError, OutputError, and KeyboardInterrupt; the tables that are complete then stay.
         """
         with self._interrupt.raising():
-            wanted = {table.oid for table in self._chosen()}
+            wanted = {table.oid: f"{table.schema}.{table.name}" for table in self._chosen()}
         if not wanted:
             self._reporter.tell("note: the capture has a copy of every published table; none is copied")
             return
@@ -89,7 +89,7 @@ class SnapshotRecording:
                     return
                 for error in again.values():
                     self._reporter.tell(f"note: {error.reason.removesuffix('.')}; it is copied again")
-                wanted = set(again)
+                wanted = {oid: wanted[oid] for oid in again}
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
         raise next(iter(again.values()))
@@ -103,9 +103,9 @@ class SnapshotRecording:
                 f"there is no table to copy: none is published by {' and '.join(self._publications)}.",
                 cure="ALTER PUBLICATION ... ADD TABLE publishes one; without --snapshot only the stream is recorded.",
             )
-        names = [f"{table.schema}.{table.name}" for table in published]
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
+                names = [f"{table.schema}.{table.name}" if "." in glob else table.name for table in published]
                 raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, names)}")
         if self._globs:
             return [
@@ -120,8 +120,8 @@ class SnapshotRecording:
     def _publications(self) -> list[str]:
         return [publication.name for publication in self._plan.publications]
 
-    def _copy(self, wanted: Iterable[int]) -> dict[int, ServerError]:
-        """Copy these tables at one position; returns those that must be copied again, and why."""
+    def _copy(self, wanted: Mapping[int, str]) -> dict[int, ServerError]:
+        """Copy these tables (names by OID) at one position; returns those that must be copied again, and why."""
         plan = self._plan
         known = None if self._known.identity is None else (self._known.identity, self._known.position)
         with ExitStack() as stack:
@@ -132,6 +132,9 @@ class SnapshotRecording:
                 first = stack.enter_context(source.session())
                 point = ConsistentPoint(source.lsn, first.clock())
                 tables = [table for table in snapshot_plan(first, self._publications) if table.oid in wanted]
+                self._note_missing(wanted, tables)
+                if not tables:
+                    return {}
                 parts = sum(len(table.parts) for table in tables)
                 sessions = [first]
                 while len(sessions) < min(self._jobs, parts):
@@ -146,6 +149,11 @@ class SnapshotRecording:
             copying.run(tables, sessions, self._interrupt, report.progress)
             report.end(copying.progress)
             return copying.again
+
+    def _note_missing(self, wanted: Mapping[int, str], tables: Iterable[PublishedTable]) -> None:
+        """Name the tables that were dropped, or taken out of the publication, since they were chosen."""
+        for oid in wanted.keys() - {table.oid for table in tables}:
+            self._reporter.tell(f"note: table {wanted[oid]} is not published any more; it is not copied")
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""

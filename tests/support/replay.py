@@ -49,7 +49,7 @@ class Replica:
         self._snapshots = snapshots or Snapshots([])
         self._prepared: dict[str, list[dict[str, Any]]] = {}
         self.missed: set[str] = set()
-        """Tables with an update or delete that met no row."""
+        """Tables with an update or delete that met no row, since their last snapshot."""
 
     def apply(self, changes: Iterable[dict[str, Any]]) -> None:
         for change in changes:
@@ -69,6 +69,7 @@ class Replica:
         """Everything before this LSN was applied: snapshots without rows are not among the changes."""
         for name in self._snapshots.reached(position):
             self.tables[name] = []
+            self.missed.discard(name)
 
     def rows(self, name: str) -> list[Row]:
         """The rows of a table (schema.table)."""
