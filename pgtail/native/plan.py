@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from pgtail.values.codec import Codec, Pieces, Undecoded
 
 ROW_OPS: Final = ("insert", "update", "delete", "snapshot")
-"""The operations on rows; the scanner knows them by their places. A snapshot is a row that was there before the stream."""
+"""The operations on rows; the scanner knows them by their places. A snapshot is of a row that was there before."""
 INSERT_OPS: Final = frozenset(("insert", "snapshot"))
 """Those of Insert messages, which have a new row only."""
 

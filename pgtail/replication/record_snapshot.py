@@ -27,7 +27,7 @@ from pgtail.postgres.table_copy import CopyForm
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture, head_of
-from pgtail.replication.snapshot import ConsistentPoint, Copying, exported
+from pgtail.replication.snapshot import ConsistentPoint, Copying, exported, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage.local import LocalLocation
 
@@ -97,12 +97,7 @@ class SnapshotRecording:
     def _chosen(self) -> list[PublishedTable]:
         """The tables to copy, as the catalog is now. Raises OptionError, ServerError."""
         with self._connector.ordinary() as connection:
-            published = snapshot_plan(SnapshotSession(connection, self._plan.encoding or "utf-8"), self._publications)
-        if not published:
-            raise ServerError(
-                f"there is no table to copy: none is published by {' and '.join(self._publications)}.",
-                cure="ALTER PUBLICATION ... ADD TABLE publishes one; without --snapshot only the stream is recorded.",
-            )
+            published = published_tables(SnapshotSession(connection, self._plan.encoding or "utf-8"), self._plan)
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
                 names = [f"{table.schema}.{table.name}" if "." in glob else table.name for table in published]
@@ -116,10 +111,6 @@ class SnapshotRecording:
         copied = {one.relid for one in self._files.state.snapshots}
         return [table for table in published if table.oid not in copied]
 
-    @property
-    def _publications(self) -> list[str]:
-        return [publication.name for publication in self._plan.publications]
-
     def _copy(self, wanted: Mapping[int, str]) -> dict[int, ServerError]:
         """Copy these tables (names by OID) at one position; returns those that must be copied again, and why."""
         plan = self._plan
@@ -131,7 +122,8 @@ class SnapshotRecording:
             with self._interrupt.raising():
                 first = stack.enter_context(source.session())
                 point = ConsistentPoint(source.lsn, first.clock())
-                tables = [table for table in snapshot_plan(first, self._publications) if table.oid in wanted]
+                names = [publication.name for publication in plan.publications]
+                tables = [table for table in snapshot_plan(first, names) if table.oid in wanted]
                 self._note_missing(wanted, tables)
                 if not tables:
                     return {}

@@ -22,7 +22,7 @@ import pytest
 
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.snapshot_plan import snapshot_plan
-from pgtail.replication import record_snapshot, stream_snapshot
+from pgtail.replication import record_snapshot, snapshot
 from tests.support.replay import UNKNOWN, Replica, Snapshots
 from tests.support.run import here
 from tests.support.servers import Database
@@ -47,7 +47,7 @@ Rows = Counter[tuple[str | None, ...]]
 def small_parts(pages: int) -> Iterator[None]:
     """In this process, split tables into parts of so many pages."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (record_snapshot, stream_snapshot):
+        for module in (record_snapshot, snapshot):
             patch.setattr(module, "snapshot_plan", partial(snapshot_plan, part_bytes=pages * PAGE))
         yield
 
