@@ -49,7 +49,7 @@ def command(source: tuple[str, ...], options: RecordOptions) -> bool:
 
     \b
     pgtail record shop -S cdc -D cdc              until Ctrl-C; repeat to resume
-    pgtail record shop -S cdc -D cdc --snapshot   the same, with the rows that were there before
+    pgtail record shop -S cdc -D cdc --snapshot   all rows of the tables first
     pgtail decode cdc                             read it
     pgtail record --from dump.bin -D capture      make a capture of a dump
     """

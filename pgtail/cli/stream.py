@@ -27,7 +27,6 @@ def command(options: StreamOptions) -> bool:
     pgtail stream shop -S cdc --until now   what slot cdc retains
     pgtail stream shop --fork cdc           the same, while cdc is in use
     pgtail stream shop -t orders | jq .new  one table, as JSON
-    pgtail stream shop --snapshot           the rows of its tables first
     """
     from pgtail.commands.stream import Stream
 

@@ -165,10 +165,7 @@ class StreamOptions:
     end: EndOptions = family(EndOptions)
     snapshot: SnapshotOptions = family(
         SnapshotOptions,
-        snapshot={
-            "help": "First show the rows that the published tables have where the new slot begins; --until now ends"
-            " after them."
-        },
+        snapshot={"help": "First show all rows of the published tables; --until now ends after them."},
         snapshot_tables=None,
         jobs=None,
     )

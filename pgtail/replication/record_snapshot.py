@@ -27,7 +27,7 @@ from pgtail.postgres.table_copy import CopyForm
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture, head_of
-from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported
+from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage.local import LocalLocation
 
@@ -82,45 +82,43 @@ class SnapshotRecording:
         if not wanted:
             self._reporter.tell("note: the capture has a copy of every published table; none is copied")
             return
+        again: dict[int, ServerError] = {}
         try:
-            again = self._copy(self._is_wanted)
+            again = self._copy(self._is_wanted, wanted)
             for _ in range(_ROUNDS):
                 for error in again.values():
                     self._reporter.tell(f"note: {error.reason.removesuffix('.')}; it is copied again")
                 if not again:
                     return
-                again = self._copy_again(again)
+                again = self._copy_again({oid: wanted.get(oid, str(oid)) for oid in again})
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
         for error in again.values():
             raise error
 
-    def _check(self) -> bool:
-        """Whether there is a table to copy now. Raises OptionError, ServerError."""
-        names = self._plan.options.publications
+    def _check(self) -> dict[int, str]:
+        """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError."""
         with self._connector.ordinary() as connection:
-            published = snapshot_plan(SnapshotSession(connection, self._plan.encoding or "utf-8"), names)
-        if not published:
-            raise ServerError(
-                f"there is no table to copy: none is published by {' and '.join(names)}.",
-                cure="ALTER PUBLICATION ... ADD TABLE publishes one; without --snapshot only the stream is recorded.",
-            )
-        full = [f"{table.schema}.{table.name}" for table in published]
+            published = published_tables(SnapshotSession(connection, self._plan.encoding or "utf-8"), self._plan)
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
-                raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, full)}")
-        return any(map(self._is_wanted, published))
+                names = [f"{table.schema}.{table.name}" if "." in glob else table.name for table in published]
+                raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, names)}")
+        return {table.oid: f"{table.schema}.{table.name}" for table in published if self._is_wanted(table)}
 
     def _is_wanted(self, table: PublishedTable) -> bool:
         if self._globs:
             return any(name_matches(table.schema, table.name, glob) for glob in self._globs)
         return all(table.oid != one.relid for one in self._files.state.snapshots)
 
-    def _copy_again(self, changed: Mapping[int, ServerError]) -> dict[int, ServerError]:
-        return self._copy(lambda table: table.oid in changed)
+    def _copy_again(self, changed: Mapping[int, str]) -> dict[int, ServerError]:
+        return self._copy(lambda table: table.oid in changed, changed)
 
-    def _copy(self, wanted: Callable[[PublishedTable], bool]) -> dict[int, ServerError]:
-        """Copy these tables at one position; returns those that must be copied again, and why."""
+    def _copy(self, wanted: Callable[[PublishedTable], bool], names: Mapping[int, str]) -> dict[int, ServerError]:
+        """Copy tables at one position; returns those that must be copied again, and why.
+
+        Those in `names` that are not published there were dropped, or taken out of the publication.
+        """
         known = None if self._known.identity is None else (self._known.identity, self._known.position)
         with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
             plan = self._plan
@@ -128,7 +126,9 @@ class SnapshotRecording:
                 self._note_slot()
             report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
             copying = copy_tables(source, plan, wanted, self._files, report, self._interrupt, jobs=self._jobs)
-            return copying.again
+        for oid in names.keys() - {table.oid for table in copying.tables}:
+            self._reporter.tell(f"note: table {names[oid]} is not published any more; it is not copied")
+        return copying.again
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
@@ -159,13 +159,14 @@ def copy_tables(
             tables = [table for table in snapshot_plan(sessions[0], plan.options.publications) if wanted(table)]
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
-        report.begin(tables, point.lsn)
         head = head_of(plan, source.identity)
         target = _Target(files, head, point, source.identity.timeline, plan.encoding)
         form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA)
         copying = Copying(source.session, target, form, interrupt.wake, attempts=_ATTEMPTS)
-        copying.run(tables, sessions, interrupt, report.progress)
-        report.end(copying.progress)
+        if tables:
+            report.begin(tables, point.lsn)
+            copying.run(tables, sessions, interrupt, report.progress)
+            report.end(copying.progress)
         return copying
 
 

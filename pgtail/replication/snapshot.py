@@ -22,7 +22,7 @@ from pgtail.postgres import slots
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.snapshot import SnapshotSession
-from pgtail.postgres.snapshot_plan import Part, PublishedTable
+from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, RecoveryConflict, Stopped, TableChanged, copy_part
 from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity, check_same
@@ -67,6 +67,18 @@ class ConsistentPoint:
     def descriptions(self, table: PublishedTable, encoding: str) -> list[bytes]:
         """The frames with a table's Type and Relation messages."""
         return [self.header.encode(message) for message in table.descriptions(encoding)]
+
+
+def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTable]:
+    """The tables of the plan's publications, at least one. Raises ServerError."""
+    names = plan.options.publications
+    published = snapshot_plan(session, names)
+    if not published:
+        raise ServerError(
+            f"there is no table to copy: none is published by {' and '.join(names)}.",
+            cure="ALTER PUBLICATION ... ADD TABLE ...; publishes one.",
+        )
+    return published
 
 
 class Exported:
@@ -169,6 +181,7 @@ class Copying:
         self._unfinished: dict[int, int] = {}
         """Parts of each table that are not copied yet, by OID."""
         self._error: BaseException | None = None
+        self.tables: Sequence[PublishedTable] = ()
         self.again: dict[int, ServerError] = {}
         self.progress = Progress()
 
@@ -183,6 +196,7 @@ class Copying:
 
         Raises ServerError, what the target raises, and KeyboardInterrupt: then the tables that are complete stay.
         """
+        self.tables = tables
         self._left.extend([(table, part) for table in tables for part in table.parts])
         self._unfinished = {table.oid: len(table.parts) for table in tables}
         self.progress.all_tables = len(tables)
@@ -206,7 +220,8 @@ class Copying:
         if interrupt.count:
             raise KeyboardInterrupt
         for table, _ in self._left:  # every session was lost
-            self.again.setdefault(table.oid, Unreachable("the sessions that copied the tables were lost"))
+            lost = Unreachable(f"table {table.schema}.{table.name} cannot be copied: every session was lost")
+            self.again.setdefault(table.oid, lost)
 
     def _work(self, session: SnapshotSession) -> None:
         current: SnapshotSession | None = session

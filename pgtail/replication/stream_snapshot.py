@@ -11,13 +11,13 @@ from pgtail.changes.filters import name_matches
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.connection import Connector
-from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
+from pgtail.postgres.snapshot_plan import Part, PublishedTable
 from pgtail.postgres.table_copy import CopyForm, Stopped
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.queue import FrameQueue
-from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported
+from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
 
 _PAUSE: Final = 0.02
@@ -53,8 +53,7 @@ class StreamSnapshot:
             with self._interrupt.raising():
                 session = stack.enter_context(source.session())
                 point = ConsistentPoint(source.lsn, session.clock())
-                published = snapshot_plan(session, plan.options.publications)
-                tables = [table for table in published if self._is_wanted(table)]
+                tables = [table for table in published_tables(session, plan) if self._is_wanted(table)]
             report = SnapshotReport(self._reporter, self._connector, None if plan.temporary else plan.slot_name)
             report.begin(tables, point.lsn)
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")
