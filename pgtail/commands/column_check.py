@@ -13,7 +13,7 @@ from pgtail.commands.selection import filter_arguments, unknown_columns
 from pgtail.errors import OptionError
 from pgtail.native.plan import ROW_OPS
 from pgtail.postgres.connection import Connection
-from pgtail.postgres.published_columns import published_tables
+from pgtail.postgres.published_columns import checked_tables
 from pgtail.replication.plan import Plan
 
 
@@ -28,7 +28,7 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
     if (not options.where and redaction is None) or plan.encoding is not None:
         return []
     slot = plan.fork or plan.slot
-    tables = published_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
+    tables = checked_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
     relations = [table.relation for table in tables]
     tried = Filter(**filter_arguments(options, redaction))
     altered = [table.relation for table in tables if table.altered and tried.table_passes(table.relation)]
