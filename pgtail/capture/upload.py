@@ -92,7 +92,7 @@ class Uploader:
     def _whole_transactions(self) -> list[Path]:
         """The closed segments up to the last one that ends between transactions: the next one does not continue one."""
         closed = self._pending()
-        following = [*closed[1:], *sorted(self._spool.glob(f"*{OPEN}"))[:1]]
+        following = [*closed[1:], *self._segments(OPEN)[:1]]
         count = len(closed) if len(following) < len(closed) else 0
         for number, path in enumerate(following[: len(closed)], 1):
             if read_head(LocalLocation(path)).transaction is None:
@@ -302,7 +302,12 @@ class Uploader:
         self._version, self._uploaded, self.position = version, uploaded, position
 
     def _pending(self) -> list[Path]:
-        return sorted(self._spool.glob(f"*{CLOSED}"))
+        return self._segments(CLOSED)
+
+    def _segments(self, ending: str) -> list[Path]:
+        """The segments of the stream in the spool, in order; not those of snapshots."""
+        found = sorted(self._spool.glob(f"*{ending}"))
+        return [path for path in found if SegmentName.parse(path.name.removesuffix(ending)) is not None]
 
     def _report(self, why: str) -> None:
         if why != self._told:
