@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from pgtail.humanize import parse_seconds
 
-Kind: TypeAlias = tuple[str, ...] | Literal["text", "number", "positive number", "file", "folder"]
+OptionKind: TypeAlias = tuple[str, ...] | Literal["text", "number", "positive number", "file", "folder"]
 """What is given on the command line: one of several words, or a text of this kind."""
 SettingKind: TypeAlias = Literal["text", "list", "one by one", "flag", "number"]
 """How the config file has it. In a variable, commas separate items of a "list"; "one by one" is a single item."""
@@ -38,7 +38,7 @@ class Option:
     names: tuple[str, ...]
     help: str
     default: Any = None
-    kind: Kind = "text"
+    kind: OptionKind = "text"
     convert: Callable[[Any], Any] | None = None
     group: str = "other"
     """A key of pgtail.cli.command.GROUPS."""

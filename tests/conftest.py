@@ -6,7 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, ClassVar
 
 import pytest
@@ -19,14 +19,7 @@ from pgtail.files import deflate
 from tests.support.every import SEED
 from tests.support.limits import limit_test
 from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
-from tests.support.servers import (
-    Database,
-    Servers,
-    embedded_server,
-    fresh_database,
-    installations,
-    is_left_out,
-)
+from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations, is_left_out
 from tests.support.signals import reset_ignored_signals
 
 
@@ -146,25 +139,18 @@ def newest_database(newest_server: EmbeddedServer) -> Iterator[Database]:
         yield created
 
 
-@pytest.fixture(scope="session")
-def s3() -> Iterator[ObjectStore]:
-    """A server of the S3 protocol, one per test process; each test uses a prefix of its own."""
-    with s3_store() as running:
-        yield running
+def _running(store: Callable[[], AbstractContextManager[ObjectStore]]) -> Any:
+    """A server of a cloud's protocol, one per test process; each test uses a prefix of its own."""
+
+    @pytest.fixture(scope="session")
+    def running() -> Iterator[ObjectStore]:
+        with store() as found:
+            yield found
+
+    return running
 
 
-@pytest.fixture(scope="session")
-def gs() -> Iterator[ObjectStore]:
-    """A server of Google Cloud Storage's protocol."""
-    with google_store() as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def az() -> Iterator[ObjectStore]:
-    """A server of Azure Blob Storage's protocol."""
-    with azure_store() as running:
-        yield running
+s3, gs, az = map(_running, (s3_store, google_store, azure_store))
 
 
 @pytest.fixture(params=["s3", "gs", "az"])

@@ -34,12 +34,8 @@ class SegmentFile:
     open: bool
     snapshot: TableSnapshot | None = None
     """The snapshot that it is a part of; None for a segment of the stream."""
-
-    @property
-    def listed(self) -> SnapshotFile | None:
-        """What capture.json says about a segment of a snapshot."""
-        parts = () if self.snapshot is None else self.snapshot.segments
-        return next((part for part in parts if part.name == self.name), None)
+    listed: SnapshotFile | None = None
+    """What capture.json says about a segment of a snapshot."""
 
 
 def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:
@@ -70,7 +66,7 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
 def snapshot_segments(capture: Location, known: CaptureState | None) -> list[SegmentFile]:
     """The segments of the snapshots that count, as the capture's state lists them: reads no folder."""
     return [
-        SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, open=False, snapshot=one)
+        SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, open=False, snapshot=one, listed=part)
         for one in (() if known is None else known.counting)
         for part in one.segments
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from pgtail.capture.format import (
     transaction_parameter,
 )
 from pgtail.capture.recovery import recover
-from pgtail.capture.snapshots import open_state
+from pgtail.capture.snapshots import drop_uncut, open_state
 from pgtail.capture.state import CaptureState, Gap, StateFile, TableSnapshot
 from pgtail.capture.tracker import ROWS, StreamTracker
 from pgtail.capture.writer import SegmentWriter
@@ -112,14 +112,16 @@ class Recorder:
         """Segments to close when their last transaction is complete."""
         found = recover(directory, compress=compress)
         self._state = open_state(directory, found.position) if state is None else state
-        self._drop_other_timelines()
+        drop_uncut(self._state, directory, found.position)
         self._predecessor = found.last
         self._gap = self._gap_after(found.last, gap)
         self._stream.whole = self._idle = self.safe = found.position
-        if not (found.last or found.position):  # nothing is missing before the start of a new capture
-            self._idle = max([place for place in self._state.places if place <= start], default=0)
-        self._divided = self.whole
+        self._divided = found.position
         """The LSN up to which segments end at the places of snapshots."""
+        self._drop_other_timelines()
+        self._drop(f"the stream goes on at {lsn_text(start)}, after its place", lambda one: one.lsn < start)
+        if start in self._state.places and not (found.last or found.position):
+            self._idle = self._divided = start  # nothing comes before it in a new capture
         self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
         self.closed = 0
@@ -364,8 +366,8 @@ class Recorder:
             if self._stream.complete:
                 self._divide(place)
             else:  # the outcome of a transaction that was sent late: its changes are in the segment already
-                self._divided = place
-                self._drop(f"a prepared transaction before {lsn_text(place)} was sent after it", place)
+                why = f"a prepared transaction before {lsn_text(place)} was sent after it"
+                self._drop(why, lambda one: one.lsn <= begins_at)
 
     def _divide(self, place: int) -> None:
         """End the segment: everything before this LSN was recorded."""
@@ -375,15 +377,11 @@ class Recorder:
         else:
             self._write_state()
 
-    def _drop(self, why: str, place: int) -> None:
-        self._state.drop(why, lambda one: one.lsn == place)
+    def _drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
+        """Drop those for which this returns True of the snapshots that the capture has not reached."""
+        self._state.drop(why, lambda one: one.lsn > self._divided and dropped(one))
 
     def _drop_other_timelines(self) -> None:
-        """Drop snapshots that the capture has not reached, of another timeline than what it will record now."""
         timeline = self._head.get(TIMELINE, "")
         if timeline.isdecimal():
-            reached = 0 if self._state.now is None else self._state.now.position
-            self._state.drop(
-                f"the server is on timeline {timeline} now",
-                lambda one: one.lsn > reached and one.timeline != int(timeline),
-            )
+            self._drop(f"the server is on timeline {timeline} now", lambda one: one.timeline != int(timeline))

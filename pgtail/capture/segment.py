@@ -186,6 +186,11 @@ class SegmentCheck:
             return "something follows its end"
         return None
 
+    def messages(self) -> int:
+        """How many messages of its own a segment has, as its end says; only if problem() finds none."""
+        _, value = read_parameter(self._tail[self._tail.rfind(END.encode() + b"\0") :])
+        return int(value.split(" ")[0])
+
     def position(self) -> int | None:
         """The LSN up to which a capture that ends with this segment has everything; None if its end is missing."""
         start = self._tail.rfind(POSITION.encode() + b"\0")

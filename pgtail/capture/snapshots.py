@@ -26,8 +26,7 @@ def open_state(
     Raises InputError, OutputError.
     """
     state, place = StateFile(directory, tell), LocalLocation(directory)
-    uncut = {lsn for lsn in _reached_since(state, position) if not _was_cut(directory, lsn)}
-    state.drop("the capture went past its place without a new segment", lambda one: one.lsn in uncut)
+    drop_uncut(state, directory, position)
     if not spool:
         missing = {*state.snapshots} - {*complete(place, state.snapshots)}
         state.drop("segments of it are missing", lambda one: one in missing)
@@ -51,10 +50,15 @@ def remove_unlisted(place: Location, snapshots: Iterable[TableSnapshot]) -> None
             (place / entry.name).delete()
 
 
-def _reached_since(state: StateFile, position: int) -> set[int]:
-    """The places up to `position` that the state has not reached: a recorder was killed before it wrote the state."""
+def drop_uncut(state: StateFile, directory: Path, position: int) -> None:
+    """Take off the list the snapshots whose place is inside of a segment, of a capture that goes on from this LSN.
+
+    Examines only those that the state has not reached, as if a recorder was killed before it wrote that. Raises
+    InputError, OutputError.
+    """
     before = 0 if state.now is None else state.now.position
-    return {one.lsn for one in state.snapshots if before < one.lsn <= position}
+    uncut = {lsn for lsn in state.places if before < lsn <= position and not _was_cut(directory, lsn)}
+    state.drop("the capture went past its place without a new segment", lambda one: one.lsn in uncut)
 
 
 def _was_cut(directory: Path, lsn: int) -> bool:

@@ -137,10 +137,11 @@ def write_state(directory: Path, now: CaptureState) -> None:
 class StateFile:
     """The `capture.json` of a local directory that this process writes, and nobody else.
 
-    The directory must be locked. Threads take turns. Methods raise OutputError, reading it InputError.
+    The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
+    InputError.
     """
 
-    def __init__(self, directory: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
         self._directory = directory
         self._tell = tell
         self._lock = threading.Lock()
@@ -166,11 +167,16 @@ class StateFile:
         """Make the copy of a table count from when the capture has reached its LSN. Its segments must be synced.
 
         `head` describes the frames of a capture that has no state yet. The capture must not have reached the LSN: while
-        a Recorder writes, call its method of this name. Raises OutputError also if the file would be too large.
+        a Recorder writes, call its method of this name. Raises OutputError also if the file would be too large, or if
+        the table has ordinals of another one.
         """
         with self._lock:
             now = self._now or CaptureState(0, "", 0, dict(head))
-            self._replace(now.with_snapshots([*now.snapshots, table]))
+            try:
+                listed = now.with_snapshots([*now.snapshots, table])
+            except ValueError as error:
+                raise OutputError(f"cannot list {table}: {error}") from None
+            self._replace(listed)
 
     def drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
         """Take the snapshots off the list for which this returns True, with a warning."""
@@ -245,7 +251,7 @@ def _check_order(snapshots: Iterable[TableSnapshot]) -> None:
     """Raise ValueError if the segments of several tables are mixed."""
     names = [segment.name for one in snapshots for segment in one.segments]
     if any(name >= after for name, after in itertools.pairwise(names)):
-        raise ValueError(f"segments that are not in the order of tables: {names}")
+        raise ValueError("its segments are not in the order of tables")
 
 
 def _parse_snapshot(found: Mapping[str, Any]) -> TableSnapshot:

@@ -70,7 +70,7 @@ class StreamTracker:
 
     def is_before(self, lsn: int) -> bool:
         """Whether nothing so far comes at or after an LSN."""
-        return self.whole <= lsn and (self.complete or self._position < lsn)
+        return max(self.whole, self._start) <= lsn and (self.complete or self._position < lsn)
 
     def name_before(self, frame: bytes) -> SegmentName:
         """The name of a segment that starts with this frame."""

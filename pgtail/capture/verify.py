@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
-from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed
-from pgtail.capture.segment import SegmentCheck, check, read_head
+from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
+from pgtail.capture.segment import SegmentCheck, check, digest_of, read_head
 from pgtail.capture.state import FILE, read_state
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location
+
+_COMMIT: Final = 1
+"""Messages of a snapshot that are not rows."""
 
 
 class CaptureVerifier:
@@ -24,6 +28,10 @@ class CaptureVerifier:
         self.damaged = False
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
+        self._part: SegmentFile | None = None
+        """The segment, if it is a part of a table's snapshot."""
+        self._messages: int | None = None
+        """The messages in the parts of that snapshot so far; None if not all of these were read."""
         self.check = SegmentCheck()
 
     def capture(self, capture: Location, since: Point | None = None) -> Iterator[Location]:
@@ -41,8 +49,7 @@ class CaptureVerifier:
             if found is None:
                 continue
             if found.snapshot is not None:
-                if self._is_there(found):
-                    yield self._next(found.location, found.location)
+                yield from self._next_part(found)
                 continue
             self._check_order(found.location, str(found.name), before)
             before = str(found.name)
@@ -71,10 +78,32 @@ class CaptureVerifier:
             if problem is not None and not (told and error is not None and problem in error.reason):
                 self._say(problem, self._checked)
             self.damaged = self.damaged or problem is not None
+            if self._part is not None:
+                self._count(self._part, whole=problem is None and error is None)
 
     def _next(self, segment: Location, checked: Location | None) -> Location:
-        self._checked, self.check = checked, SegmentCheck()
+        self._checked, self.check, self._part = checked, SegmentCheck(), None
         return segment
+
+    def _next_part(self, found: SegmentFile) -> Iterator[Location]:
+        """Yield a segment of a table's snapshot, if there is one."""
+        assert found.snapshot is not None
+        if found.name == found.snapshot.segments[0].name:
+            self._messages = 0
+        if self._is_there(found):
+            location = self._next(found.location, found.location)
+            self._part = found
+            yield location
+        else:
+            self._messages = None
+
+    def _count(self, part: SegmentFile, *, whole: bool) -> None:
+        """Count the messages of a part that was read; compare them with the rows of the whole snapshot at its end."""
+        snapshot = part.snapshot
+        assert snapshot is not None
+        self._messages = None if self._messages is None or not whole else self._messages + self.check.messages()
+        if part.name == snapshot.segments[-1].name and self._messages not in (None, snapshot.rows + _COMMIT):
+            self._say(f"{snapshot} has {snapshot.rows} rows, and its segments have another number", part.location)
 
     def _check_order(self, segment: Location, name: str, before: str | None) -> None:
         """Report a segment that does not follow the one named `before`."""
@@ -118,3 +147,10 @@ class CaptureVerifier:
     def _say(self, what: str, where: Location) -> None:
         self.damaged = True
         self._tell(f"damage: {where}: {what}")
+
+
+def check_snapshots(capture: Location) -> None:
+    """Compare the files of a capture's snapshots with their SHA-256 in capture.json. Raises InputError."""
+    for found in snapshot_segments(capture, read_state(capture)):
+        if found.listed is not None and digest_of(found.location) != found.listed.sha256:
+            raise InputError(f"its SHA-256 is not the one in {FILE}", source=str(found.location))

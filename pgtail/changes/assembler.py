@@ -58,9 +58,9 @@ class State(enum.StrEnum):
     SEGMENT = "inside a stream segment"
 
 
-_WHOLE: Final = (State.INSIDE, State.SNAPSHOT)
+_STARTED: Final = (State.INSIDE, State.SNAPSHOT)
 """The states inside a transaction that is not streamed, after its start was sent."""
-_OPEN: Final = (State.BEGUN, State.REPEATED, *_WHOLE)
+_OPEN: Final = (State.BEGUN, State.REPEATED, *_STARTED)
 """The states inside a transaction that is not streamed."""
 
 Events: TypeAlias = Iterable[Event]
@@ -70,9 +70,10 @@ _NOTHING: Final[tuple[Event, ...]] = ()
 class Assembler:
     """Turns the messages of one stream into events, in bounded memory.
 
-    `tables` are the current tables outside stream segments, `streams` the open streamed transactions. `whole` is the
-    current transaction that is not streamed, once its Started was sent; `open_transaction` is the same, as soon as it
-    begins, and `commits_at` its commit LSN. `types` gets the types that the stream declares.
+    `tables` are the current tables outside stream segments, `streams` the open streamed transactions.
+    `started_transaction` is the current transaction that is not streamed, once its Started was sent;
+    `open_transaction` is the same, as soon as it begins, and `commits_at` its commit LSN. `types` gets the types that
+    the stream declares.
 
     Raises AssemblyError if `strict` and a message is out of place, OutputError if a streamed transaction cannot be
     written to disk.
@@ -92,13 +93,14 @@ class Assembler:
         self._copied: int | None = None
         """The LSN of the snapshot whose tables were sent last, until it is known that no more of them follow."""
         self._described: Relation | None = None
-        """The table that was described last, outside of stream segments: a snapshot is of this one."""
+        """The table that was described since the last transaction ended: an empty snapshot is of this one."""
         self.interrupted: Transaction | None = None
         """The transaction whose start was sent before a restart, until it is repeated."""
         self._to_skip = (0, 0)
         """How many changes and logical messages of the repeated transaction are still to be skipped."""
         self._stream = 0
         self._offset: int | None = None
+        self._state = State.OUTSIDE
         self._enter(State.OUTSIDE)
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Events:
@@ -150,11 +152,18 @@ class Assembler:
     @property
     def outside(self) -> bool:
         """Whether the stream, and what was sent of it, is outside any transaction, stream segment and snapshot."""
-        return self._state is State.OUTSIDE and self.interrupted is None and self._copied is None
+        return self._state is State.OUTSIDE and self.interrupted is None and not self.in_snapshot
+
+    @property
+    def in_snapshot(self) -> bool:
+        """Whether a table of a snapshot was read, and others of it may follow."""
+        return self._copied is not None
 
     def resume_after(self, scanner: Scanner) -> Transaction | None:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
-        transaction = self.whole if scanner.inside and not scanner.began else None
+        transaction = self.started_transaction if scanner.inside and not scanner.began else None
+        if scanner.messages:
+            self._described = None
         if scanner.inside:
             if transaction is None:
                 xid, commit_lsn, commit_ts = scanner.begun
@@ -230,9 +239,11 @@ class Assembler:
         return [Note(text, self._offset)]
 
     def _enter(self, state: State) -> None:
+        if state is State.OUTSIDE and self._state is not state:
+            self._described = None
         self._state = state
         self._steps = STEPS[state]
-        self.whole = self._transaction if state in _WHOLE and self._transaction.begun else None
+        self.started_transaction = self._transaction if state in _STARTED and self._transaction.begun else None
         self.open_transaction = self._transaction if state in _OPEN else None
         self.commits_at = None if self.open_transaction is None else self._transaction.commit_lsn
 
@@ -312,6 +323,8 @@ class Assembler:
 
     def _start(self, transaction: Transaction) -> list[Event]:
         """The start of a transaction that was not interrupted."""
+        if transaction.snapshot and transaction.table is None:
+            transaction.table = self._described
         return [*self._end_interrupted(), Started(transaction)]
 
     def _repeated(self, message: ChangeMessage, lsn: int | None) -> Iterator[Event]:
@@ -349,8 +362,8 @@ class Assembler:
 
     def _first(self, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
         """The first message after Begin and Origin."""
-        if self._transaction.snapshot:
-            self._transaction.table = self._described
+        if self._transaction.snapshot and isinstance(message, Insert):
+            self._transaction.table = self.relations.get(message.relation)
         self._enter(self._inside)
         yield from self._start(self._transaction)
         yield from self.feed(message, lsn, self._offset)
@@ -379,17 +392,17 @@ class Assembler:
         new, old = change.new, change.old
         if (new is None or len(new) == columns) and (old is None or len(old) == columns):
             return (change,)
-        return self._odd(change)
+        return self._checked(change)
 
     def _changes(self, message: Truncate | Message, lsn: int | None) -> Iterator[Event]:
         relations = [self.relations.get(oid) for oid in tables_of(message)]
         for change in changes_of(self._transaction, message, lsn, relations):
-            yield from self._odd(change)
+            yield from self._checked(change)
 
     def _outside_message(self, message: Message, lsn: int | None) -> Events:
         return self._out_of_place(message, lsn) if message.transactional else self._changes(message, lsn)
 
-    def _odd(self, change: Change) -> Iterator[Event]:
+    def _checked(self, change: Change) -> Iterator[Event]:
         """The change, after a warning if it does not fit its table: one for each version of a table."""
         text = tuple_mismatch(change)
         if text is not None and not isinstance(change, LogicalMessage) and change.relation.version not in self._noted:
@@ -467,7 +480,7 @@ class Assembler:
             else:
                 is_new = transaction.changes > changes
             if is_new:
-                yield from self._odd(found)
+                yield from self._checked(found)
         yield Ended(transaction)
 
     # -- prepared transactions ---------------------------------------------------------------------------------

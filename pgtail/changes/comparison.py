@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal, NamedTuple
 
 from pgtail.changes.relations import Column
-from pgtail.values import Kind
+from pgtail.values import ValueKind
 from pgtail.values.datetime import date_text, timestamp_text, timestamptz_text
 from pgtail.values.moments import DAY, moment
 
@@ -44,9 +44,9 @@ class Comparison(NamedTuple):
 
 def comparison_of(column: Column) -> Comparison:
     """How the values of a column compare."""
-    if column.codec.kind is Kind.NUMBER or column.type_name == "xid8":
+    if column.codec.kind is ValueKind.NUMBER or column.type_name == "xid8":
         return NUMBER
-    if column.codec.kind is Kind.BOOL:
+    if column.codec.kind is ValueKind.BOOL:
         return _BOOL
     name = re.sub(r"\(\d+\)", "", column.type_name)
     return _BY_NAME.get(name, TEXT)

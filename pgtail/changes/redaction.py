@@ -16,7 +16,7 @@ from pgtail.changes.events import Event, RowChange, SchemaChange
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import Binary
-from pgtail.values import Codec, Kind, Undecoded
+from pgtail.values import Codec, Undecoded, ValueKind
 from pgtail.values.codec import Native
 from pgtail.values.oids import OIDS
 
@@ -133,7 +133,7 @@ class Redaction:
             return json_text(Binary(cell))
 
         native = Native("string", quoted=False, constant=MASK.encode()) if self._key is None else None
-        return Codec(Kind.TEXT, json_text, json_binary, text, binary, native=native, masks=True)
+        return Codec(ValueKind.TEXT, json_text, json_binary, text, binary, native=native, masks=True)
 
     def shown(self, relation: Relation, *, fits: bool = True) -> Relation:
         """A table as outputs get it: its masked columns are text with a codec that masks.

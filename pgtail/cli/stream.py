@@ -12,7 +12,7 @@ from pgtail.commands.server_options import StreamOptions
 @click.command(
     "stream",
     cls=Command,
-    first=("slot", "fork", "ack", "until", "limit", "output", "file", "tables", "ops", "where"),
+    first=("slot", "fork", "ack", "snapshot", "until", "limit", "output", "file", "tables", "ops", "where"),
 )
 @dsn_argument
 @takes(StreamOptions)
@@ -27,6 +27,7 @@ def command(options: StreamOptions) -> bool:
     pgtail stream shop -S cdc --until now   what slot cdc retains
     pgtail stream shop --fork cdc           the same, while cdc is in use
     pgtail stream shop -t orders | jq .new  one table, as JSON
+    pgtail stream shop --snapshot           the rows of its tables first
     """
     from pgtail.commands.stream import Stream
 

@@ -28,9 +28,9 @@ from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.stopping import Stoppable
-from pgtail.hexview.fields import Fields
+from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
-from pgtail.hexview.rows import Rows
+from pgtail.hexview.rows import TemplateWriter
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
@@ -80,11 +80,11 @@ class Inspect:
         types = build_types(encoding=dump.encoding, enums=dump.types)
         self._scope = Scope(types, self._redaction)
         limit = options.max_bytes if options.report.output == "table" else None
-        self._fields = Fields(self._scope, ValueStyle(limit), encoding=dump.encoding)
+        self._fields = FieldDescriber(self._scope, ValueStyle(limit), encoding=dump.encoding)
         self._cursor = TracedCursor()
         self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
         self._view: View
-        self._rows: Rows
+        self._rows: TemplateWriter
         self._waiting: _Candidate | None = None
         self._number = self._shown = self._end = 0
         self._seen: list[Traced] = []
@@ -105,7 +105,7 @@ class Inspect:
         try:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:
                 self._view = self._open_view(sink)
-                self._rows = Rows(sink, self._view, self._fields, self._scope)
+                self._rows = TemplateWriter(sink, self._view, self._fields, self._scope)
                 try:
                     with Stoppable():
                         whole = all(self._file(source, sink) for source in expanded(files, self._options.dump.storage))

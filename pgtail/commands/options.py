@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from pgtail.pgoutput.scalars import Point
     from pgtail.storage.options import StorageOptions
 
-_range = partial(option, group="range")
+range_option = partial(option, group="range")
 _filter = partial(option, group="filter")
 _masking = partial(option, group="masking")
-_output = partial(option, group="output")
-_input = partial(option, group="input")
-_UNCONFIGURED: Final = {"setting": None}
+output_option = partial(option, group="output")
+input_option = partial(option, group="input")
+UNCONFIGURED: Final = {"setting": None}
+"""For family(): an option that no configuration sets."""
 
 
 def point(text: str) -> Point:
@@ -53,19 +54,19 @@ def storage_option(group: str = "other") -> Any:
 
 def limit_option(what: str = "transactions") -> Any:
     """A field `limit`."""
-    return _range("-n", "--limit", kind="positive number", metavar="N", help=f"Stop after N {what} were shown.")
+    return range_option("-n", "--limit", kind="positive number", metavar="N", help=f"Stop after N {what} were shown.")
 
 
 def resync_option() -> Any:
     """A field `resync`."""
-    return _input(
+    return input_option(
         "--resync", default=False, help="Skip damage, up to the next message that decodes; the exit status is still 1."
     )
 
 
 def pager_option() -> Any:
     """A field `pager`."""
-    return _output(
+    return output_option(
         "--pager/--no-pager", default=True, help="On a terminal, show long output with $PAGER, or less; the default."
     )
 
@@ -88,10 +89,10 @@ class Verbosity:
 class ReportOptions:
     """A report for people, or JSON for programs. `output` None: a table on a terminal, JSON elsewhere."""
 
-    output: str | None = _output(
+    output: str | None = output_option(
         "-o", "--output", kind=("table", "json"), help="Format; the default is table on a terminal, and json elsewhere."
     )
-    file: str | None = _output(
+    file: str | None = output_option(
         "-f", "--file", kind="file", metavar="FILE", help="Write to FILE (*.gz: compressed) instead of standard output."
     )
     color: str = color_option()
@@ -131,7 +132,7 @@ class FilterOptions:
         metavar="OP,...",
         completion="ops",
         setting="list",
-        help="Only these operations: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
+        help="Only insert, update, delete, truncate, snapshot, message, commit_prepared, rollback_prepared."
         " Repeatable.",
     )
     xids: tuple[int, ...] = _filter("--xid", default=(), kind="number", help="Only this transaction. Repeatable.")
@@ -143,7 +144,7 @@ class FilterOptions:
         help="Only changes for which it is true: \"total > 100 and (status in ('new', 'paid') or not note like 'a%')\","
         " \"changed(status) and old.status = 'new'\"; see pgtail-filter(7). Repeatable: all must be true.",
     )
-    since: Point | None = _range(
+    since: Point | None = range_option(
         "--since",
         convert=point,
         metavar="TIME|LSN",
@@ -179,28 +180,28 @@ class FilterOptions:
 class DumpOptions:
     """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
-    input_format: str | None = _input(
+    input_format: str | None = input_option(
         "--input-format",
         kind=tuple(INPUTS),
         help="The form of the files, if pgtail does not detect it.",
     )
-    encoding: str = _input(
+    encoding: str = input_option(
         "--encoding", default="utf-8", convert=encoding_name, help="The encoding of names and text in the dump."
     )
-    assume: Assume = _input(
+    assume: Assume = input_option(
         "--assume",
         kind=("streaming=on", "streaming=parallel"),
         convert=lambda text: text.partition("=")[2],
         help="The streaming option of the dump: with parallel, a Stream Abort has an LSN and a time.",
     )
-    types: tuple[str, ...] = _input(
+    types: tuple[str, ...] = input_option(
         "--type",
         default=(),
         metavar="NAME=enum",
         help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
     )
     storage: StorageOptions = storage_option("input")
-    verify: bool = _input(
+    verify: bool = input_option(
         "--verify",
         default=False,
         help="Compare the checksums of gzipped files and captures before anything is shown; takes a second pass.",
@@ -213,7 +214,7 @@ class DecodeOptions:
 
     format: OutputOptions = family(OutputOptions)
     filter: FilterOptions = family(FilterOptions)
-    until: Point | None = _range(
+    until: Point | None = range_option(
         "--until",
         convert=point,
         metavar="TIME|LSN",
@@ -222,11 +223,11 @@ class DecodeOptions:
     )
     limit: int | None = limit_option()
     dump: DumpOptions = family(DumpOptions)
-    strict: bool = _input(
+    strict: bool = input_option(
         "--strict", default=False, help="Stop, with exit status 1, if the input starts or ends inside a transaction."
     )
     resync: bool = resync_option()
-    client: bool | None = _input(
+    client: bool | None = input_option(
         "--client/--no-client",
         help="Show what the client of a packet capture sent: START_REPLICATION and status updates. Default: in tables"
         " and lines without a filter.",
@@ -259,13 +260,13 @@ class InspectOptions:
         help="Only messages at this log position or between two, or with such a position in a field. Repeatable.",
     )
     filter: FilterOptions = family(
-        FilterOptions, **dict.fromkeys(("tables", "exclude", "ops", "where"), _UNCONFIGURED), since=None
+        FilterOptions, **dict.fromkeys(("tables", "exclude", "ops", "where"), UNCONFIGURED), since=None
     )
     limit: int | None = limit_option("messages")
     report: ReportOptions = family(
         ReportOptions, output={"default": "table", "help": "Lines for people, or a JSON object per message."}
     )
-    max_bytes: int | None = _output(
+    max_bytes: int | None = output_option(
         "--max-bytes",
         default="48",
         convert=size_or_no_limit,

@@ -8,13 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail.commands.options import (
+    UNCONFIGURED,
     DumpOptions,
     FilterOptions,
     ReportOptions,
     Verbosity,
+    input_option,
     limit_option,
+    output_option,
     pager_option,
     point,
+    range_option,
     resync_option,
 )
 from pgtail.humanize import parse_seconds
@@ -28,13 +32,9 @@ if TYPE_CHECKING:
 
 _connection = partial(option, group="connection")
 _slot = partial(option, group="slot")
-_range = partial(option, group="range")
-_output = partial(option, group="output")
 _capture = partial(option, group="capture")
-_input = partial(option, group="input")
 _snapshot = partial(option, group="snapshot")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_UNCONFIGURED: Final = {"setting": None}
 
 
 def end(text: str) -> Point | Literal["now"]:
@@ -98,10 +98,10 @@ class ConnectionOptions:
 class EndOptions:
     """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
 
-    until_lsn: int | None = _range(
+    until_lsn: int | None = range_option(
         "-E", "--until-lsn", "--endpos", convert=parse_lsn, metavar="LSN", help="Stop at this log position."
     )
-    until: Point | Literal["now"] | None = _range(
+    until: Point | Literal["now"] | None = range_option(
         "--until",
         convert=end,
         metavar="TIME|LSN|now",
@@ -109,10 +109,10 @@ class EndOptions:
         help="Stop after what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or log"
         " position; now is the server's position when pgtail starts.",
     )
-    seconds: float | None = _range(
+    seconds: float | None = range_option(
         "--for", convert=parse_seconds, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."
     )
-    idle: float | None = _range(
+    idle: float | None = range_option(
         "--idle-exit", convert=parse_seconds, metavar="TIME", help="Stop when nothing was received for this time."
     )
     reconnect: bool | None = _reconnect_option()
@@ -209,7 +209,7 @@ class RecordOptions:
             "two_phase": {"help": "If the slot is created: decode PREPARE TRANSACTION."},
         },
     )
-    dumps: tuple[str, ...] = _input(
+    dumps: tuple[str, ...] = input_option(
         "--from",
         default=(),
         kind="file",
@@ -253,17 +253,17 @@ class StatsOptions:
 
     request: Request = family(
         Request,
-        slot=_UNCONFIGURED,
+        slot=UNCONFIGURED,
         **dict.fromkeys(("create_slot", "ack", "yes", "start", "wanted", "encoding")),
     )
     connection: ConnectionOptions = family(ConnectionOptions)
     reconnect: bool | None = _reconnect_option()
     filter: FilterOptions = family(FilterOptions)
-    watch: bool = _range(
+    watch: bool = range_option(
         "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until Ctrl-C."
     )
     interval: float = _interval_option("range")
-    until: Point | Literal["now"] | None = _range(
+    until: Point | Literal["now"] | None = range_option(
         "--until",
         convert=end,
         metavar="TIME|LSN|now",
@@ -271,7 +271,7 @@ class StatsOptions:
         help="Only what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or log position; a"
         " slot is read up to now by default.",
     )
-    seconds: float | None = _range(
+    seconds: float | None = range_option(
         "--for", convert=parse_seconds, metavar="TIME", help="Read a slot for this time: 30, 30s, 2m, 1h."
     )
     limit: int | None = limit_option()
@@ -292,15 +292,17 @@ class ExpectOptions:
     connection: ConnectionOptions = family(ConnectionOptions)
     request: Request = family(
         Request,
-        slot=_UNCONFIGURED,
+        slot=UNCONFIGURED,
         **dict.fromkeys(("fork", "create_slot", "ack", "yes", "start", "wanted", "encoding")),
     )
     reconnect: bool | None = _reconnect_option()
     filter: FilterOptions = family(FilterOptions, since=None)
-    within: float = _range(
+    within: float = range_option(
         "--within", default="30s", convert=parse_seconds, metavar="TIME", help="How long to wait once ready."
     )
-    count: int = _range("--count", default=1, kind="positive number", metavar="N", help="Wait for at least N changes.")
+    count: int = range_option(
+        "--count", default=1, kind="positive number", metavar="N", help="Wait for at least N changes."
+    )
     format: OutputOptions = family(OutputOptions)
     verbosity: Verbosity = family(Verbosity)
 
@@ -323,7 +325,7 @@ class ListOptions:
     report: ReportOptions = family(
         ReportOptions, output={"help": "Format; json in a pipe: a line per slot."}, file=None
     )
-    watch: bool = _output("--watch", default=False, help="Repeat until Ctrl-C.")
+    watch: bool = output_option("--watch", default=False, help="Repeat until Ctrl-C.")
     interval: float = _interval_option("output")
 
 

@@ -73,6 +73,8 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
+    _copied = True
+    """Whether the copy of the tables was complete, if there was one."""
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
         self._options = options
@@ -95,6 +97,9 @@ class Stream:
             with Interrupt() as interrupt, open_target(options.format.file, append=True) as target:
                 return self._follow(request, self._shared(target), interrupt)
         except KeyboardInterrupt:
+            if not self._copied:
+                self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")
+                return True
             self._stderr.tell("stopped before anything was read")
             return False
         finally:
@@ -166,6 +171,7 @@ class Stream:
             self._summarize(error)
             raise
         finally:
+            self._copied = self._tail.copied
             assembler.close()
             unmasked = tell_unmasked(self._redaction, stderr.tell)
         self._summarize()
@@ -221,11 +227,13 @@ class Stream:
         before = "" if isinstance(error, OutputError) else f"{shown}; "
         broken_off = pipeline.broken_off
         if broken_off is not None and not self._options.format.undo:
-            changes = counted(broken_off.changes, "change")
+            table = "" if broken_off.table is None else broken_off.table.qualified
+            where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
+            changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
             self._stderr.tell(
-                f"note: stopped inside transaction {broken_off.xid}: of its first {changes} those selected were shown"
+                f"note: stopped inside {where}: of its first {changes} those selected were shown"
                 if pipeline.left_out
-                else f"note: stopped inside transaction {broken_off.xid}: its first {changes} were shown"
+                else f"note: stopped inside {where}: its first {changes} were shown"
             )
         self._stderr.inform(f"{before}resume at {lsn_text(self._tail.resume)}")
 

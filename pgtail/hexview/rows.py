@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
-from pgtail.hexview.fields import CellFields, Field, Fields, Reader
+from pgtail.hexview.fields import CellFields, FieldDescriber, Reader, ShownField
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.views import MessageLocation, NoRoom, View
 from pgtail.native import compiled
@@ -58,17 +58,17 @@ class _Templates(NamedTuple):
     scanned: tuple[list[Any], list[Any]] | None
 
 
-class _Shape:
+class _MessageParts:
     """What the messages of one kind have in common, rows for one version of a table."""
 
-    def __init__(self, leads: list[list[tuple[Field, bytes]]], tuples: list[list[dict[type, CellFields]]]) -> None:
+    def __init__(self, leads: list[list[tuple[ShownField, bytes]]], tuples: list[list[dict[type, CellFields]]]) -> None:
         self.leads = leads
         """The fields before each tuple's cells, with their bytes."""
         self.tuples = tuples
         self.templates: dict[Any, _Templates | None] = {}
         self.layouts: dict[tuple[Any, ...], _Templates | None] = {}
 
-    def fields(self, rows: Sequence[TupleData]) -> list[Field]:
+    def fields(self, rows: Sequence[TupleData]) -> list[ShownField]:
         """The fields of a message with these rows, apart from their values."""
         found = [field for lead in self.leads for field, _ in lead]
         for cell in self._cells(rows):
@@ -87,15 +87,15 @@ class _Shape:
         ]
 
 
-class Rows:
+class TemplateWriter:
     """Shows row messages whose table is known, and the Begin and Commit around them."""
 
-    def __init__(self, sink: Sink, view: View, fields: Fields, scope: Scope) -> None:
+    def __init__(self, sink: Sink, view: View, fields: FieldDescriber, scope: Scope) -> None:
         self._sink = sink
         self._view = view
         self._fields = fields
         self._scope = scope
-        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._shapes: dict[tuple[Any, ...], _MessageParts] = {}
         self._size = lru_cache(maxsize=_MOST)(lambda size: view.digits(size.to_bytes(4)))
         self._fast = compiled() if view.scanned else None
         self._formats: dict[int | None, dict[bytes, Any]] = {}
@@ -142,7 +142,7 @@ class Rows:
                 return False
             old_kind = "" if isinstance(message, Insert) else message.old_kind
             key = (type(message), len(trace), relation.version, old_kind, message.xid is None)
-        elif isinstance(message, Begin | Commit):
+        elif isinstance(message, Commit) or (isinstance(message, Begin) and message.xid):  # 0 begins a snapshot
             key = (type(message), len(trace), 0 if isinstance(message, Begin) else message.flags)
         else:
             return False
@@ -173,7 +173,9 @@ class Rows:
                 formats.clear()
             formats[key] = self._fast.MessageFormat(*self._view.head(place), *scanned)
 
-    def _new_shape(self, key: tuple[Any, ...], relation: Relation | None, buf: Buffer, trace: list[Traced]) -> _Shape:
+    def _new_shape(
+        self, key: tuple[Any, ...], relation: Relation | None, buf: Buffer, trace: list[Traced]
+    ) -> _MessageParts:
         described = groupby(self._fields.describe(buf, spans_of(trace)), attrgetter("depth"))
         leads = [
             [(field, buf[field.span.start : field.span.end]) for field in fields]
@@ -188,10 +190,10 @@ class Rows:
             self._shapes.clear()
             self._formats.clear()
             self._tables = None
-        shape = self._shapes[key] = _Shape(leads, tuples)
+        shape = self._shapes[key] = _MessageParts(leads, tuples)
         return shape
 
-    def _templates(self, shape: _Shape, place: MessageLocation, rows: Sequence[TupleData]) -> _Templates | None:
+    def _templates(self, shape: _MessageParts, place: MessageLocation, rows: Sequence[TupleData]) -> _Templates | None:
         """The templates for a message; None if they have no room for one of its fields."""
         key = (len(str(place.at(place.end))), *[tuple(map(type, row)) for row in rows])
         if key in shape.layouts:
@@ -204,7 +206,7 @@ class Rows:
         templates = shape.layouts[key] = shape.templates[layout]
         return templates
 
-    def _make(self, shape: _Shape, layout: Any) -> _Templates | None:
+    def _make(self, shape: _MessageParts, layout: Any) -> _Templates | None:
         try:
             leads = [self._lead(fields, layout) for fields in shape.leads]
             cells = [
@@ -246,7 +248,7 @@ class Rows:
 
         return view.scanned_content(inside, show, content)
 
-    def _lead(self, fields: list[tuple[Field, bytes]], layout: Any) -> _Lead:
+    def _lead(self, fields: list[tuple[ShownField, bytes]], layout: Any) -> _Lead:
         view, first = self._view, fields[0][0].span.start
         texts, places = [], []
         for field, data in fields:

@@ -38,13 +38,17 @@ cdef enum:
     NEW_VALUE_TEXT
     BUFFERS
 
-BUFFER_NAMES = (
-    "op", "table", "xid", "seq", "position", "commit_ts", "lsn_number", "lsn_valid", "bytes", "ordinal",
-    "commit_lsn_ends", "commit_lsn_text", "lsn_ends", "lsn_text",
-    "unchanged_valid", "unchanged_ends", "unchanged_name_ends", "unchanged_name_text",
-    "old_valid", "old_ends", "old_name_ends", "old_name_text", "old_value_valid", "old_value_ends", "old_value_text",
-    "new_valid", "new_ends", "new_name_ends", "new_name_text", "new_value_valid", "new_value_ends", "new_value_text",
-)
+cdef dict BUFFER_NAMES = {
+    OP_8: "op", TABLE_32: "table", XID_64: "xid", SEQ_64: "seq", POSITION_64: "position", TIME_64: "commit_ts",
+    LSN_64: "lsn_number", LSN_VALID: "lsn_valid", SIZE_64: "bytes", ORDINAL_64: "ordinal",
+    COMMIT_ENDS: "commit_lsn_ends", COMMIT_TEXT: "commit_lsn_text", LSN_ENDS: "lsn_ends", LSN_TEXT: "lsn_text",
+    UNCHANGED_VALID: "unchanged_valid", UNCHANGED_ENDS: "unchanged_ends",
+    UNCHANGED_NAME_ENDS: "unchanged_name_ends", UNCHANGED_NAME_TEXT: "unchanged_name_text", OLD_VALID: "old_valid",
+    OLD_ENDS: "old_ends", OLD_NAME_ENDS: "old_name_ends", OLD_NAME_TEXT: "old_name_text",
+    OLD_VALUE_VALID: "old_value_valid", OLD_VALUE_ENDS: "old_value_ends", OLD_VALUE_TEXT: "old_value_text",
+    NEW_VALID: "new_valid", NEW_ENDS: "new_ends", NEW_NAME_ENDS: "new_name_ends", NEW_NAME_TEXT: "new_name_text",
+    NEW_VALUE_VALID: "new_value_valid", NEW_VALUE_ENDS: "new_value_ends", NEW_VALUE_TEXT: "new_value_text",
+}
 cdef int[5] BITS = [LSN_VALID, UNCHANGED_VALID, OLD_VALID, OLD_VALUE_VALID, NEW_VALUE_VALID]
 cdef int[7] STARTS = [
     COMMIT_ENDS, LSN_ENDS, UNCHANGED_ENDS, UNCHANGED_NAME_ENDS, OLD_ENDS, OLD_NAME_ENDS, OLD_VALUE_ENDS

@@ -23,7 +23,9 @@ from pgtail.native.conditions import NotTested
 from pgtail.native.plan import NoPlan
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
-from pgtail.values.codec import Kind as ValueKind
+from pgtail.pgoutput.cursor import MAX_COLUMNS
+from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
+from pgtail.values.codec import ValueKind
 from pgtail.values.codec import Undecoded
 
 cdef extern from "Python.h":
@@ -48,10 +50,10 @@ include "_shown.pxi"
 include "_inspect.pxi"
 
 
-cdef int check_table(str what, native, python) except -2:
-    """Raise RuntimeError if a table of native/plan.py is not that of this build."""
+cdef int check_table(str what, native, python, str where="pgtail/native/plan.py") except -2:
+    """Raise RuntimeError if a table of a Python file, by default native/plan.py, is not that of this build."""
     if native != python:
-        raise RuntimeError(f"the compiled scanner has other {what} than pgtail/native/plan.py: build it again")
+        raise RuntimeError(f"the compiled scanner has other {what} than {where}: build it again")
     return 0
 
 
@@ -63,3 +65,7 @@ check_table("fields", without_prefix(Field.__members__), dict(pieces_module.Fiel
 check_table("operations", OPERATIONS, pieces_module.ROW_OPS)
 check_table("skip codes", without_prefix(Skip.__members__), dict(pieces_module.Skip.__members__))
 check_table("encoders", {"", *FORMS}, set(get_args(pieces_module.EncoderName)))
+check_table("limits", LARGE, pieces_module.LARGE)
+check_table("limits", MOST_COLUMNS, MAX_COLUMNS, "pgtail/pgoutput/cursor.py")
+check_table("frames", HEADER, XLOG_HEADER_SIZE, "pgtail/pgoutput/decoder.py")
+check_table("buffers", set(BUFFER_NAMES), set(range(BUFFERS)), "pgtail/native/_columns.pxi")

@@ -22,7 +22,7 @@ class Shown(NamedTuple):
     """In ascending order."""
     optional: frozenset[int]
     """Those that are left out of the rows of an update where they did not change."""
-    whole: bool
+    comparable: bool
     """Whether all values can be compared with those of the old row."""
     unknown: tuple[int, ...] = ()
     """Those of an update of which it is not known whether they changed: --changed names or marks them."""
@@ -31,7 +31,7 @@ class Shown(NamedTuple):
         """What is left out of a column in this tuple. In a key tuple nothing is."""
         if index not in self.optional:
             return Skip.NOTHING
-        return Skip.SAME if self.whole else Skip.UNCHANGED if side == "new" else Skip.NOTHING
+        return Skip.SAME if self.comparable else Skip.UNCHANGED if side == "new" else Skip.NOTHING
 
 
 class ColumnChoice:
@@ -70,15 +70,15 @@ class ColumnChoice:
     def shown(self, shape: Shape) -> Shown:
         """The shown columns of the rows of a shape."""
         indexes = self.columns(shape.relation, shape.columns)
-        whole = shape.old_kind == "O" and shape.relation.seen
+        comparable = shape.old_kind == "O" and shape.relation.seen
         if shape.op != "update" or not self.changed:
-            return Shown(indexes, frozenset(), whole)
+            return Shown(indexes, frozenset(), comparable)
         key = set(shape.relation.key)
         keys = [index for index in indexes if shape.columns[index].name in key]
-        unknown = () if whole else tuple([index for index in indexes if index not in keys])
+        unknown = () if comparable else tuple([index for index in indexes if index not in keys])
         if unknown:
             self.tell_unknown(shape.relation)
-        return Shown(indexes, frozenset(indexes).difference(keys or indexes[:1]), whole, unknown)
+        return Shown(indexes, frozenset(indexes).difference(keys or indexes[:1]), comparable, unknown)
 
     def tell_unknown(self, relation: Relation) -> None:
         """Tell once how to know which columns an update changed: one of this table has no old row."""

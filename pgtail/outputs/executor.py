@@ -14,7 +14,6 @@ from pgtail.native.plan import (
     Count,
     Dollars,
     Empty,
-    Encoding,
     Fitted,
     IfChanged,
     Names,
@@ -29,8 +28,8 @@ from pgtail.native.plan import (
     UndecodedValue,
     Value,
 )
-from pgtail.outputs.fields import Row, text_of_value
-from pgtail.pgoutput.cells import UNCHANGED, Binary, TupleData
+from pgtail.outputs.fields import PlanRow, text_of_transaction, text_of_value
+from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.cells import Cell as SentCell
 from pgtail.values import Undecoded
 
@@ -46,11 +45,10 @@ class Execution:
     `ordinals` are the last numbers before this row.
     """
 
-    def __init__(self, row: Row, ordinals: Mapping[str, int]) -> None:
+    def __init__(self, row: PlanRow, ordinals: Mapping[str, int]) -> None:
         self.counts: list[str] = []
         self.numbered: list[str] = []
         self._row = row
-        self._tuples: dict[Side, TupleData] = {"old": row.old, "new": row.new}
         self._ordinals = ordinals
         self._undecoded: list[UndecodedValue] = []
         self._not_sent: dict[Side, tuple[list[int], list[int], list[int]]] = {}
@@ -82,7 +80,7 @@ class Execution:
                 later.append((len(parts), piece))
                 parts.append(b"")
             elif isinstance(piece, Text):
-                parts.append(piece.render(self._row.transaction))
+                parts.append(text_of_transaction(piece, self._row))
             elif isinstance(piece, Changed):
                 parts.append(piece.render(*_changed(piece, self._row.old, self._row.new)))
             elif isinstance(piece, IfChanged):
@@ -101,19 +99,21 @@ class Execution:
                 self.counts.append(piece.key)
 
     def _cells(self, piece: Cells, parts: list[Part]) -> None:
-        row, other = self._tuples[piece.side], self._tuples[_OTHER[piece.side]]
+        is_new = piece.side == "new"
+        row, other = (self._row.new, self._row.old) if is_new else (self._row.old, self._row.new)
         if piece.complete and UNCHANGED in row:
             raise NoPlan("a value was not sent")
         unchanged, filled, _ = self._not_sent[piece.side] = ([], [], [])
         separator, empty = b"", True
+        width, other_width = len(row), len(other)
         for plan in piece.cells:
             index = plan.index
-            cell = row[index] if index < len(row) else None
-            before = other[index] if index < len(other) else UNCHANGED
-            is_new, alone = piece.side == "new", index >= len(other)
+            cell = row[index] if index < width else None
+            alone = index >= other_width
+            before = UNCHANGED if alone else other[index]
             if plan.skip and _skipped(plan.skip, cell, before, is_new=is_new, alone=alone):
                 if plan.skipped is not None:
-                    parts.append(separator + plan.before + plan.skipped + plan.after)
+                    parts += (separator, plan.before, plan.skipped, plan.after)
                     separator, empty = piece.separator, False
                 continue
             if cell is UNCHANGED:
@@ -121,22 +121,23 @@ class Execution:
                 if piece.fill and not alone and before is not None:
                     cell = before
                     filled.append(index)
-            found = self._shown(piece.side, plan, cell)
+            if cell is None or cell is UNCHANGED:
+                found = self._replacement(piece.side, plan, cell)
+            else:
+                found = self._value(piece.side, plan, cell)
             if found is None:
                 continue
-            parts.append(separator + plan.before)
+            parts += (separator, plan.before)
             if plan.previous is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
                 value = (plan.null or b"") if before is None else self._value(_OTHER[piece.side], plan, before)
-                parts += [plan.previous.before, value, plan.previous.after]
-            parts += [found, plan.after]
+                parts += (plan.previous.before, value, plan.previous.after)
+            parts += (found, plan.after)
             separator, empty = piece.separator, False
         if piece.not_empty and empty:
             raise Empty("no value was sent")
 
-    def _shown(self, side: Side, plan: Cell, cell: SentCell) -> Part | None:
-        """A value, or what replaces a NULL or unchanged one; None leaves the column out."""
-        if cell is not None and cell is not UNCHANGED:
-            return self._value(side, plan, cell)
+    def _replacement(self, side: Side, plan: Cell, cell: SentCell) -> Part | None:
+        """What replaces a NULL or unchanged value; None leaves the column out."""
         if plan.required:
             raise NoPlan("a column of the replica identity was not sent")
         if cell is None:
@@ -153,7 +154,12 @@ class Execution:
         if encoding is None:
             return b""
         try:
-            return _encoded(encoding, cell)
+            is_binary = cell.__class__ is Binary
+            if len(cell) > LARGE:
+                in_pieces = encoding.long_binary if is_binary else encoding.long_text
+                if in_pieces is not None:
+                    return in_pieces(cell)
+            return encoding.binary(cell) if is_binary else encoding.text(cell)
         except Undecoded as undecoded:
             self._undecoded.append(UndecodedValue(side, plan.index, undecoded.text))
             return encoding.undecoded(undecoded)
@@ -165,14 +171,6 @@ class Execution:
             listed = unchanged if piece.filled else [index for index in unchanged if index not in filled]
             found += sorted([*listed, *absent]) if piece.absent else listed
         return piece.render(found) if found else b""
-
-
-def _encoded(encoding: Encoding, cell: bytes) -> Part:
-    """A value, in pieces if it is long. Raises Undecoded."""
-    long = len(cell) > LARGE
-    if cell.__class__ is Binary:
-        return encoding.long_binary(cell) if long and encoding.long_binary is not None else encoding.binary(cell)
-    return encoding.long_text(cell) if long and encoding.long_text is not None else encoding.text(cell)
 
 
 def dollar_quoted(text: bytes) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
-from pgtail.native.plan import TRANSACTION_FIELDS, Field, Value
+from pgtail.native.plan import TRANSACTION_FIELDS, Field, Text, Value
 from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.scalars import time_text, unix_micros
 
@@ -16,7 +16,7 @@ Clock: TypeAlias = Callable[[], int]
 
 
 @dataclass(slots=True)
-class Row:
+class PlanRow:
     """A row change, or another event, as plans see it: what fields are read from, and both tuples.
 
     `clock` gives nanoseconds since 1970-01-01 UTC; `last_end` is the value of Field.LAST_END.
@@ -30,8 +30,8 @@ class Row:
     aborted: bool = False
     old: TupleData = ()
     new: TupleData = ()
-    known: dict[Field, bytes | None] = field(default_factory=dict)
-    """TRANSACTION_FIELDS that were read: the rows of a transaction share them."""
+    known: dict[Field | Text, bytes | None] = field(default_factory=dict)
+    """TRANSACTION_FIELDS that were read, and Texts that were rendered: the rows of a transaction share them."""
     _now: int = 0
 
     def now(self) -> int:
@@ -55,8 +55,8 @@ def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes |
 
 def _of_time(
     text: Callable[[int], str], pick: Callable[[Transaction], int | None] = lambda transaction: transaction.commit_ts
-) -> Callable[[Row], bytes | None]:
-    def text_of(row: Row) -> bytes | None:
+) -> Callable[[PlanRow], bytes | None]:
+    def text_of(row: PlanRow) -> bytes | None:
         when = pick(row.transaction)
         return None if when is None else text(when).encode()
 
@@ -81,16 +81,16 @@ def _clock(time: int) -> str:
     return clock[: clock.index(".") + 4] + "Z"
 
 
-def _state(row: Row) -> bytes | None:
+def _state(row: PlanRow) -> bytes | None:
     state = "aborted" if row.aborted else row.transaction.state
     return None if state is None else state.encode()
 
 
-def _position(row: Row) -> int | None:
+def _position(row: PlanRow) -> int | None:
     return row.transaction.lsn if row.lsn is None else row.lsn
 
 
-FIELDS: Final[dict[Field, Callable[[Row], bytes | None]]] = {
+FIELDS: Final[dict[Field, Callable[[PlanRow], bytes | None]]] = {
     Field.XID: lambda row: _number(row.transaction.xid),
     Field.COMMIT_LSN: lambda row: _lsn(row.transaction.commit_lsn),
     Field.COMMIT_TS: _of_time(time_text),
@@ -118,7 +118,7 @@ FIELDS: Final[dict[Field, Callable[[Row], bytes | None]]] = {
 """Field -> its text; None if it is unknown."""
 
 
-def text_of_value(value: Value, row: Row) -> bytes:
+def text_of_value(value: Value, row: PlanRow) -> bytes:
     """A field of a row between its texts, or what stands for a missing one."""
     field_ = value.field
     if field_ in row.known:
@@ -130,3 +130,11 @@ def text_of_value(value: Value, row: Row) -> bytes:
     if found is not None:
         return value.before + found + value.after
     return value.missing if isinstance(value.missing, bytes) else FIELDS[value.missing](row) or b""
+
+
+def text_of_transaction(piece: Text, row: PlanRow) -> bytes:
+    """A text that depends on the row's transaction only."""
+    found = row.known.get(piece)
+    if found is None:
+        found = row.known[piece] = piece.render(row.transaction)
+    return found

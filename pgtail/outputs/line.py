@@ -135,7 +135,7 @@ class Line(PlannedOutput):
             if index >= shape.width(side):
                 break
             column = shape.columns[index]
-            compared = side == "new" and (shown.whole or (key and shape.old_kind != ""))
+            compared = side == "new" and (shown.comparable or (key and shape.old_kind != ""))
             arrow = self._paint("→", "dim") + self._codes["new"][0].encode()
             bold = self._codes["key"] if key else ("", "")
             mark, style = (MAYBE, "dim") if index in shown.unknown else ("", "key" if key else "name")

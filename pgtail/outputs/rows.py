@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeAlias, cast
 
 from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
-from pgtail.native.plan import LARGE, Encoding, Field, Form, Plan, Side
+from pgtail.native.plan import LARGE, Encoding, Field, Form, Plan, Side, Text
 from pgtail.outputs.executor import Execution, Part, joined_parts
-from pgtail.outputs.fields import Clock, Row
+from pgtail.outputs.fields import Clock, PlanRow
 from pgtail.values import Undecoded
 
 
@@ -102,8 +102,8 @@ class Rows:
         self._plan_of = plan_of
         self._clock = clock
         self._one_by_one = one_by_one
-        self._known: tuple[Transaction | None, int | None, dict[Field, bytes | None]] = (None, None, {})
-        """Row.known of the rows of a transaction that follow the transaction with this end LSN."""
+        self._known: tuple[Transaction | None, int | None, dict[Field | Text, bytes | None]] = (None, None, {})
+        """PlanRow.known of the rows of a transaction that follow the transaction with this end LSN."""
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Plan, Write]] = {}
 
     def resume(self, ordinals: Mapping[str, int], counts: Mapping[str, int]) -> None:
@@ -137,29 +137,31 @@ class Rows:
 
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
         """The text of a plan without tuples for a transaction: its start or its end."""
-        return joined_parts(self._parts(plan, Row(transaction, self._clock, self.last_end, lsn=lsn)))
+        return joined_parts(self._parts(plan, PlanRow(transaction, self._clock, self.last_end, lsn=lsn)))
 
     def _plan(self, change: RowChange) -> tuple[Plan, Write]:
         """How to write a change, and what it is written to. Raises NoPlan."""
-        widths = [None if cells is None else len(cells) for cells in (change.old, change.new)]
-        shape = Shape(change.relation, change.op, change.old_kind, *widths)
-        key = (shape.relation.version, *shape[1:])
+        relation, op, old_kind = change.relation, change.op, change.old_kind
+        old_width = None if change.old is None else len(change.old)
+        new_width = None if change.new is None else len(change.new)
+        key = (relation.version, op, old_kind, old_width, new_width)
         known = self._plans.get(key)
-        if known is None or known[0] is not shape.relation:
-            known = self._plans[key] = (shape.relation, *self._plan_of(shape))
+        if known is None or known[0] is not relation:
+            shape = Shape(relation, op, old_kind, old_width, new_width)
+            known = self._plans[key] = (relation, *self._plan_of(shape))
         return known[1:]
 
-    def _row(self, transaction: Transaction, change: Change) -> Row:
+    def _row(self, transaction: Transaction, change: Change) -> PlanRow:
         if self._known[0] is not transaction or self._known[1] != self.last_end:
             self._known = (transaction, self.last_end, {})
-        row = Row(transaction, self._clock, self.last_end, None, change.lsn, change.aborted, known=self._known[2])
-        if not isinstance(change, LogicalMessage):
-            row.seq = change.seq
+        row = PlanRow(transaction, self._clock, self.last_end, None, change.lsn, change.aborted, known=self._known[2])
         if isinstance(change, RowChange):
-            row.old, row.new = change.old or (), change.new or ()
+            row.seq, row.old, row.new = change.seq, change.old or (), change.new or ()
+        elif isinstance(change, TableTruncate):
+            row.seq = change.seq
         return row
 
-    def _parts(self, plan: Plan, row: Row) -> list[Part]:
+    def _parts(self, plan: Plan, row: PlanRow) -> list[Part]:
         execution = Execution(row, self.ordinals)
         parts = execution.parts(plan)
         for key in execution.counts:
@@ -171,11 +173,14 @@ class Rows:
 
 def write_parts(parts: Sequence[Part], write: Write) -> None:
     """Write a text from its parts: at once, or one by one if it is long."""
-    if {*map(type, parts)} == {bytes}:
-        texts = cast(Sequence[bytes], parts)
-        if sum(map(len, texts)) < LARGE:
-            write(b"".join(texts))
-            return
+    texts = cast(Sequence[bytes], parts)
+    try:
+        short = sum(map(len, texts)) < LARGE
+    except TypeError:  # a value in pieces has no length
+        short = False
+    if short:
+        write(b"".join(texts))
+        return
     for part in parts:
         if isinstance(part, bytes):
             write(part)

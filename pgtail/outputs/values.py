@@ -8,7 +8,7 @@ from pgtail.native.plan import Encoding, Form
 from pgtail.pgoutput.cells import Binary
 from pgtail.terminal.layout import Item
 from pgtail.terminal.values import UNDECODED, ValueStyle
-from pgtail.values import Codec, Kind, Undecoded
+from pgtail.values import Codec, Undecoded, ValueKind
 
 _SHORT: Final = 64
 """Bytes; no longer cell has an empty text."""
@@ -16,7 +16,7 @@ _SHORT: Final = 64
 
 def shown_encoding(codec: Codec, values: ValueStyle, *, bare: bool = False, alone: bool = False) -> Encoding:
     """A value as `values` shows it, without quotes if its type is `bare`; if `alone`, without quotes and marks."""
-    bare = bare or alone or codec.kind is not Kind.TEXT
+    bare = bare or alone or codec.kind is not ValueKind.TEXT
 
     def shown(cell: bytes) -> bytes:
         if alone and len(cell) < _SHORT and not codec.text(cell):
@@ -30,7 +30,7 @@ def shown_encoding(codec: Codec, values: ValueStyle, *, bare: bool = False, alon
 
 
 def _form(codec: Codec, values: ValueStyle, bare: bool, alone: bool) -> Form:
-    if codec.kind is Kind.BOOL:
+    if codec.kind is ValueKind.BOOL:
         return Form("boolean")
     if values.limit is not None:
         return Form("short_bare" if bare else "short_sql", values.limit)

@@ -14,7 +14,8 @@ class WrittenTables:
 
     def add(self, relation: Relation) -> None:
         """Rows of this table are written."""
-        self._names.add((relation.schema, relation.name))
+        if relation.seen:
+            self._names.add((relation.schema, relation.name))
 
     def repeated(self, transaction: Transaction) -> Relation | None:
         """The table of a snapshot, if rows of it were written before."""

@@ -14,6 +14,7 @@ _STATUS_FIELDS: Final = Layout(
 )
 _STATUS: Final = struct.Struct(">cQQQqB")
 _HEADER: Final = struct.Struct(">cQQq")
+_KEEPALIVE: Final = struct.Struct(">cQqB")
 _START: Final = re.compile(
     r"\s*START_REPLICATION\s+SLOT\s+(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?",
     re.IGNORECASE | re.DOTALL,
@@ -50,6 +51,10 @@ class Keepalive(NamedTuple):
     @classmethod
     def read(cls, cur: Cursor) -> Self:
         return cls(cur.lsn("end of WAL"), cur.time("server clock"), cur.u8("reply requested"))
+
+    def encode(self) -> bytes:
+        """The frame."""
+        return _KEEPALIVE.pack(b"k", *self)
 
 
 class StandbyStatusUpdate(NamedTuple):

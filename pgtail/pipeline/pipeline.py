@@ -81,8 +81,8 @@ class Pipeline:
 
     @property
     def inside(self) -> bool:
-        """Whether the stream is inside a transaction that is not streamed."""
-        return self._assembler.open_transaction is not None
+        """Whether the stream is inside a transaction that is not streamed, or between two tables of a snapshot."""
+        return self._assembler.open_transaction is not None or self._assembler.in_snapshot
 
     @property
     def commits_at(self) -> int | None:
@@ -94,7 +94,7 @@ class Pipeline:
         """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
         found: list[tuple[int | None, int]] = list(self._assembler.streams.received.items())
         open_ = self._assembler.open_transaction
-        if open_ is not None and open_.begun:
+        if open_ is not None and open_.begun and not open_.snapshot:
             found.append((open_.xid, open_.changes))
         return max(found, key=lambda one: one[1], default=None)
 
@@ -107,7 +107,7 @@ class Pipeline:
             after = self._assembler.keep_rows(buf, pos, end, framing)
             self.kept += after > pos
             return after
-        scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.whole
+        scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.started_transaction
         if scanner is None or in_stream is None or pos >= end:
             return pos
         if transaction is None:

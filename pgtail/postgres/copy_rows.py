@@ -77,13 +77,12 @@ def _copy_inserts(
         length, data = get_copy_data(1)
         if length <= 0:
             break
-        row = bytes(data)
-        cells = _text_cells(row) if kinds is None else _binary_cells(row, kinds)
-        if cells is None:
+        try:
+            body = _text_tuple(bytes(data), columns) if kinds is None else _binary_tuple(bytes(data), kinds)
+        except (ValueError, struct.error):
+            raise ValueError(f"a row of COPY that does not have {columns} columns") from None
+        if body is None:
             continue
-        if len(cells) != columns and (columns or cells != [_text(b"")]):
-            raise ValueError(f"a row of COPY that does not have {columns} columns")
-        body = b"".join(cells) if columns else b""
         before = head(len(start) + len(body), framing)
         parts += (before, start, body)
         size += len(before) + len(start) + len(body)
@@ -91,10 +90,12 @@ def _copy_inserts(
     return rows, size, length
 
 
-def _text_cells(line: bytes) -> list[bytes]:
-    if not line.endswith(b"\n"):
-        return []
-    return [b"n" if value == b"\\N" else _text(value) for value in line[:-1].split(b"\t")]
+def _text_tuple(line: bytes, columns: int) -> bytes:
+    """The cells of a line. Raises ValueError if they are not so many."""
+    values = line.removesuffix(b"\n").split(b"\t") if columns or line != b"\n" else []
+    if len(values) != columns or not line.endswith(b"\n"):
+        raise ValueError
+    return b"".join([b"n" if value == b"\\N" else _text(value) for value in values])
 
 
 def _text(value: bytes) -> bytes:
@@ -103,28 +104,28 @@ def _text(value: bytes) -> bytes:
     return _SIZED.pack(b"t", len(value)) + value
 
 
-def _binary_cells(row: bytes, kinds: bytes) -> list[bytes] | None:
-    """The cells of a row; None if there is no row, only COPY's header or trailer."""
+def _binary_tuple(row: bytes, kinds: bytes) -> bytes | None:
+    """The cells of a row; None if it is only COPY's header or trailer. Raises ValueError and struct.error."""
     pos = 0
     if row.startswith(_SIGNATURE):
         pos = _HEADER + LENGTH.unpack_from(row, _HEADER - LENGTH.size)[0]
     if row[pos:] in (b"", _TRAILER):
         return None
+    if _COUNT.unpack_from(row, pos)[0] != len(kinds):
+        raise ValueError
+    pos += _COUNT.size
     cells = []
-    try:
-        (count,) = _COUNT.unpack_from(row, pos)
-        pos += _COUNT.size
-        for kind in kinds[:count]:
-            (size,) = LENGTH.unpack_from(row, pos)
-            pos += LENGTH.size
-            if size == _NULL:
-                cells.append(b"n")
-            else:
-                cells.append(_SIZED.pack(bytes((kind,)), size) + row[pos : pos + size])
-                pos += size
-    except struct.error:
-        return []
-    return cells if count == len(kinds) and pos == len(row) else []
+    for kind in kinds:
+        (size,) = LENGTH.unpack_from(row, pos)
+        pos += LENGTH.size
+        if size == _NULL:
+            cells.append(b"n")
+        else:
+            cells.append(_SIZED.pack(bytes((kind,)), size) + row[pos : pos + size])
+            pos += size
+    if pos != len(row):
+        raise ValueError
+    return b"".join(cells)
 
 
 def kinds_of(has_send: Sequence[bool]) -> bytes:

@@ -26,17 +26,18 @@ _ITEM: Final = 4
 _ROWS_PER_BYTE: Final = 8
 """More rows than any table that is not a heap has in a byte, compressed."""
 
-_FIRST_NORMAL_OID: Final = 16384
-"""FirstNormalObjectId, src/include/access/transam.h: tables with lower OIDs are never published."""
 _FIRST_GENBKI_OID: Final = 10000
-"""FirstGenbkiObjectId, in the same file: since 12, types from here on have a Type message."""
+"""FirstGenbkiObjectId, src/include/access/transam.h: types from here on have a Type message (since 10.9 and 11.4)."""
 
 _PUBLICATIONS: Final = """
 SELECT oid, pubname, puballtables, {via_root} AS via_root, {generated} AS generated FROM pg_publication
 """
 _LISTED: Final = """
-SELECT prpubid, prrelid, {columns} AS columns, {filter} AS filter, {excepted} AS excepted FROM pg_publication_rel r
+SELECT prpubid, prrelid, {columns} AS columns, {filter} AS filter,
+    coalesce(to_jsonb(r) ->> 'prexcept', 'f')::bool AS excepted
+FROM pg_publication_rel r
 """
+"""prexcept: the tables of FOR ALL TABLES EXCEPT, since 19."""
 _SCHEMAS: Final = "SELECT pnpubid, pnnspid FROM pg_publication_namespace"
 _TABLES: Final = """
 SELECT c.oid, c.relnamespace, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident, c.relfilenode,
@@ -46,6 +47,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.oid >= 16384
 ORDER BY c.oid
 """
+"""Tables below FirstNormalObjectId (src/include/access/transam.h) are never published."""
 _COLUMNS: Final = """
 WITH RECURSIVE base AS (
     SELECT oid, oid AS type FROM pg_type WHERE typtype <> 'd'
@@ -258,7 +260,6 @@ class _Catalog:
             _LISTED.format(
                 columns=since(15, "prattrs::text", "NULL"),
                 filter=since(15, "pg_get_expr(prqual, prrelid)", "NULL"),
-                excepted=since(19, "prexcept", "false"),
             ),
         ):
             publication, table = row.integer("prpubid"), row.integer("prrelid")
@@ -371,7 +372,7 @@ class _Catalog:
     def identities(self, tables: Iterable[int]) -> dict[int, frozenset[int]]:
         """The columns of each table's replica identity, unless that is FULL or NOTHING."""
         query = _IDENTITIES.format(
-            key_columns=self._since(11, "i.indnkeyatts", "i.indnatts"), invalid_keys=self._since(17, "true", "false")
+            key_columns=self._since(11, "i.indnkeyatts", "i.indnatts"), invalid_keys=self._since(18, "true", "false")
         )
         return {
             row.integer("indrelid"): frozenset(map(int, row.text("columns").split()[: row.integer("key_columns")]))
@@ -423,7 +424,6 @@ class _Catalog:
 
     def types(self, columns: Sequence[Row], names: Sequence[str]) -> tuple[Type, ...]:
         """The Type messages for these columns: one for each whose type is not built in."""
-        first = _FIRST_GENBKI_OID if self._version >= 120_000 else _FIRST_NORMAL_OID
         return tuple(
             [
                 Type(
@@ -433,7 +433,7 @@ class _Catalog:
                     self._session.name(row, "typname"),
                 )
                 for row in columns
-                if self._session.name(row, "attname") in names and row.integer("atttypid") >= first
+                if self._session.name(row, "attname") in names and row.integer("atttypid") >= _FIRST_GENBKI_OID
             ]
         )
 

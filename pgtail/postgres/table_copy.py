@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -27,19 +26,20 @@ BATCH: Final = 256 * 1024
 """Bytes of frames that are returned together; one row more."""
 _LOOK: Final = 100
 """Milliseconds between two looks at the request to stop."""
-_PAUSE: Final = 0.0003
-"""Seconds in which further rows may arrive while the server sends all the time: reading few at a time costs more."""
 _ATTEMPTS: Final = 5
 """How often a table is looked for that is renamed at the same time."""
 
 _NOW: Final = "SELECT c.oid::regclass::text AS name, pg_relation_filenode(c.oid) AS relfilenode FROM pg_class c"
 _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
+_CONFLICT: Final = (
+    "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or raise"
+    " max_standby_streaming_delay."
+)
 _CURES: Final[tuple[Cure, ...]] = (
     Cure("42501", "row-level security", "The copy would lack the rows that row-level security hides, which the stream"
          " has. Let the role see them all: ALTER ROLE {role} BYPASSRLS;"),
-    Cure("40001", "", "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or"
-         " raise max_standby_streaming_delay."),
+    Cure("40001", "", _CONFLICT),
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ class TableChanged(ServerError):
 
 
 class RecoveryConflict(ServerError):
-    """The standby canceled the query, because it has to replay a change of the primary: the same copy may succeed."""
+    """The standby ended the session, to replay a change of the primary: try again, with a new snapshot."""
 
 
 class Stopped(Exception):
@@ -80,17 +80,17 @@ def copy_part(
     *,
     stop: threading.Event,
     batch_bytes: int = BATCH,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The rows of a part as Insert messages, in batches; between them nothing is read from the server.
 
     Raises TableChanged if the table has not stayed as the snapshot has it, RecoveryConflict, Unreachable, ServerError,
     and Stopped soon after `stop` is set. After an error, and when the iterator is closed early, the session still has
-    its snapshot, unless the connection broke. The lock on the table ends with the iterator.
+    its snapshot, unless it ended (RecoveryConflict, Unreachable). The lock on the table ends with the iterator.
     """
     source = part.source
     if source is None:
         return
-    command = _Command(session, f"{source.schema}.{source.name}", stop)
+    command = _Command(session, source, stop)
     command.run("SAVEPOINT part")
     try:
         name = _locked(command, table, source)
@@ -122,18 +122,15 @@ def _locked(command: _Command, table: PublishedTable, source: Source) -> str:
         if command.session.name(now, "name") != name:
             continue
         if described != list(expected):
-            raise _changed(source, "its columns were altered")
+            raise _changed(command.table, "its columns were altered")
         if now.optional_integer("relfilenode") != source.relfilenode:
-            raise _changed(source, "it was truncated or rewritten")
+            raise _changed(command.table, "it was truncated or rewritten")
         return name
-    raise _changed(source, "it was renamed, altered or dropped")
+    raise _changed(command.table, "it was renamed, altered or dropped")
 
 
-def _changed(source: Source, how: str) -> TableChanged:
-    return TableChanged(
-        f"table {source.schema}.{source.name} has changed since the snapshot ({how}): it must be copied at a later"
-        " position."
-    )
+def _changed(table: str, how: str) -> TableChanged:
+    return TableChanged(f"table {table} has changed since the snapshot ({how}): it must be copied at a later position.")
 
 
 def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None) -> str:
@@ -158,11 +155,13 @@ def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None
 class _Command:
     """Runs statements on a session, for one table; a request to stop cancels them."""
 
-    def __init__(self, session: SnapshotSession, table: str, stop: threading.Event) -> None:
+    def __init__(self, session: SnapshotSession, source: Source, stop: threading.Event) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
-        self._table = table
-        self._doing = f"table {table} cannot be copied"
+        self.table = f"{source.schema}.{source.name}"
+        self._quoted = f"{identifier(source.schema)}.{identifier(source.name)}"
+        self._on_standby = self._pgconn.parameter_status(b"in_hot_standby") == b"on"
+        self._doing = f"table {self.table} cannot be copied"
         self._stop = stop
 
     def run(self, statement: str, *, renamed: bool = False) -> PGresult | None:
@@ -180,9 +179,9 @@ class _Command:
         """The only row of a query."""
         result = self.run(statement)
         assert result is not None
-        return rows.single(f"table {self._table}", rows.of_result(f"table {self._table}", result))
+        return rows.single(f"table {self.table}", rows.of_result(f"table {self.table}", result))
 
-    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Iterator[Batch]:
+    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Generator[Batch, None, None]:
         """The rows of a COPY in batches."""
         result = self._first(statement)
         if result.status != pq.ExecStatus.COPY_OUT:
@@ -196,7 +195,7 @@ class _Command:
             except psycopg.Error as error:
                 raise self._broken(error) from error
             except ValueError as error:
-                raise rows.unreadable(f"table {self._table}", str(error)) from None
+                raise rows.unreadable(f"table {self.table}", str(error)) from None
             parts.append(taken)
             size, count = size + len(taken), count + added
             if count and (size >= batch_bytes or length < 0):
@@ -205,7 +204,7 @@ class _Command:
             if length < 0:
                 break
             if length == 0:
-                self._wait(busy=bool(taken))
+                self._read(wait=not taken)
         final = self._result()
         self._read_to_end()
         if final is not None and final.status != pq.ExecStatus.COMMAND_OK:
@@ -234,28 +233,31 @@ class _Command:
         """Wait for the next result; None after the last one."""
         try:
             while self._pgconn.is_busy():
-                self._wait(busy=False)
+                self._read(wait=True)
             return self._pgconn.get_result()
         except psycopg.Error as error:
             raise self._broken(error) from error
 
     def _read_to_end(self) -> None:
-        """Read what follows the first result, so that the session is ready for the next statement."""
-        while self._result() is not None:
-            pass
+        """Read what follows the first result, so that the session is ready for the next statement.
 
-    def _wait(self, *, busy: bool) -> None:
-        """Wait for data and let libpq read it; `busy` says that the server sends all the time. Raises Stopped."""
+        If the connection breaks here, as after a FATAL error, the first result has the reason.
+        """
+        with contextlib.suppress(Unreachable):
+            while self._result() is not None:
+                pass
+
+    def _read(self, *, wait: bool) -> None:
+        """Let libpq read what has arrived, or `wait` for it. Raises Stopped."""
         if self._stop.is_set():
             raise Stopped
-        if busy:
-            time.sleep(_PAUSE)
         try:
-            poll = select.poll()
-            poll.register(self._pgconn.socket, select.POLLIN)
-            while not poll.poll(_LOOK):
-                if self._stop.is_set():
-                    raise Stopped
+            if wait:
+                poll = select.poll()
+                poll.register(self._pgconn.socket, select.POLLIN)
+                while not poll.poll(_LOOK):
+                    if self._stop.is_set():
+                        raise Stopped
             self._pgconn.consume_input()
         except psycopg.Error as error:
             raise self._broken(error) from error
@@ -274,19 +276,30 @@ class _Command:
             errors="replace"
         )
         if sqlstate in _GONE:
-            return TableChanged(f"{self._doing}: it has changed since the snapshot ({text})")
+            return _changed(self.table, text)
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":
-            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self._table} TO {{role}};"),)
+            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self._quoted} TO {{role}};"),)
         error = server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
         if sqlstate == "40001":
             return RecoveryConflict(error.reason, cure=error.cure)
         return error
 
     def _broken(self, why: psycopg.Error) -> ServerError:
+        """The error for a broken connection. The server's own last message, if there is one, has the reason."""
+        with contextlib.suppress(psycopg.Error):
+            while self._pgconn.get_copy_data(1)[0] > 0:
+                pass
+        with contextlib.suppress(psycopg.Error):
+            last = self._pgconn.get_result()
+            if last is not None and _sqlstate(last) is not None:
+                return self._failed(last)
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        return Unreachable(f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}")
+        reason = f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}"
+        if self._on_standby:  # before 17 it ends the session without a message, if that waits to send
+            return RecoveryConflict(reason, cure=_CONFLICT)
+        return Unreachable(reason)
 
 
 def _sqlstate(result: PGresult) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from pgtail.postgres.table_copy import CopyForm
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture, head_of
-from pgtail.replication.snapshot import ConsistentPoint, Copying, exported, published_tables
+from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage.local import LocalLocation
 
@@ -78,74 +78,51 @@ class SnapshotRecording:
         Raises OptionError, ServerError, OutputError, and KeyboardInterrupt; the tables that are complete then stay.
         """
         with self._interrupt.raising():
-            wanted = {table.oid: f"{table.schema}.{table.name}" for table in self._chosen()}
+            wanted = self._check()
         if not wanted:
             self._reporter.tell("note: the capture has a copy of every published table; none is copied")
             return
         try:
+            again = self._copy(self._is_wanted)
             for _ in range(_ROUNDS):
-                again = self._copy(wanted)
-                if not again:
-                    return
                 for error in again.values():
                     self._reporter.tell(f"note: {error.reason.removesuffix('.')}; it is copied again")
-                wanted = {oid: wanted[oid] for oid in again}
+                if not again:
+                    return
+                again = self._copy_again(again)
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
-        raise next(iter(again.values()))
+        for error in again.values():
+            raise error
 
-    def _chosen(self) -> list[PublishedTable]:
-        """The tables to copy, as the catalog is now. Raises OptionError, ServerError."""
+    def _check(self) -> bool:
+        """Whether there is a table to copy now. Raises OptionError, ServerError."""
         with self._connector.ordinary() as connection:
             published = published_tables(SnapshotSession(connection, self._plan.encoding or "utf-8"), self._plan)
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
                 names = [f"{table.schema}.{table.name}" if "." in glob else table.name for table in published]
                 raise OptionError(f"--snapshot-table {glob} matches no published table{did_you_mean(glob, names)}")
-        if self._globs:
-            return [
-                table
-                for table in published
-                if any(name_matches(table.schema, table.name, glob) for glob in self._globs)
-            ]
-        copied = {one.relid for one in self._files.state.snapshots}
-        return [table for table in published if table.oid not in copied]
+        return any(map(self._is_wanted, published))
 
-    def _copy(self, wanted: Mapping[int, str]) -> dict[int, ServerError]:
-        """Copy these tables (names by OID) at one position; returns those that must be copied again, and why."""
-        plan = self._plan
+    def _is_wanted(self, table: PublishedTable) -> bool:
+        if self._globs:
+            return any(name_matches(table.schema, table.name, glob) for glob in self._globs)
+        return all(table.oid != one.relid for one in self._files.state.snapshots)
+
+    def _copy_again(self, changed: Mapping[int, ServerError]) -> dict[int, ServerError]:
+        return self._copy(lambda table: table.oid in changed)
+
+    def _copy(self, wanted: Callable[[PublishedTable], bool]) -> dict[int, ServerError]:
+        """Copy these tables at one position; returns those that must be copied again, and why."""
         known = None if self._known.identity is None else (self._known.identity, self._known.position)
-        with ExitStack() as stack:
-            source = stack.enter_context(exported(self._connector, self._interrupt, plan, self._reporter.tell, known))
+        with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
+            plan = self._plan
             if plan.slot is None:
                 self._note_slot()
-            with self._interrupt.raising():
-                first = stack.enter_context(source.session())
-                point = ConsistentPoint(source.lsn, first.clock())
-                names = [publication.name for publication in plan.publications]
-                tables = [table for table in snapshot_plan(first, names) if table.oid in wanted]
-                self._note_missing(wanted, tables)
-                if not tables:
-                    return {}
-                parts = sum(len(table.parts) for table in tables)
-                sessions = [first]
-                while len(sessions) < min(self._jobs, parts):
-                    sessions.append(stack.enter_context(source.session()))
             report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
-            report.begin(tables, point.lsn)
-            target = _Target(
-                self._files, head_of(plan, source.identity), point, source.identity.timeline, plan.encoding
-            )
-            form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA)
-            copying = Copying(source.session, target, form, self._interrupt.wake, attempts=_ATTEMPTS)
-            copying.run(tables, sessions, self._interrupt, report.progress)
-            report.end(copying.progress)
+            copying = copy_tables(source, plan, wanted, self._files, report, self._interrupt, jobs=self._jobs)
             return copying.again
-
-    def _note_missing(self, wanted: Mapping[int, str], tables: Iterable[PublishedTable]) -> None:
-        """Name the tables that were dropped, or taken out of the publication, since they were chosen."""
-        for oid in wanted.keys() - {table.oid for table in tables}:
-            self._reporter.tell(f"note: table {wanted[oid]} is not published any more; it is not copied")
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
@@ -153,6 +130,37 @@ class SnapshotRecording:
         self._reporter.tell(f"slot {name} was created. It retains WAL until it is dropped: pgtail slot drop {name}")
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._plan = replace(self._plan, slot=catalog.slot(connection, name))
+
+
+def copy_tables(
+    source: Exported,
+    plan: Plan,
+    wanted: Callable[[PublishedTable], bool],
+    files: CaptureFiles,
+    report: SnapshotReport,
+    interrupt: Interrupt,
+    *,
+    jobs: int,
+) -> Copying:
+    """Copy the published tables that are `wanted` into a capture, with up to `jobs` sessions.
+
+    Raises ServerError, OutputError, KeyboardInterrupt.
+    """
+    with ExitStack() as stack:
+        with interrupt.raising():
+            sessions = [stack.enter_context(source.session())]
+            point = ConsistentPoint(source.lsn, sessions[0].clock())
+            tables = [table for table in snapshot_plan(sessions[0], plan.options.publications) if wanted(table)]
+            while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
+                sessions.append(stack.enter_context(source.session()))
+        report.begin(tables, point.lsn)
+        head = head_of(plan, source.identity)
+        target = _Target(files, head, point, source.identity.timeline, plan.encoding)
+        form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA)
+        copying = Copying(source.session, target, form, interrupt.wake, attempts=_ATTEMPTS)
+        copying.run(tables, sessions, interrupt, report.progress)
+        report.end(copying.progress)
+        return copying
 
 
 class _Target:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from pgtail.errors import ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.transaction import Begin, Commit
-from pgtail.pgoutput.walsender import XLogData
+from pgtail.pgoutput.walsender import Keepalive, XLogData
 from pgtail.postgres import slots
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import Unreachable
@@ -59,6 +59,11 @@ class ConsistentPoint:
         """The frame that ends a table."""
         return self.header.encode(Commit(0, self.lsn - 1, self.lsn, self.clock).encode())
 
+    @property
+    def end(self) -> bytes:
+        """The frame after the last table: what a server says that has nothing more up to the point."""
+        return Keepalive(self.lsn, self.clock, 0).encode()
+
     def descriptions(self, table: PublishedTable, encoding: str) -> list[bytes]:
         """The frames with a table's Type and Relation messages."""
         return [self.header.encode(message) for message in table.descriptions(encoding)]
@@ -66,7 +71,7 @@ class ConsistentPoint:
 
 def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTable]:
     """The tables of the plan's publications, at least one. Raises ServerError."""
-    names = [publication.name for publication in plan.publications]
+    names = plan.options.publications
     published = snapshot_plan(session, names)
     if not published:
         raise ServerError(
@@ -113,7 +118,7 @@ def exported(
             connector,
             plan.slot_name if is_new else slots.temporary_name(),
             plan.server,
-            temporary=not is_new,
+            temporary=plan.temporary or not is_new,
             two_phase=plan.two_phase and is_new,
             export=True,
             tell=tell,
@@ -248,15 +253,13 @@ class Copying:
                 self._read(current, table, part)
             except TableChanged as error:
                 self.again[table.oid] = error
-            except RecoveryConflict:
-                if attempt == self._attempts:
-                    raise
-                continue
-            except Unreachable as error:
-                current.close()
+            except (RecoveryConflict, Unreachable) as error:
+                current.close()  # with either it has lost the snapshot
                 current = self._replaced()
-                if current is not None and attempt < self._attempts:
+                if attempt < self._attempts and current is not None:
                     continue
+                if isinstance(error, RecoveryConflict):
+                    raise
                 self.again[table.oid] = error
             else:
                 self._finish(table)

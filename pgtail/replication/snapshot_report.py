@@ -36,6 +36,9 @@ class SnapshotReport:
 
     def begin(self, tables: Sequence[PublishedTable], lsn: int) -> None:
         """Say what will be copied, and what that holds back."""
+        if not tables:
+            self._reporter.tell(f"note: there is no table to copy as of {lsn_text(lsn)}")
+            return
         size = size_text(sum(table.size for table in tables))
         self._safe = self._safe_wal()
         limit = "" if self._safe is None else f", at most {size_text(self._safe)} more (max_slot_wal_keep_size)"
@@ -61,6 +64,8 @@ class SnapshotReport:
 
     def end(self, now: Progress) -> None:
         """Say what was copied."""
+        if not now.all_tables:
+            return
         took = span_text(int((time.monotonic() - self._begun) * 1_000_000))
         self._reporter.tell(f"note: {counted(now.tables, 'table')} copied: {counted(now.rows, 'row')} in {took}")
 
@@ -69,10 +74,10 @@ class SnapshotReport:
             f"copied {now.tables} of {counted(now.all_tables, 'table')}",
             counted(now.rows, "row"),
             f"{size_text(now.bytes)} of {size_text(now.all_bytes)}",
-            f"{grouped(int(now.rows / max(seconds, 0.001)))} rows/s",
         ]
         left = self._left(now, seconds)
-        return words if left is None else [*words, f"{seconds_text(int(left) + 1)} left"]
+        words += [] if left is None else [f"{seconds_text(int(left) + 1)} left"]
+        return [*words, f"{grouped(int(now.rows / max(seconds, 0.001)))} rows/s"]
 
     @staticmethod
     def _left(now: Progress, seconds: float) -> float | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pgtail.changes.filters import name_matches
 from pgtail.files.signals import Interrupt
-from pgtail.pgoutput.frames import LENGTH, LENGTHS
+from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot_plan import Part, PublishedTable
 from pgtail.postgres.table_copy import CopyForm, Stopped
@@ -63,6 +63,7 @@ class StreamSnapshot:
             for error in copying.again.values():
                 raise error
             if not consumer.ended:
+                target.end()
                 report.end(copying.progress)
 
     def _is_wanted(self, table: PublishedTable) -> bool:
@@ -84,12 +85,17 @@ class _Target:
     def part(self, table: PublishedTable, part: Part) -> _Target:
         if part is table.parts[0]:
             for frame in (self._point.begin, *self._point.descriptions(table, self._encoding)):
-                self._put(LENGTH.pack(len(frame)) + frame)
+                self._put(head(len(frame), LENGTHS) + frame)
         return self
 
     def complete(self, table: PublishedTable) -> None:
         frame = self._point.commit
-        self._put(LENGTH.pack(len(frame)) + frame)
+        self._put(head(len(frame), LENGTHS) + frame)
+
+    def end(self) -> None:
+        """There are no more tables: the output need not wait for another message to know it."""
+        frame = self._point.end
+        self._queue.put(head(len(frame), LENGTHS) + frame)
 
     def add(self, frames: bytes, rows: int) -> None:
         self._put(frames)

@@ -81,6 +81,8 @@ class Tail:
         self._slot = plan.slot_name
         self._repeated = decoding_errors.RepeatedFailure()
         self.resume: int | None = None
+        self.copied = True
+        """Whether the copy of the tables was complete, if there was one."""
 
     def run(self) -> Ending:
         """Follow the slot to the end. `resume` is then the position to resume from, None if nothing was started.
@@ -165,6 +167,7 @@ class Tail:
             if self._consumer.error is not None:
                 raise self._consumer.error
         except BaseException:
+            self.copied = False
             self._consumer.stop(_OUTPUT_PAUSE)
             if not self._plan.temporary:
                 self._drop_slot()

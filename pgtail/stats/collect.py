@@ -135,9 +135,22 @@ class Statistics(Output):
         """The bytes of all tables."""
         return sum([table.bytes for table in self.tables.values()])
 
+    @property
+    def snapshot_rows(self) -> int:
+        """The rows of all snapshots."""
+        return sum([table.snapshot_rows for table in self.tables.values()])
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Their bytes."""
+        return sum([table.snapshot_bytes for table in self.tables.values()])
+
     def by_bytes(self) -> list[TableCount]:
         """The tables by bytes, in descending order."""
-        return sorted(self.tables.values(), key=lambda one: (-one.bytes, -one.rows, one.relation.qualified))
+        return sorted(
+            self.tables.values(),
+            key=lambda one: (-one.bytes, -one.rows, -one.snapshot_bytes, one.relation.qualified),
+        )
 
     def hottest(self, limit: int) -> list[HotKey]:
         """The keys whose rows were updated or deleted most often, at most `limit`."""

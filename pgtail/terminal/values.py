@@ -12,7 +12,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
 from pgtail.terminal.layout import SPACE, Item, SizedItem, item_width, middle_cut, sized, width_of
 from pgtail.terminal.style import Fragment
-from pgtail.values import UNKNOWN, Codec, Kind, Undecoded
+from pgtail.values import UNKNOWN, Codec, Undecoded, ValueKind
 from pgtail.values.oids import BUILTIN
 from pgtail.values.render import hex_pieces
 
@@ -92,12 +92,12 @@ class ValueStyle:
             return sized(label + self.cell(codec, cell, style, bare=bare))
 
         fast, native, limit = compiled(), codec.native, self._limit
-        if codec.kind is Kind.BOOL:
+        if codec.kind is ValueKind.BOOL:
             known = {cell: show(cell) for cell in (b"t", b"f")}
             return lambda cell: known[cell] if cell.__class__ is bytes and cell in known else show(cell)
         if fast is None or native is None or codec.masks:
             return show
-        quoted, more = not bare and codec.kind is Kind.TEXT, () if limit is None else (MORE,)
+        quoted, more = not bare and codec.kind is ValueKind.TEXT, () if limit is None else (MORE,)
         compiled_show: Show = fast.ShownColumn(label, style, item_width(label), limit or _CHUNK, quoted, more, show)
         return compiled_show
 
@@ -119,15 +119,15 @@ class ValueStyle:
         if codec.masks:
             return self.value(UNKNOWN, codec.text(cell).encode(), style, bare=bare)
         kind = codec.kind
-        bare = bare or kind is not Kind.TEXT
-        if cell.__class__ is bytes and 0 < len(cell) <= self._short and kind is not Kind.BOOL:
+        bare = bare or kind is not ValueKind.TEXT
+        if cell.__class__ is bytes and 0 < len(cell) <= self._short and kind is not ValueKind.BOOL:
             text = codec.text_text(cell)
             if text.isascii() and text.isprintable() and (bare or ("'" not in text and len(text) + 2 <= self._short)):
                 return ((text if bare else f"'{text}'", style),)
         if self._limit is None and len(cell) > _LARGE and _is_text(codec, cell):
             return self._whole(_decoded(codec, cell), style, quotes=not bare)
         text = self._text(codec, cell)
-        if kind is Kind.BOOL:
+        if kind is ValueKind.BOOL:
             text = _BOOLEANS.get(text, text)
         return self.bare(text, style) if bare and text else self.string(text, style)
 

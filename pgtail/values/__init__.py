@@ -32,11 +32,11 @@ from pgtail.values.codec import (
     Codec,
     Context,
     Json,
-    Kind,
     Loader,
     Native,
     Pieces,
     Undecoded,
+    ValueKind,
     opaque,
 )
 from pgtail.values.composites import COMPOSITE
@@ -46,7 +46,7 @@ from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
 
-__all__ = ["UNKNOWN", "Codec", "Kind", "Types", "Undecoded"]
+__all__ = ["UNKNOWN", "Codec", "Types", "Undecoded", "ValueKind"]
 
 _MODULES: Final = (bits, datetime, floats, geometric, json, network, numbers, numeric, pg_lsn, text, textsearch)
 LOADERS: Final[dict[str, Loader]] = {
@@ -59,7 +59,7 @@ the others (reg*, aclitem) needs the server's catalog."""
 
 T = TypeVar("T")
 
-_OPAQUE: Final = Loader(Kind.TEXT, strings, opaque)
+_OPAQUE: Final = Loader(ValueKind.TEXT, strings, opaque)
 
 
 def _builtin(oid: int) -> Loader:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from pgtail.values import arraytext
 from pgtail.values.arraytext import MAXDIM, SPACES
-from pgtail.values.codec import DAMAGED, BinaryText, Context, Json, Kind, Loader
+from pgtail.values.codec import DAMAGED, BinaryText, Context, Json, Loader, ValueKind
 from pgtail.values.nested import joined, one_level_deeper
 from pgtail.values.render import strings
 
@@ -41,7 +41,7 @@ def array_of(element_oid: int, element: Loader, delimiter: str) -> Loader:
 
         return _array(context, find, delimiter)
 
-    return Loader(Kind.ARRAY, json, binary)
+    return Loader(ValueKind.ARRAY, json, binary)
 
 
 def array_named(element: Loader, otherwise: Loader, delimiter: str) -> Loader:
@@ -63,7 +63,7 @@ def array_named(element: Loader, otherwise: Loader, delimiter: str) -> Loader:
 
         return text
 
-    return Loader(Kind.ARRAY, json, binary)
+    return Loader(ValueKind.ARRAY, json, binary)
 
 
 def vector_of(element_oid: int) -> Loader:
@@ -80,7 +80,7 @@ def vector_of(element_oid: int) -> Loader:
 
         return text
 
-    return Loader(Kind.TEXT, strings, binary)
+    return Loader(ValueKind.TEXT, strings, binary)
 
 
 def _array(context: Context, find: _FindElement, delimiter: str) -> BinaryText:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pgtail.values.codec import Context, Json, Kind, NativeForm, Undecoded
+from pgtail.values.codec import Context, Json, NativeForm, Undecoded, ValueKind
 from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.render import string, strings_or_null
 
@@ -69,7 +69,7 @@ def _syntax(delimiter: str) -> _Syntax:
     )
 
 
-def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -> Json:
+def builtin_array(context: Context, kind: ValueKind, element: Json, delimiter: str) -> Json:
     """The JSON of an array of known element type. Raises Undecoded if the array or an element is invalid."""
     read = reader(kind, element.of_text, delimiter)
 
@@ -82,7 +82,7 @@ def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -
     of_cell = _of_cell(context, of_text)
     if delimiter == "," and _may_be_numbers(kind, element):
         of_cell = _numbers_first(of_cell)
-    elif delimiter == "," and kind is Kind.TEXT:
+    elif delimiter == "," and kind is ValueKind.TEXT:
         of_cell = _strings_first(of_cell)
     native = _NATIVE.get(element.native, "") if delimiter == "," and not element.quoted else ""
     return Json(of_cell, of_text, native)
@@ -90,7 +90,7 @@ def builtin_array(context: Context, kind: Kind, element: Json, delimiter: str) -
 
 def user_array(context: Context, delimiter: str) -> Json:
     """The JSON of a type that is named like an array: an array of strings, or a string if it is not an array."""
-    read = reader(Kind.TEXT, string, delimiter)
+    read = reader(ValueKind.TEXT, string, delimiter)
 
     def of_text(text: str) -> bytes:
         try:
@@ -115,8 +115,8 @@ def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[byt
     return of_cell
 
 
-def _may_be_numbers(kind: Kind, element: Json) -> bool:
-    return kind is Kind.NUMBER and element.of_text("1") == b"1"
+def _may_be_numbers(kind: ValueKind, element: Json) -> bool:
+    return kind is ValueKind.NUMBER and element.of_text("1") == b"1"
 
 
 def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
@@ -152,11 +152,11 @@ def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
     return of_strings
 
 
-def reader(kind: Kind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
+def reader(kind: ValueKind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:
     """Converts an array's text to JSON. `element` converts non-text elements; unusual lower bounds give a string."""
     syntax = _syntax(delimiter)
     are_bare = syntax.are_bare
-    listed = strings_or_null if kind is Kind.TEXT else functools.partial(_listed, element)
+    listed = strings_or_null if kind is ValueKind.TEXT else functools.partial(_listed, element)
 
     def read(text: str) -> bytes:
         """Raises NotAnArray, and Undecoded from an element."""

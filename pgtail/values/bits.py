@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pgtail.values.codec import Kind, Loader, hex_text, plain
+from pgtail.values.codec import Loader, ValueKind, hex_text, plain
 from pgtail.values.render import booleans, strings
 
 _AT_ONCE = 4096
@@ -46,10 +46,10 @@ def uuid_text(cell: bytes) -> str:
 
 
 TYPES: Final = {
-    "bool": Loader(Kind.BOOL, booleans, plain(bool_text), "bool"),
-    "bit": Loader(Kind.TEXT, strings, plain(bits_text)),
-    "varbit": Loader(Kind.TEXT, strings, plain(bits_text)),
-    "bytea": Loader(Kind.TEXT, strings, plain(hex_text), "bytea"),
-    "uuid": Loader(Kind.TEXT, strings, plain(uuid_text), "uuid"),
+    "bool": Loader(ValueKind.BOOL, booleans, plain(bool_text), "bool"),
+    "bit": Loader(ValueKind.TEXT, strings, plain(bits_text)),
+    "varbit": Loader(ValueKind.TEXT, strings, plain(bits_text)),
+    "bytea": Loader(ValueKind.TEXT, strings, plain(hex_text), "bytea"),
+    "uuid": Loader(ValueKind.TEXT, strings, plain(uuid_text), "uuid"),
 }
 """The types by name. Bytea is in the format of bytea_output hex."""

@@ -24,7 +24,7 @@ DAMAGED: Final = (ValueError, LookupError, struct.error)
 """The errors of reading a damaged binary cell; they do not leave this package."""
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """The JSON form of a value."""
 
     BOOL = "bool"
@@ -81,7 +81,7 @@ class Codec:
     JSON tokens are UTF-8 without line breaks.
     """
 
-    kind: Kind
+    kind: ValueKind
     json_text: Callable[[bytes], bytes]
     """Text cell -> JSON token."""
     json_binary: Callable[[bytes], bytes]
@@ -142,7 +142,7 @@ class Context:
 class Loader:
     """One type: its JSON form, and factories for the functions that read it in one stream."""
 
-    kind: Kind
+    kind: ValueKind
     json: Callable[[Context], Json]
     binary: Callable[[Context], BinaryText]
     native: str = ""

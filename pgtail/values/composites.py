@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Context, Kind, Loader
+from pgtail.values.codec import BinaryText, Context, Loader, ValueKind
 from pgtail.values.nested import joined, one_level_deeper, value_at
 from pgtail.values.render import strings
 
@@ -48,4 +48,4 @@ def _field(text: str) -> str:
     return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '""'))
 
 
-COMPOSITE: Final = Loader(Kind.TEXT, strings, record)
+COMPOSITE: Final = Loader(ValueKind.TEXT, strings, record)

@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 from pgtail.pgoutput.scalars import days_text
-from pgtail.values.codec import BinaryText, Kind, Loader, plain
+from pgtail.values.codec import BinaryText, Loader, ValueKind, plain
 from pgtail.values.render import strings
 
 _DATE_END = 2_147_483_494 - 2_451_545
@@ -117,11 +117,11 @@ timestamp_text: Final = _timestamp("")
 timestamptz_text: Final = _timestamp("+00")
 
 TYPES: Final = {
-    "date": Loader(Kind.TEXT, strings, plain(date_text), "date"),
-    "time": Loader(Kind.TEXT, strings, plain(time_text)),
-    "timetz": Loader(Kind.TEXT, strings, plain(timetz_text)),
-    "timestamp": Loader(Kind.TEXT, strings, plain(timestamp_text), "timestamp"),
-    "timestamptz": Loader(Kind.TEXT, strings, plain(timestamptz_text), "timestamptz"),
-    "interval": Loader(Kind.TEXT, strings, plain(interval_text)),
+    "date": Loader(ValueKind.TEXT, strings, plain(date_text), "date"),
+    "time": Loader(ValueKind.TEXT, strings, plain(time_text)),
+    "timetz": Loader(ValueKind.TEXT, strings, plain(timetz_text)),
+    "timestamp": Loader(ValueKind.TEXT, strings, plain(timestamp_text), "timestamp"),
+    "timestamptz": Loader(ValueKind.TEXT, strings, plain(timestamptz_text), "timestamptz"),
+    "interval": Loader(ValueKind.TEXT, strings, plain(interval_text)),
 }
 """The types by name."""

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Context, Kind, Loader, plain
+from pgtail.values.codec import BinaryText, Context, Loader, ValueKind, plain
 from pgtail.values.floats import float8
 from pgtail.values.nested import joined, value_at
 from pgtail.values.render import strings
@@ -68,12 +68,12 @@ def _corner(numbers: tuple[float, ...]) -> str:
     return f"({', '.join(map(float8, numbers))})"
 
 
-_LTREE: Final = Loader(Kind.TEXT, strings, versioned(1))
+_LTREE: Final = Loader(ValueKind.TEXT, strings, versioned(1))
 
 TYPES: Final[dict[str, Loader]] = {
     "citext": TEXT,
-    "cube": Loader(Kind.TEXT, strings, plain(cube_text)),
-    "hstore": Loader(Kind.TEXT, strings, hstore),
+    "cube": Loader(ValueKind.TEXT, strings, plain(cube_text)),
+    "hstore": Loader(ValueKind.TEXT, strings, hstore),
     "lquery": _LTREE,
     "ltree": _LTREE,
     "ltxtquery": _LTREE,

@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from pgtail.values.codec import Kind, Loader, plain
+from pgtail.values.codec import Loader, ValueKind, plain
 from pgtail.values.render import numbers
 
 _double = struct.Struct(">d").unpack
@@ -137,7 +137,7 @@ def _not_finite(value: float) -> str:
 
 
 TYPES: Final = {
-    "float4": Loader(Kind.NUMBER, numbers, plain(float4_text), "float4"),
-    "float8": Loader(Kind.NUMBER, numbers, plain(float8_text), "float8"),
+    "float4": Loader(ValueKind.NUMBER, numbers, plain(float4_text), "float4"),
+    "float8": Loader(ValueKind.NUMBER, numbers, plain(float8_text), "float8"),
 }
 """The types by name."""

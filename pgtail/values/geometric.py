@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Kind, Loader, plain
+from pgtail.values.codec import BinaryText, Loader, ValueKind, plain
 from pgtail.values.floats import float8
 from pgtail.values.nested import joined
 from pgtail.values.render import strings
@@ -53,7 +53,7 @@ def polygon_text(cell: bytes) -> str:
 
 
 def _loader(text: Callable[[bytes], str]) -> Loader:
-    return Loader(Kind.TEXT, strings, plain(text))
+    return Loader(ValueKind.TEXT, strings, plain(text))
 
 
 TYPES: Final = {

@@ -6,7 +6,7 @@ import functools
 from typing import Final
 
 from pgtail._orjson import orjson
-from pgtail.values.codec import LONG, Context, Json, Kind, Loader, Undecoded
+from pgtail.values.codec import LONG, Context, Json, Loader, Undecoded, ValueKind
 from pgtail.values.jsonsyntax import MAX_DEPTH, is_valid
 from pgtail.values.render import is_text
 from pgtail.values.text import encoded, versioned
@@ -92,7 +92,7 @@ def _on_one_line(document: bytes) -> bytes:
 
 
 TYPES: Final = {
-    "json": Loader(Kind.JSON, json, encoded, "json"),
-    "jsonb": Loader(Kind.JSON, json, versioned(1), "jsonb"),
+    "json": Loader(ValueKind.JSON, json, encoded, "json"),
+    "jsonb": Loader(ValueKind.JSON, json, versioned(1), "jsonb"),
 }
 """The types by name."""

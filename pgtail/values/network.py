@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Kind, Loader, plain
+from pgtail.values.codec import BinaryText, Loader, ValueKind, plain
 from pgtail.values.render import strings
 
 PGSQL_AF_INET: Final = 2
@@ -68,9 +68,9 @@ def _hardware_address(size: int) -> BinaryText:
 
 
 TYPES: Final = {
-    "inet": Loader(Kind.TEXT, strings, plain(_address(cidr=False))),
-    "cidr": Loader(Kind.TEXT, strings, plain(_address(cidr=True))),
-    "macaddr": Loader(Kind.TEXT, strings, plain(_hardware_address(6))),
-    "macaddr8": Loader(Kind.TEXT, strings, plain(_hardware_address(8))),
+    "inet": Loader(ValueKind.TEXT, strings, plain(_address(cidr=False))),
+    "cidr": Loader(ValueKind.TEXT, strings, plain(_address(cidr=True))),
+    "macaddr": Loader(ValueKind.TEXT, strings, plain(_hardware_address(6))),
+    "macaddr8": Loader(ValueKind.TEXT, strings, plain(_hardware_address(8))),
 }
 """The types by name."""

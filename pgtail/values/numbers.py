@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Kind, Loader, plain
+from pgtail.values.codec import BinaryText, Loader, ValueKind, plain
 from pgtail.values.render import large_numbers, numbers, strings
 
 
@@ -33,13 +33,13 @@ def money_text(cell: bytes) -> str:
 
 
 TYPES: Final = {
-    "int2": Loader(Kind.NUMBER, numbers, plain(_integer(">h")), "int2"),
-    "int4": Loader(Kind.NUMBER, numbers, plain(_integer(">i")), "int4"),
-    "int8": Loader(Kind.NUMBER, large_numbers, plain(_integer(">q")), "int8"),
-    "oid": Loader(Kind.NUMBER, numbers, plain(_integer(">I")), "oid"),
-    "xid": Loader(Kind.NUMBER, numbers, plain(_integer(">I")), "oid"),
-    "cid": Loader(Kind.TEXT, strings, plain(_integer(">I"))),
-    "xid8": Loader(Kind.TEXT, strings, plain(_integer(">Q"))),
-    "money": Loader(Kind.TEXT, strings, plain(money_text)),
+    "int2": Loader(ValueKind.NUMBER, numbers, plain(_integer(">h")), "int2"),
+    "int4": Loader(ValueKind.NUMBER, numbers, plain(_integer(">i")), "int4"),
+    "int8": Loader(ValueKind.NUMBER, large_numbers, plain(_integer(">q")), "int8"),
+    "oid": Loader(ValueKind.NUMBER, numbers, plain(_integer(">I")), "oid"),
+    "xid": Loader(ValueKind.NUMBER, numbers, plain(_integer(">I")), "oid"),
+    "cid": Loader(ValueKind.TEXT, strings, plain(_integer(">I"))),
+    "xid8": Loader(ValueKind.TEXT, strings, plain(_integer(">Q"))),
+    "money": Loader(ValueKind.TEXT, strings, plain(money_text)),
 }
 """The types by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pgtail.values.codec import Kind, Loader, plain
+from pgtail.values.codec import Loader, ValueKind, plain
 from pgtail.values.render import large_numbers
 
 NUMERIC_NEG: Final = 0x4000
@@ -51,6 +51,6 @@ def _magnitude(digits: str, point: int, scale: int, *, negative: bool) -> str:
 
 
 TYPES: Final = {
-    "numeric": Loader(Kind.NUMBER, large_numbers, plain(numeric_text), "numeric"),
+    "numeric": Loader(ValueKind.NUMBER, large_numbers, plain(numeric_text), "numeric"),
 }
 """The types by name."""

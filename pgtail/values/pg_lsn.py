@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.values.codec import Kind, Loader, plain
+from pgtail.values.codec import Loader, ValueKind, plain
 from pgtail.values.nested import joined
 from pgtail.values.render import strings
 
@@ -49,9 +49,9 @@ def _xids(cell: bytes, first: int, end: int) -> Iterator[str]:
 
 
 TYPES: Final = {
-    "pg_lsn": Loader(Kind.TEXT, strings, plain(pg_lsn_text)),
-    "tid": Loader(Kind.TEXT, strings, plain(tid_text)),
-    "pg_snapshot": Loader(Kind.TEXT, strings, plain(snapshot_text)),
-    "txid_snapshot": Loader(Kind.TEXT, strings, plain(snapshot_text)),
+    "pg_lsn": Loader(ValueKind.TEXT, strings, plain(pg_lsn_text)),
+    "tid": Loader(ValueKind.TEXT, strings, plain(tid_text)),
+    "pg_snapshot": Loader(ValueKind.TEXT, strings, plain(snapshot_text)),
+    "txid_snapshot": Loader(ValueKind.TEXT, strings, plain(snapshot_text)),
 }
 """The types by name."""

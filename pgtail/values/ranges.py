@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Context, Kind, Loader
+from pgtail.values.codec import BinaryText, Context, Loader, ValueKind
 from pgtail.values.nested import joined, value_at
 from pgtail.values.render import strings
 
@@ -31,7 +31,7 @@ def range_of(subtype: int) -> Loader:
         bound = context.binary(subtype)
         return lambda cell: _range_text(cell, bound)
 
-    return Loader(Kind.TEXT, strings, binary)
+    return Loader(ValueKind.TEXT, strings, binary)
 
 
 def multirange_of(subtype: int) -> Loader:
@@ -41,7 +41,7 @@ def multirange_of(subtype: int) -> Loader:
         bound = context.binary(subtype)
         return lambda cell: "{" + joined(_ranges(cell, bound), ",", len(cell)) + "}"
 
-    return Loader(Kind.TEXT, strings, binary)
+    return Loader(ValueKind.TEXT, strings, binary)
 
 
 def _range_text(cell: bytes, bound: BinaryText) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Context, Kind, Loader, plain
+from pgtail.values.codec import BinaryText, Context, Loader, ValueKind, plain
 from pgtail.values.render import strings
 
 _XML_DECLARATION = re.compile(
@@ -85,12 +85,12 @@ def xml_binary(context: Context) -> BinaryText:
     return text
 
 
-TEXT: Final = Loader(Kind.TEXT, strings, encoded, "text")
-ENUM: Final = Loader(Kind.TEXT, strings, label)
+TEXT: Final = Loader(ValueKind.TEXT, strings, encoded, "text")
+ENUM: Final = Loader(ValueKind.TEXT, strings, label)
 TYPES: Final = {
     **dict.fromkeys(("bpchar", "name", "pg_node_tree", "refcursor", "text", "varchar"), TEXT),
-    "char": Loader(Kind.TEXT, strings, plain(char_text)),
-    "xml": Loader(Kind.TEXT, strings, xml_binary),
-    "jsonpath": Loader(Kind.TEXT, strings, versioned(1)),
+    "char": Loader(ValueKind.TEXT, strings, plain(char_text)),
+    "xml": Loader(ValueKind.TEXT, strings, xml_binary),
+    "jsonpath": Loader(ValueKind.TEXT, strings, versioned(1)),
 }
 """The types by name."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Context, Kind, Loader
+from pgtail.values.codec import BinaryText, Context, Loader, ValueKind
 from pgtail.values.nested import joined
 from pgtail.values.render import strings
 
@@ -160,7 +160,7 @@ def _infix(items: list[_Item]) -> str:
 
 
 TYPES: Final = {
-    "tsvector": Loader(Kind.TEXT, strings, tsvector),
-    "tsquery": Loader(Kind.TEXT, strings, tsquery),
+    "tsvector": Loader(ValueKind.TEXT, strings, tsvector),
+    "tsquery": Loader(ValueKind.TEXT, strings, tsquery),
 }
 """The types by name."""

@@ -28,8 +28,10 @@ from tests.support.tail import PATIENCE, stream, wait_for
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 
 
-def record(database: Database, directory: Path, *options: str) -> Result:
-    return command("record", database.conninfo(), "-S", "cap", "-D", directory, *options)
+def record(database: Database, directory: Path, *options: str, slot: str = "cap", status: int | None = None) -> Result:
+    result = command("record", database.conninfo(), "-S", slot, "-D", directory, *options)
+    assert status in (None, result.status), result.stderr
+    return result
 
 
 def recording(*arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
@@ -122,22 +124,17 @@ def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
     record(database, tmp_path / "c", "--until", "now")
     database.execute("INSERT INTO t VALUES (1, 'lost')")
     stream(database, "-S", "cap", "--until", "now", "--ack", "commit", "-o", "json")
-    refused = record(database, tmp_path / "c", "--until", "now")
-    assert (refused.status, "another client has consumed it" in refused.stderr) == (3, True)
+    assert "another client has consumed it" in record(database, tmp_path / "c", "--until", "now", status=3).stderr
     database.execute("INSERT INTO t VALUES (2, 'kept')")
-    allowed = record(database, tmp_path / "c", "--until", "now", "--allow-gap")
-    assert (allowed.status, "warning: the capture has a gap: it lacks what was committed" in allowed.stderr) == (
-        0,
-        True,
-    )
+    allowed = record(database, tmp_path / "c", "--until", "now", "--allow-gap", status=0)
+    assert "warning: the capture has a gap: it lacks what was committed" in allowed.stderr
     found = command("decode", "-o", "json", tmp_path / "c")
     assert [one["new"]["v"] for one in found.objects] == ["kept"]
     assert "there is a gap before it: what was committed between" in found.stderr
     database.execute("SELECT pg_drop_replication_slot('cap')")
-    gone = record(database, tmp_path / "c", "--until", "now")
-    assert (gone.status, "slot cap does not exist" in gone.stderr) == (3, True)
-    other = command("record", database.conninfo(), "-S", "other", "-D", tmp_path / "c", "--until", "now")
-    assert (other.status, "is of slot cap, not other" in other.stderr) == (2, True)
+    assert "slot cap does not exist" in record(database, tmp_path / "c", "--until", "now", status=3).stderr
+    other = record(database, tmp_path / "c", "--until", "now", slot="other", status=2)
+    assert "is of slot cap, not other" in other.stderr
 
 
 def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
@@ -151,10 +148,10 @@ def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Pat
     for number in (2, 3):
         database.execute(f"INSERT INTO t VALUES ({number}, 'lost')")
         last = database.value("SELECT end_lsn::text FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
-        assert record(database, tmp_path / "c", "--until", "now", "--allow-gap").status == 0
+        record(database, tmp_path / "c", "--until", "now", "--allow-gap", status=0)
     for number in (4, 5):
         database.execute(f"INSERT INTO t VALUES ({number}, 'behind')")
-        assert record(database, tmp_path / "c", "--until", "now").status == 0
+        record(database, tmp_path / "c", "--until", "now", status=0)
     found = command("decode", "-o", "json", tmp_path / "c")
     assert [one["new"]["v"] for one in found.objects] == ["before", "behind", "behind"]
     _, after_gap, _ = segments(tmp_path / "c")
@@ -214,8 +211,8 @@ def test_capture_of_another_slot_or_server_is_refused(newest_database: Database,
     database.execute(*SCHEMA, "SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
     database.execute("INSERT INTO t VALUES (1, 'x')")
     record(database, directory, "--until", "now")
-    other = command("record", database.conninfo(), "-S", "older", "-D", directory, "--until", "now")
-    assert (other.status, "is of slot cap, not older" in other.stderr) == (2, True)
+    other = record(database, directory, "--until", "now", slot="older", status=2)
+    assert "is of slot cap, not older" in other.stderr
     note = json.loads((directory / FILE).read_text())
     before = confirmed(database)
     for words, change in [
@@ -223,8 +220,7 @@ def test_capture_of_another_slot_or_server_is_refused(newest_database: Database,
         ("it is another server, or it was restored from a backup", {"position": "FFFF/0"}),
     ]:
         (directory / FILE).write_text(json.dumps(note | change))
-        refused = record(database, directory, "--until", "now", "--allow-gap")
-        assert (refused.status, words in refused.stderr) == (3, True), refused.stderr
+        assert words in record(database, directory, "--until", "now", "--allow-gap", status=3).stderr
     (directory / FILE).write_text(json.dumps(note | {"head": {"pgtail.from": "dumps"}}))
     assert "was made from dumps" in record(database, directory, "--until", "now").stderr
     assert confirmed(database) == before

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -128,33 +128,9 @@ def test_idle_positions_are_acknowledged_and_known_to_a_new_machine(recording: R
     assert recording.ids() == [1, 2]
 
 
-def test_the_store_is_gone_for_a_while(recording: Recording) -> None:
-    proxy = Proxy(recording.store.url)
-    recording.store = ObjectStore(proxy.url)
-    assert recording.until_now().status == 0
-    said: list[str] = []
-    with recording.running() as running:
-        assert running.stderr is not None
-        recording.insert(1)
-        wait_for("upload", lambda: recording.confirmed() == recording.uploaded() and recording.ids() == [1])
-        before = recording.confirmed()
-        proxy.cut()
-        recording.insert(2, 3)
-        said.append(running.stderr.readline())
-        recording.insert(4)
-        time.sleep(1.5)
-        assert (running.poll(), recording.confirmed()) == (None, before)
-        proxy.restore()
-        wait_for("upload", lambda: recording.confirmed() > before and recording.ids() == [1, 2, 3, 4])
-        running.terminate()
-        said.append(running.communicate()[1])
-    assert running.returncode == 0
-    assert "Connection refused; trying again. 1 segment in" in said[0]
-    assert "not uploaded" not in said[1]
-
-
-def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) -> None:
-    """The stream continues after what is in the spool, not after what was acknowledged: nothing comes twice."""
+@contextmanager
+def cut_off(recording: Recording) -> Iterator[tuple[Proxy, subprocess.Popen[str], int, str]]:
+    """A recorder that has acknowledged row 1 and cannot upload row 2: its store, itself, its position, what it says."""
     proxy = Proxy(recording.store.url)
     recording.store = ObjectStore(proxy.url)
     assert recording.until_now().status == 0
@@ -165,7 +141,27 @@ def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) ->
         before = recording.confirmed()
         proxy.cut()
         recording.insert(2)
-        assert "trying again" in running.stderr.readline()
+        yield proxy, running, before, running.stderr.readline()
+
+
+def test_the_store_is_gone_for_a_while(recording: Recording) -> None:
+    with cut_off(recording) as (proxy, running, before, said):
+        recording.insert(3, 4)
+        time.sleep(1.5)
+        assert (running.poll(), recording.confirmed()) == (None, before)
+        proxy.restore()
+        wait_for("upload", lambda: recording.confirmed() > before and recording.ids() == [1, 2, 3, 4])
+        running.terminate()
+        last = running.communicate()[1]
+    assert running.returncode == 0
+    assert "Connection refused; trying again. 1 segment in" in said
+    assert "not uploaded" not in last
+
+
+def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) -> None:
+    """The stream continues after what is in the spool, not after what was acknowledged: nothing comes twice."""
+    with cut_off(recording) as (proxy, running, before, said):
+        assert "trying again" in said
         recording.database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
         recording.insert(3)
         time.sleep(1)
@@ -173,28 +169,17 @@ def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) ->
         proxy.restore()
         wait_for("upload", lambda: recording.ids() == [1, 2, 3])
         running.terminate()
-        said = running.communicate()[1]
-    assert (running.returncode, "connected again" in said) == (0, True), said
+        last = running.communicate()[1]
+    assert (running.returncode, "connected again" in last) == (0, True), last
     assert recording.ids() == [1, 2, 3]
 
 
 def test_it_ends_while_the_store_is_gone(recording: Recording) -> None:
-    proxy = Proxy(recording.store.url)
-    recording.store = ObjectStore(proxy.url)
-    assert recording.until_now().status == 0
-    with recording.running() as running:
-        assert running.stderr is not None
-        recording.insert(1)
-        wait_for("upload", lambda: recording.ids() == [1] and recording.confirmed() == recording.uploaded())
-        before = recording.confirmed()
-        proxy.cut()
-        recording.insert(2)
-        said = running.stderr.readline()
+    with cut_off(recording) as (proxy, running, before, said):
         running.terminate()
         said += running.communicate()[1]
-    assert "trying again" in said
-    assert "1 segment in" in said
-    assert "not uploaded, and not acknowledged: the next run does that" in said
+    for words in ("trying again", "1 segment in", "not uploaded, and not acknowledged: the next run does that"):
+        assert words in said
     assert SECRET not in said
     recording.wait_until_free()
     assert recording.confirmed() == before

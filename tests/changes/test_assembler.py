@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.events import (
-    Ended,
-    Note,
-    RowChange,
-    SchemaChange,
-    Started,
-)
+from pgtail.changes.events import Ended, Note, RowChange, SchemaChange, Started
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.transaction import Message, Origin
 from pgtail.values import Types

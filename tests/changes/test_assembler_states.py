@@ -7,9 +7,7 @@ from contextlib import closing
 import pytest
 
 from pgtail.changes.assembler import State
-from pgtail.changes.events import (
-    Note,
-)
+from pgtail.changes.events import Note
 from pgtail.errors import AssemblyError
 from pgtail.pgoutput.decoder import AnyFrame, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
@@ -109,43 +107,30 @@ def test_incomplete_input_is_an_error_if_strict(messages: tuple[AnyFrame, ...]) 
         events_of(*messages, strict=True)
 
 
-def test_reader_restarts_inside_a_transaction() -> None:
-    """As in G_restart: complete transactions are repeated and shown again."""
-    events = events_of(table(), begin(), insert(b"1"), table(), begin(), insert(b"1"), insert(b"2"), commit())
-    assert events == [
-        ("started", 7),
-        ("insert", 1, b"1"),
-        ("ended", 7, "broken off"),
-        ("note", "Begin inside a transaction, which ends incomplete; a reader may have restarted here"),
-        ("started", 7),
-        ("insert", 1, b"1"),
-        ("insert", 2, b"2"),
-        ("ended", 7, "complete"),
-    ]
+RESTARTED = "which ends incomplete; a reader may have restarted here"
+OLD, NEW = (start(7), insert(b"old", xid=7)), (start(7), insert(b"new", xid=7), STOP, stream_commit())
+STREAMED = [("started", 7), ("insert", 1, b"new"), ("ended", 7, "complete")]
 
 
-def test_reader_restarts_inside_a_segment() -> None:
-    events = events_of(
-        table(),
-        *(start(7), insert(b"old", xid=7)),
-        *(start(7), insert(b"new", xid=7), STOP),
-        stream_commit(),
-    )
-    assert events == [
-        ("note", "StreamStart inside a stream segment, which ends incomplete; a reader may have restarted here"),
-        ("started", 7),
-        ("insert", 1, b"new"),
-        ("ended", 7, "complete"),
-    ]
-
-
-def test_reader_restarts_between_segments() -> None:
-    first = (start(7), insert(b"old", xid=7), STOP)
-    assert events_of(table(), *first, start(7), insert(b"new", xid=7), STOP, stream_commit()) == [
-        ("started", 7),
-        ("insert", 1, b"new"),
-        ("ended", 7, "complete"),
-    ]
+@pytest.mark.parametrize(
+    ("messages", "events"),
+    [
+        # As in G_restart: complete transactions are repeated and shown again.
+        (
+            (begin(), insert(b"1"), table(), begin(), insert(b"1"), insert(b"2"), commit()),
+            [
+                *[("started", 7), ("insert", 1, b"1"), ("ended", 7, "broken off")],
+                ("note", f"Begin inside a transaction, {RESTARTED}"),
+                *[("started", 7), ("insert", 1, b"1"), ("insert", 2, b"2"), ("ended", 7, "complete")],
+            ],
+        ),
+        ((*OLD, *NEW), [("note", f"StreamStart inside a stream segment, {RESTARTED}"), *STREAMED]),
+        ((*OLD, STOP, *NEW), STREAMED),
+    ],
+    ids=["inside a transaction", "inside a segment", "between segments"],
+)
+def test_reader_restarts(messages: tuple[AnyFrame, ...], events: list[tuple[object, ...]]) -> None:
+    assert events_of(table(), *messages) == events
 
 
 def test_the_end_of_another_transaction_does_not_end_this_one() -> None:
@@ -213,7 +198,7 @@ LEADING_MESSAGES: dict[State, tuple[AnyFrame | Restart, ...]] = {
     State.BEGUN: (begin(),),
     State.INSIDE: (begin(), TRANSACTIONAL),
     State.REPEATED: (begin(), TRANSACTIONAL, RESTART, begin()),
-    State.SNAPSHOT: (begin(0), insert()),
+    State.SNAPSHOT: (begin()._replace(xid=0), insert()),
     State.SEGMENT: (start(),),
 }
 ONE_OF_EACH: list[AnyFrame] = [

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.events import (
-    Ended,
-    LogicalMessage,
-    Note,
-    RowChange,
-    Started,
-    TableTruncate,
-)
+from pgtail.changes.events import Ended, LogicalMessage, Note, RowChange, Started, TableTruncate
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.rows import Insert
 from pgtail.pgoutput.streaming import StreamAbort

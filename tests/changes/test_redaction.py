@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,15 @@ def lines(*arguments: str | Path, input: bytes | None = None) -> list[Any]:  # n
     return [json.loads(line, parse_int=str, parse_float=str) for line in result.lines]
 
 
+@cache
+def plain(one: Capture) -> list[Any]:
+    """The lines of a capture without a mask."""
+    return lines(frames(one))
+
+
 def values(one: Capture) -> Iterator[str]:
     """Every value of a capture that is long enough."""
-    for line in lines(frames(one)):
+    for line in plain(one):
         for row in ("old", "new"):
             for value in line.get(row, {}).values():
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -78,7 +85,7 @@ CAPTURES = [
 @pytest.mark.parametrize("one", CAPTURES, ids=str)
 @pytest.mark.parametrize("output", FORMATS)
 def test_no_value_of_a_masked_column_is_written(output: str, one: Capture) -> None:
-    tables = {line["table"] for line in lines(frames(one)) if "table" in line}
+    tables = {line["table"] for line in plain(one) if "table" in line}
     arguments = (*FORMATS[output], "--max-rows", "0", "--max-width", "0", *EVERYTHING, frames(one))
     selections = [("-t", table) for table in tables] if output == "csv" else [()]  # csv writes one table
     shown = [decode(*selection, *arguments) for selection in selections]
@@ -87,7 +94,7 @@ def test_no_value_of_a_masked_column_is_written(output: str, one: Capture) -> No
     assert text.count(MASK) > len(tables)
     masked = {orjson.dumps(value).decode()[1:-1] for value in values(one)} | set(values(one))
     assert len(masked) > 50
-    times = {line["commit_ts"] for line in lines(frames(one))}
+    times = {line["commit_ts"] for line in plain(one)}
     others = "".join([*times, *tables, *_names(one), "postgresql"])
     found = [value for value in masked if value in text and value not in others]
     assert found == []

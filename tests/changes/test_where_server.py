@@ -134,13 +134,7 @@ def columns(draw: st.DrawFn) -> Pair:
     name = draw(st.sampled_from(ORDERED))
     op = draw(st.sampled_from(["=", "<>", "<", ">=", "is distinct from", "is not distinct from"]))
     left, right = draw(
-        st.sampled_from(
-            [
-                (f"old.{name}", f"new.{name}"),
-                (f"new.{name}", f"old.{name}"),
-                ("old.t", "new.s"),
-            ]
-        )
+        st.sampled_from([(f"old.{name}", f"new.{name}"), (f"new.{name}", f"old.{name}"), ("old.t", "new.s")])
     )
     return f"{left} {op} {right}", f"{left} {op} {right}"
 

@@ -30,10 +30,7 @@ def orders(newest_database: Database) -> Database:
 
 WRONG = (
     (("--redact", "custmer"), "--redact: no column custmer is published; did you mean customer?"),
-    (
-        ("--redact", "customer,orders.costumer"),
-        "no column orders.costumer is published; did you mean customer?",
-    ),
+    (("--redact", "customer,orders.costumer"), "no column orders.costumer is published; did you mean customer?"),
     (("--redact", "public.people.email"), 'did you mean "E mail"?'),
     (("--redact", "people.customer"), "--redact: no column people.customer is published\n"),
     (("--redact", "order.customer"), "no column order.customer is published; did you mean orders.customer?"),

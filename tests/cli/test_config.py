@@ -171,11 +171,11 @@ def test_spark_refuses_to_run_if_values_are_masked(file: Path, tmp_path: Path) -
 )
 def test_a_wrong_file(file: Path, text: str, words: str) -> None:
     file.write_text(text, encoding="latin-1")
-    result = command("decode", RECV, environment={"PGTAIL_CONFIG": str(file)})
+    result = here("decode", RECV)
     assert (result.status, result.stdout) == (2, b"")
     assert result.stderr.startswith("pgtail: error: " + ("" if "where" in text else f"{file}: "))
     assert words in result.stderr
-    assert command("decode", "--help", environment={"PGTAIL_CONFIG": str(file)}).status == 0
+    assert here("decode", "--help").status == 0
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_wrong_file(file: Path, text: str, words: str) -> None:
     ],
 )
 def test_a_wrong_variable(name: str, value: str, words: str) -> None:
-    result = command("decode", RECV, environment={name: value})
+    result = here("decode", RECV, **{name: value})
     assert (result.status, result.stdout) == (2, b"")
     assert f"pgtail: error: {words}" in result.stderr
 

@@ -18,6 +18,7 @@ from pgtail.postgres.connection import Connector, parameters
 from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
 from tests.support.limits import within
+from tests.support.refused import physical_slot
 from tests.support.run_process import PROGRAM, lines, pgtail, started
 from tests.support.servers import Database, since
 from tests.support.tail import PATIENCE, tailing, wait_for
@@ -59,12 +60,8 @@ def test_a_list_shows_what_the_server_reports(database: Database) -> None:
     held, read = found["held"], found["read"]
     assert (read["active"], read["active_pid"], read["user"]) == (True, pid, "postgres")
     assert (read["application_name"], read["client"]) == ("my reader", "local")
-    assert (held["active"], held["active_pid"], held["plugin"], held["slot_type"]) == (
-        False,
-        None,
-        "pgoutput",
-        "logical",
-    )
+    told = [held[name] for name in ("active", "active_pid", "plugin", "slot_type")]
+    assert told == [False, None, "pgoutput", "logical"]
     [(restart, confirmed, xmin, lag, size)] = database.query(
         "SELECT restart_lsn::text, confirmed_flush_lsn::text, catalog_xmin::text::bigint,"
         " pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint,"
@@ -87,8 +84,7 @@ def test_table_stays_within_the_width_with_the_same_contents(newest_database: Da
     publish(database)
     database.query("SELECT pg_create_logical_replication_slot('audit', 'pgoutput', false, true)")
     database.execute("INSERT INTO t VALUES (1, 'x')")
-    database.query("SELECT pg_create_physical_replication_slot('phys', true)")
-    try:
+    with physical_slot(database):
         for width in (40, 60, 80, 160):
             out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", env={"COLUMNS": str(width)})
             assert max(map(len, out.splitlines())) <= width
@@ -105,8 +101,6 @@ def test_table_stays_within_the_width_with_the_same_contents(newest_database: Da
         variables = {"PGTAIL_COLOR": "always", "PGTAIL_COLORS": "table=35"}
         color, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", env=variables)
         assert "\x1b[35maudit" in color
-    finally:
-        database.query("SELECT pg_drop_replication_slot('phys')")
 
 
 def test_long_names_are_shown_whole_at_any_width(newest_database: Database) -> None:

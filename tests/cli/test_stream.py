@@ -119,7 +119,7 @@ def test_from(shop: Database) -> None:
     with tailing(shop, "-S", "s", "--from", "now") as running:
         running.wait_for_slot(shop, "s")
         shop.execute("INSERT INTO t VALUES (10)")
-        assert ids(running.wait_for_lines(1)) == [10]
+        assert ids(running.changes_of(1)) == [10]
         running.stop()
 
 
@@ -181,7 +181,7 @@ def test_output_is_flushed_at_each_commit_and_in_pauses(shop: Database) -> None:
     with tailing(shop, "-S", "s", "--from", "now", "-o", "json-tx") as running:
         running.wait_for_slot(shop, "s")
         shop.execute("INSERT INTO t VALUES (10), (11)")
-        [line] = running.wait_for_lines(1)
+        [line] = running.changes_of(1)
         assert [change["new"]["id"] for change in line["changes"]] == ["10", "11"]
         running.stop()
 
@@ -248,9 +248,9 @@ def test_two_phase(shop: Database) -> None:
     with tailing(shop, "--two-phase", "-S", "both", "--create-slot") as running:
         running.wait_for_slot(shop, "both")
         shop.execute("BEGIN; INSERT INTO t VALUES (10); PREPARE TRANSACTION 'gid one';")
-        [line] = running.wait_for_lines(1)
+        [line] = running.changes_of(1)
         assert (line["state"], line["gid"]) == ("prepared", "gid one")
         shop.execute("COMMIT PREPARED 'gid one'")
-        assert running.wait_for_lines(2)[1]["op"] == "commit_prepared"
+        assert running.changes_of(2)[1]["op"] == "commit_prepared"
         running.stop()
     assert shop.value("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'both'") is True

@@ -258,9 +258,7 @@ def refusing(database: Database, names: tuple[str, ...]) -> set[str]:
         for name in names:
             try:
                 session.execute(f"UPDATE {name} SET v = 1 WHERE false".encode())
-            except psycopg.errors.ObjectNotInPrerequisiteState:
-                found.add(f"public.{name}")
-            except psycopg.errors.InvalidColumnReference:
+            except (psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.InvalidColumnReference):
                 found.add(f"public.{name}")
     return found
 

@@ -18,11 +18,20 @@ SLOTS = "SELECT to_jsonb(s) - 'safe_wal_size' FROM pg_replication_slots s ORDER 
 """What a check must not change; any WAL that the server writes changes safe_wal_size."""
 
 
-def test_retained_wal_is_explained(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+WRITE = "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i"
+
+
+@pytest.fixture
+def much_wal(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte is much, and WRITE writes more."""
     monkeypatch.setattr(slots, "MUCH_WAL", 1_000_000)
     publish(newest_database)
+
+
+@pytest.mark.usefixtures("much_wal")
+def test_retained_wal_is_explained(newest_database: Database) -> None:
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    newest_database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i")
+    newest_database.execute(WRITE)
     finding = one(examine(newest_database), "slot_wal")
     assert "of WAL, not in use" in finding.text
     assert finding.cure[0] == "-- Let its consumer read it."
@@ -35,16 +44,13 @@ def test_retained_wal_is_explained(newest_database: Database, monkeypatch: pytes
         running.stop()
 
 
-def test_wal_that_a_reader_has_confirmed_is_retained_for_an_open_transaction(
-    newest_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slots, "MUCH_WAL", 1_000_000)
-    publish(newest_database)
+@pytest.mark.usefixtures("much_wal")
+def test_wal_that_a_reader_has_confirmed_is_retained_for_an_open_transaction(newest_database: Database) -> None:
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     with newest_database.connect() as session, tailing(newest_database, "-S", "s", "--ack", "commit") as running:
         session.execute("BEGIN")
         session.execute("INSERT INTO t VALUES (0)")
-        newest_database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i")
+        newest_database.execute(WRITE)
 
         def causes() -> list[str]:
             newest_database.query("SELECT pg_log_standby_snapshot()")
@@ -57,11 +63,10 @@ def test_wal_that_a_reader_has_confirmed_is_retained_for_an_open_transaction(
         running.stop()
 
 
-def test_a_standby_that_lags(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "MUCH_WAL", 1_000_000)
-    publish(newest_database)
+@pytest.mark.usefixtures("much_wal")
+def test_a_standby_that_lags(newest_database: Database) -> None:
     newest_database.query("SELECT pg_create_physical_replication_slot('standby', true)")
-    newest_database.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i")
+    newest_database.execute(WRITE)
     start = newest_database.value("SELECT restart_lsn FROM pg_replication_slots WHERE slot_name = 'standby'")
     assert one(examine(newest_database), "slot_wal").cure[0] == "-- Let its standby read it."
     with newest_database.connect(replication="true") as walsender:

@@ -6,6 +6,17 @@ from tests.doctor.test_doctor import examine, of, of_severity, one, refusing
 from tests.support.servers import Database, since
 
 
+def found_and_cured(database: Database, names: tuple[str, ...], check: str, refused: set[str]) -> None:
+    """The check finds the tables that refuse an UPDATE, which are these, and its cures work."""
+    assert refusing(database, names) == refused
+    found = of(examine(database), check)
+    assert {subject for finding in found for subject in finding.subjects} == refused
+    for finding in found:
+        database.execute(*finding.cure)
+    assert refusing(database, names) == set()
+    assert of(examine(database), check) == []
+
+
 @since(15)
 def test_lists_and_filters_of_a_partitioned_table_apply_to_its_partitions(database: Database) -> None:
     names = ("listed_1", "fits_1", "filtered_1")
@@ -19,14 +30,7 @@ def test_lists_and_filters_of_a_partitioned_table_apply_to_its_partitions(databa
         "CREATE PUBLICATION p FOR TABLE listed (id, v), fits (id), filtered WHERE (v > 1)"
         " WITH (publish_via_partition_root = true)",
     )
-    truth = refusing(database, names)
-    assert truth == {"public.listed_1", "public.filtered_1"}
-    found = of(examine(database), "identity_coverage")
-    assert {subject for finding in found for subject in finding.subjects} == truth
-    for finding in found:
-        database.execute(*finding.cure)
-    assert refusing(database, names) == set()
-    assert of(examine(database), "identity_coverage") == []
+    found_and_cured(database, names, "identity_coverage", {"public.listed_1", "public.filtered_1"})
 
 
 @since(18)
@@ -42,14 +46,8 @@ def test_generated_columns_of_the_identity_must_be_published(database: Database)
         "ALTER TABLE listed REPLICA IDENTITY USING INDEX listed_g_key",
         'CREATE PUBLICATION "P" FOR TABLE complete, by_index, beside, virtual, listed (id, g)',
     )
-    truth = refusing(database, names)
-    assert truth == {"public.complete", "public.by_index", "public.virtual"}
-    found = of(examine(database), "identity_generated")
-    assert {subject for finding in found for subject in finding.subjects} == truth
-    for finding in found:
-        database.execute(*finding.cure)
-    assert refusing(database, names) == set()
-    assert of(examine(database), "identity_generated") == []
+    refused = {"public.complete", "public.by_index", "public.virtual"}
+    found_and_cured(database, names, "identity_generated", refused)
 
 
 def test_no_cure_makes_a_table_refuse_updates(database: Database) -> None:

@@ -49,7 +49,7 @@ def decode(folder: Path, rows: int, output: str, *, streamed: bool) -> tuple[int
     """How many rows the output has, and the run."""
     found = dump(folder / "dump", rows, streamed=streamed)
     out = folder / "out"
-    run = command("decode", "-o", output, "--max-rows", "0", "-f", out, found, timeout=TIMEOUT)
+    run = command("decode", "-o", output, "--max-rows", "0", "-f", out, found, timeout=TIMEOUT, measured=True)
     assert (run.status, run.stderr) == (0, "")
     return count(out, b"the text of row"), run
 
@@ -84,7 +84,7 @@ def test_stream(newest_database: Database, tmp_path: Path, streaming: str) -> No
     out = tmp_path / "out"
     where = newest_database.conninfo(options="-c logical_decoding_work_mem=1MB")
     options = ("-S", "s", "--until", "now", "--streaming", streaming, "-o", "json", "-f", out)
-    run = command("stream", where, *options, timeout=TIMEOUT)
+    run = command("stream", where, *options, timeout=TIMEOUT, measured=True)
     assert run.status == 0, run.stderr
     assert count(out, b'"op":"insert"') == ROWS
     assert run.peak < BOUND

@@ -15,7 +15,7 @@ from pgtail.hexview import rows
 from pgtail.native import compiled
 from tests.support.captures import record, segments
 from tests.support.corpus import captures
-from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation
+from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation, snapshot
 from tests.support.every import every
 from tests.support.forms import copydata
 from tests.support.forms import lengths as in_lengths
@@ -41,14 +41,14 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.messages = 0
-        scan = rows.Rows.scan
+        scan = rows.TemplateWriter.scan
 
-        def counting(itself: rows.Rows, *arguments: Any) -> tuple[int, int]:
+        def counting(itself: rows.TemplateWriter, *arguments: Any) -> tuple[int, int]:
             found = scan(itself, *arguments)
             self.messages += found[1]
             return found
 
-        monkeypatch.setattr(rows.Rows, "scan", counting)
+        monkeypatch.setattr(rows.TemplateWriter, "scan", counting)
 
 
 def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> bytes:
@@ -64,11 +64,11 @@ def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("run", range(len(RUNS)))
 def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
-    """A sixteenth of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
+    """A thirty-second of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
     width, options = RUNS[run]
     monkeypatch.setenv("COLUMNS", str(width))
     counted = Counted(monkeypatch)
-    for number, one in enumerate(captures()[run :: every(16)]):
+    for number, one in enumerate(captures()[run :: every(32)]):
         path = tmp_path / "dump"
         path.write_bytes((in_lengths, in_recvlogical, copydata)[number % 3](one))
         compare([path], options, monkeypatch, capfdbinary)
@@ -138,3 +138,24 @@ def test_damage_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     shown = compare([path], options, monkeypatch, capfdbinary)
     assert b'"message":53,' in shown
     assert b'"error":' in shown
+
+
+@pytest.mark.parametrize("report", [JSON, TABLE], ids=["json", "table"])
+def test_a_begin_with_xid_0_is_shown_as_that_of_a_snapshot(
+    report: ReportOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
+) -> None:
+    path = tmp_path / "dump"
+    ordinary = [begin(), *[insert(str(number), "v") for number in range(20)], commit()]
+    path.write_bytes(
+        recvlogical(relation(), *ordinary, *snapshot(["1", "a"]), *ordinary, *snapshot(["1", "a"]), *ordinary)
+    )
+    monkeypatch.setenv("COLUMNS", "160")
+    shown = compare([path], InspectOptions(report=report), monkeypatch, capfdbinary)
+    assert shown.count(b"none: the rows of a snapshot follow") == 2
+
+
+def test_only_the_rows_of_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(recvlogical(*snapshot(["1", "a"], ["2", "b"]), begin(), insert("3", "c"), commit()))
+    options = InspectOptions(report=JSON, filter=FilterOptions(ops=("snapshot",)))
+    assert compare([path], options, monkeypatch, capfdbinary).count(b'"kind":"Insert"') == 2

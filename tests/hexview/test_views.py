@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pgtail.errors import DecodeError
-from pgtail.hexview.fields import Fields
+from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.text_view import TextView
@@ -22,6 +22,7 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support.corpus import Capture, capture, captures
+from tests.support.every import every
 from tests.support.render import Sink, rows_by
 from tests.support.run import here
 
@@ -111,7 +112,7 @@ def test_a_begin_at_40_columns() -> None:
     )
 
 
-@pytest.mark.parametrize("source", captures(), ids=str)
+@pytest.mark.parametrize("source", captures()[:: every(4)], ids=str)
 def test_the_fields_of_every_message_cover_all_its_bytes(source: Capture) -> None:
     with rows_by("decoder"):
         lines = here("inspect", "-o", "json", source.forms["walsender.bin"]).objects
@@ -169,7 +170,7 @@ def test_a_field_in_json() -> None:
 def damaged(data: bytes, view: View, *, known: bool = True) -> DecodeError:
     """Decode a damaged frame after the others of a capture, and show it."""
     scope = Scope(Types())
-    fields = Fields(scope, ValueStyle(48), encoding="utf-8")
+    fields = FieldDescriber(scope, ValueStyle(48), encoding="utf-8")
     cursor = TracedCursor()
     decoder = Decoder(cursor=cursor)
     for frame in list(Z_SMALL.frames())[:5] if known else []:

@@ -172,12 +172,7 @@ def test_an_empty_source(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        " lsn | xid | data \n-----+-----+------\n(0 rows)\n\n",
-        "lsn|xid|data\n(0 rows)\n",
-        "lsn,xid,data\n",
-    ],
+    "text", [" lsn | xid | data \n-----+-----+------\n(0 rows)\n\n", "lsn|xid|data\n(0 rows)\n", "lsn,xid,data\n"]
 )
 def test_a_result_without_rows(text: str) -> None:
     reading = read_bytes(text.encode())

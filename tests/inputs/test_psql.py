@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import tempfile
 import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +17,7 @@ from tests.support import encode
 from tests.support.corpus import capture
 from tests.support.every import ALL, every
 from tests.support.forms import messages_of, read_bytes
-from tests.support.servers import Database
+from tests.support.servers import Database, run_program
 
 DATA = {
     "hex": "data",
@@ -105,37 +108,43 @@ class Printed:
                 session.execute("INSERT INTO peeked (lsn, xid, data) VALUES (%s::pg_lsn, %s::text::xid, %b)", values)
 
     def psql(self, *arguments: str, output: str = "hex") -> bytes:
-        server = self._database.server
         environment = {**os.environ, "PGOPTIONS": f"-c bytea_output={output}", "LC_ALL": "C.UTF-8"}
-        if server.installation.libraries is not None:
-            environment["LD_LIBRARY_PATH"] = str(server.installation.libraries)
-        command = [str(server.installation.bindir / "psql"), "-X", "-d", self._database.conninfo(), *arguments]
-        return subprocess.run(command, env=environment, check=True, capture_output=True).stdout
+        return run_program(self._database, "psql", "-X", *arguments, env=environment).stdout
+
+    def each(self, queries: Sequence[str], *arguments: str, output: str = "hex") -> list[bytes]:
+        """What psql prints for each of several queries, in one session."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder, str(number)) for number in range(len(queries))]
+            words = [("-c", rf"\o {file}", "-c", query) for file, query in zip(files, queries, strict=True)]
+            assert self.psql(*arguments, *[word for pair in words for word in pair], output=output) == b""
+            return [file.read_bytes() for file in files]
 
 
 def output_of(encoding: str) -> str:
     return encoding if encoding in ("hex", "escape") else "hex"
 
 
+@cache
+def plain() -> list[object]:
+    """The messages, read from plain hex."""
+    return list(read_bytes(b"".join(message.hex().encode() + b"\n" for _, message in ROWS), format="hex").messages)
+
+
 def check(text: bytes, *, lsns: bool, note: str, format: str | None = None) -> None:  # noqa: A002
     reading = read_bytes(text, format=format)
     assert reading.error is None, (note, reading.form, reading.error)
-    plain = read_bytes(b"".join(message.hex().encode() + b"\n" for _, message in ROWS), format="hex")
-    assert reading.messages == plain.messages, (note, reading.form)
+    assert reading.messages == plain(), (note, reading.form)
     assert [lsn for _, lsn, *_ in reading.decoded] == [(lsn or None) if lsns else None for lsn, _ in ROWS], note
 
 
 @pytest.mark.parametrize("encoding", DATA)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
-    for columns in COLUMNS.values():
-        query = f"SELECT {columns.format(DATA[encoding])} FROM peeked ORDER BY n"
-        text = printed.psql(*LAYOUTS[layout], "-c", query, output=output_of(encoding))
-        # Without quotes it is not CSV but looks like it: the user has to name the form.
-        forced = "psql" if (layout, encoding) == ("semicolons", "escape") else None
-        if layout == "csv with bars, expanded":  # no quotes among the first lines
-            forced = "csv"
-        check(text, lsns="lsn" in columns, note=query, format=forced)
+    queries = [f"SELECT {columns.format(DATA[encoding])} FROM peeked ORDER BY n" for columns in COLUMNS.values()]
+    texts = printed.each(queries, *LAYOUTS[layout], output=output_of(encoding))
+    for columns, query, text in zip(COLUMNS, queries, texts, strict=True):
+        named = layout == "csv with bars, expanded" or (layout, encoding) == ("semicolons", "escape")
+        check(text, lsns="lsn" in columns, note=query, format=NAMED[layout] if named else None)
 
 
 NAMED = {"semicolons": "psql", "csv with bars, expanded": "csv"}
@@ -148,7 +157,7 @@ def test_outputs_one_after_another(printed: Printed, layout: str, encoding: str)
     """As `>>` makes them: the columns of each are as wide as its values."""
     bounds = [(0, 3), (3, 4), (4, 4), (4, 30), (30, len(ROWS))]
     queries = [f"SELECT lsn, xid, data FROM peeked WHERE n > {low} AND n <= {high} ORDER BY n" for low, high in bounds]
-    text = b"".join([printed.psql(*LAYOUTS[layout], "-c", query, output=encoding) for query in queries])
+    text = b"".join(printed.each(queries, *LAYOUTS[layout], output=encoding))
     check(text, lsns=True, note=layout, format=NAMED.get(layout))
 
 
@@ -163,10 +172,13 @@ def test_an_lsn_that_follows_the_data_is_not_given_to_the_next_row(printed: Prin
 def test_copies(printed: Printed, options: str, encoding: str) -> None:
     if options == "binary" and encoding in ("bare", "base64"):
         pytest.skip("text in a binary COPY is no bytea")
-    for columns in COLUMNS.values():
-        query = f"SELECT {columns.format(DATA[encoding])} FROM peeked ORDER BY n"
-        with_options = f" WITH ({COPIES[options]})" if COPIES[options] else ""
-        text = printed.psql("-c", f"COPY ({query}) TO STDOUT{with_options}", output=output_of(encoding))
+    with_options = f" WITH ({COPIES[options]})" if COPIES[options] else ""
+    queries = [
+        f"COPY (SELECT {columns.format(DATA[encoding])} FROM peeked ORDER BY n) TO STDOUT{with_options}"
+        for columns in COLUMNS.values()
+    ]
+    texts = printed.each(queries, output=output_of(encoding))
+    for columns, query, text in zip(COLUMNS, queries, texts, strict=True):
         check(text, lsns="lsn" in columns, note=query)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-import psycopg.errors
 import pytest
 
 from tests.inputs.test_psql import Printed
 from tests.support.corpus import capture
 from tests.support.forms import read_bytes
+from tests.support.refused import create_slot
 from tests.support.run import decode
 from tests.support.servers import Database
 
@@ -51,10 +51,7 @@ def test_text_of_test_decoding(decoded: Printed, what: str, layout: list[str]) -
 @pytest.fixture
 def decoded(database: Database) -> Printed:
     printed = Printed(database)
-    try:
-        database.query("SELECT pg_create_logical_replication_slot('s', 'test_decoding')")
-    except psycopg.errors.UndefinedFile:
-        pytest.skip("this server does not have the plugin test_decoding")
+    create_slot(database, "s", "test_decoding")
     database.execute('CREATE TABLE "a b" (id int)', 'INSERT INTO "a b" VALUES (1)')
     return printed
 

@@ -1,4 +1,4 @@
-"""The scanner writes what the decoder writes: random streams, outputs and options for 30 seconds."""
+"""The scanner writes what the decoder writes: random streams, outputs and options for 10 seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.native.torture import run
 from tests.support.every import ALL, new_seed
 from tests.support.render import need_compiled
 
-SECONDS = 300 if ALL else 30
+SECONDS = 300 if ALL else 10
 
 
 def test_random_streams_outputs_and_options() -> None:

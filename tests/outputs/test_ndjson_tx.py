@@ -104,12 +104,7 @@ def test_events_without_a_transaction_have_their_own_line() -> None:
     line = '{"op":"message","prefix":"p","transactional":false,"content":"alone"}'
     found = rendered(alone, begin(), message(b"x"), alone, message(b"y"), commit(), alone).lines
     inside = '{"op":"message","prefix":"p","transactional":true,"content":"%s"}'
-    assert found == [
-        line,
-        f'{{"xid":7,{AT},"changes":[{inside % "x"},{inside % "y"}],"end_lsn":"0/108"}}',
-        line,
-        line,
-    ]
+    assert found == [line, f'{{"xid":7,{AT},"changes":[{inside % "x"},{inside % "y"}],"end_lsn":"0/108"}}', line, line]
 
 
 def test_events_inside_a_transaction_follow_it_in_order() -> None:

@@ -34,13 +34,7 @@ INT8, BOOL, NUMERIC, FLOAT8, JSON_, TEXTS, OID, INT4S, BYTEA = 20, 16, 1700, 701
 def test_table_descriptions() -> None:
     columns: list[tuple[str | bytes, int]] = [("id", INT4), ("v", TEXT), ("w", 20000)]
     found = all_ways(
-        relation(),
-        begin(),
-        relation(),
-        type_(20000, "mood"),
-        relation(columns=columns),
-        commit(),
-        schema_changes=True,
+        relation(), begin(), relation(), type_(20000, "mood"), relation(columns=columns), commit(), schema_changes=True
     ).lines
     first = '{"name":"id","type":"integer","typmod":-1,"key":true},{"name":"v","type":"text","typmod":-1,"key":false}'
     head = '"op":"relation","schema":"public","table":"t","relid":100,"identity":"default"'

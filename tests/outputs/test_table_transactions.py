@@ -19,17 +19,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.transaction import Commit, Message, Origin
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
-from tests.support.render_text import (
-    INT4,
-    JSONB,
-    NOON,
-    NUMERIC,
-    TEXT,
-    relation,
-    table,
-    table_of,
-    transaction,
-)
+from tests.support.render_text import INT4, JSONB, NOON, NUMERIC, TEXT, relation, table, table_of, transaction
 from tests.support.tables import FOOTER, HEADER, ORDERS
 
 # -- transactions --------------------------------------------------------------------------------------------------

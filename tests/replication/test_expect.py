@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -34,6 +35,16 @@ def expect(database: Database, *arguments: str, **options: Any) -> AbstractConte
     return tailing(database, *arguments, command="expect", **options)
 
 
+def unmet(database: Database, arguments: Sequence[str], *statements: str, shown: int = 0) -> str:
+    """Standard error of a run to which these statements are not what it expects; `shown` changes are."""
+    with expect(database, *arguments) as running:
+        running.wait_for_words("ready")
+        database.execute(*statements)
+        words = running.end(status=1)
+        assert len(running.changes) == shown
+    return words
+
+
 PAID = ("-t", "orders", "--op", "update", "--where", "status=paid")
 
 
@@ -52,27 +63,21 @@ def test_expected_change_comes_after_ready(shop: Database) -> None:
 
 
 def test_rolled_back_changes_do_not_count(shop: Database) -> None:
-    with expect(shop, *PAID, "--within", span(1)) as running:
-        running.wait_for_words("ready")
-        with shop.connect() as session:
-            session.execute("BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
-        words = running.end(status=1)
-        assert running.changes == []
+    words = unmet(shop, [*PAID, "--within", span(1)], "BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
     assert "none came of 1 change (-t orders --op update --where 'status=paid')" in words
     assert "nothing else came either" in words
 
 
 def test_other_changes_are_shown(shop: Database) -> None:
     started = time.monotonic()
-    with expect(shop, *PAID, "--within", span(1.5)) as running:
-        running.wait_for_words("ready")
-        shop.execute(
-            "UPDATE orders SET status = 'packed'",
-            "INSERT INTO audit SELECT generate_series(1, 3)",
-            "SELECT pg_logical_emit_message(false, 'test', 'hello')",
-            "TRUNCATE audit",
-        )
-        words = running.end(status=1)
+    words = unmet(
+        shop,
+        [*PAID, "--within", span(1.5)],
+        "UPDATE orders SET status = 'packed'",
+        "INSERT INTO audit SELECT generate_series(1, 3)",
+        "SELECT pg_logical_emit_message(false, 'test', 'hello')",
+        "TRUNCATE audit",
+    )
     assert time.monotonic() - started > 1.5
     assert "instead came 3 insert public.audit, 2 update public.orders, 1 message, 1 truncate public.audit" in words
     lines = words.partition("the last ones:")[2].splitlines()
@@ -82,11 +87,12 @@ def test_other_changes_are_shown(shop: Database) -> None:
 
 def test_other_changes_are_masked_even_in_a_renamed_column(shop: Database) -> None:
     """In a table that the filter excludes."""
-    with expect(shop, "-t", "audit", "--within", span(1), "--redact", "orders.status") as running:
-        running.wait_for_words("ready")
-        shop.execute("UPDATE orders SET status = 'one secret'", "ALTER TABLE orders RENAME status TO state")
-        shop.execute("UPDATE orders SET state = 'another secret' WHERE id = 1")
-        words = running.end(status=1)
+    words = unmet(
+        shop,
+        ["-t", "audit", "--within", span(1), "--redact", "orders.status"],
+        *("UPDATE orders SET status = 'one secret'", "ALTER TABLE orders RENAME status TO state"),
+        "UPDATE orders SET state = 'another secret' WHERE id = 1",
+    )
     assert "instead came 3 update public.orders" in words
     assert words.count("(redacted)") == 3
     assert "secret" not in words
@@ -103,12 +109,8 @@ def test_a_count_over_several_transactions(shop: Database) -> None:
 
 
 def test_too_few_are_counted_and_shown(shop: Database) -> None:
-    with expect(shop, "-t", "audit", "--count", "2", "--within", span(1)) as running:
-        running.wait_for_words("ready")
-        shop.execute("INSERT INTO audit VALUES (1)")
-        words = running.end(status=1)
-        assert len(running.changes) == 1
-    assert "1 came of 2 changes" in words
+    given = ["-t", "audit", "--count", "2", "--within", span(1)]
+    assert "1 came of 2 changes" in unmet(shop, given, "INSERT INTO audit VALUES (1)", shown=1)
 
 
 def test_a_slot_is_read_from_its_position_and_not_consumed(shop: Database) -> None:

@@ -46,7 +46,7 @@ def test_a_standby_is_read_and_promoted(version: str, start_server: StartServer)
             session.execute("COMMIT")
             wait_for("slot", lambda: created(primary, standby))
             insert(primary, standby, 2)
-            assert running.wait_for_lines(1)[0]["new"] == {"id": "2"}
+            assert running.changes_of(1)[0]["new"] == {"id": "2"}
             standby.query("SELECT pg_promote()")
             standby.execute("INSERT INTO t VALUES (3)")
             running.wait_for_lines(2)

@@ -40,7 +40,7 @@ class Session(threading.Thread):
     def run(self) -> None:
         try:
             with self.database.connect() as self.connection:
-                for number in range(14):
+                for number in range(9):
                     self.transaction(number)
         except Exception as error:  # noqa: BLE001 -- the test raises it
             self.error = error

@@ -115,7 +115,7 @@ def of_model(fold: Fold) -> Iterator[Found]:
 @pytest.mark.parametrize("run", range(5 if ALL else 1))
 def test_spark_has_the_values_of_the_server(spark: Any, newest_database: Database, tmp_path: Path, run: int) -> None:
     """A table is altered within a batch and between two batches."""
-    made = make(newest_database, run, 12)
+    made = make(newest_database, run, 8)
     for _ in range(2):
         made.steps(2)
         model.record(newest_database, tmp_path / "capture")

@@ -210,6 +210,11 @@ def test_only_digits_are_a_number(texts: list[str | None]) -> None:
                 assert re.fullmatch(r"-?\d+(\.\d+)?", text, re.ASCII)
 
 
+def of(one: Any) -> Any:
+    """The type of this name, or of a numeric's name, precision and scale."""
+    return declared(one) if isinstance(one, str) else declared(one[0], ((one[1] << 16) | one[2]) + 4)
+
+
 @pytest.mark.parametrize(
     ("versions", "expected"),
     [
@@ -234,9 +239,7 @@ def test_only_digits_are_a_number(texts: list[str | None]) -> None:
     ],
 )
 def test_a_retyped_column_holds_all_versions(versions: list[Any], expected: str) -> None:
-    known = [
-        declared(one) if isinstance(one, str) else declared(one[0], ((one[1] << 16) | one[2]) + 4) for one in versions
-    ]
+    known = [of(one) for one in versions]
     assert str(holding(known).kind) == expected
     assert str(holding(known[::-1]).kind) == expected
 
@@ -258,10 +261,7 @@ def test_a_retyped_column_holds_all_versions(versions: list[Any], expected: str)
     ],
 )
 def test_what_is_widened_is_as_if_it_had_been_so_from_the_beginning(before: Any, now: Any, values: list[str]) -> None:
-    types = [
-        declared(one) if isinstance(one, str) else declared(one[0], ((one[1] << 16) | one[2]) + 4)
-        for one in (before, now)
-    ]
+    types = [of(before), of(now)]
     old, both = holding(types[:1]), holding(types)
     [array], rescued = casts.typed([pa.array(values, pa.string())], [old])
     assert rescued.null_count == len(values)

@@ -82,23 +82,18 @@ FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
 ]
 
 
-def test_filters_give_the_same_with_pushdown(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+def test_filters_give_the_same_with_pushdown_and_skip_rows(
+    source: Any, recorded: Path, rows: list[dict[str, Any]]
+) -> None:
+    deletes = sum(row["op"] == "delete" for row in rows)
+    assert 0 < deletes < len(rows)
+    assert produced(source, recorded, "op = 'delete'") == len(rows)
     source.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
+        assert produced(source, recorded, "op = 'delete'") == deletes
         for condition, passes in FILTERS:
             found = read(source).load(str(recorded / "one")).where(condition)
             assert in_order(found) == list(filter(passes, rows)), condition
-    finally:
-        source.conf.unset("spark.sql.python.filterPushdown.enabled")
-
-
-def test_pushed_filters_skip_rows(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
-    deletes = sum(row["op"] == "delete" for row in rows)
-    assert 0 < deletes < len(rows)
-    try:
-        assert produced(source, recorded, "op = 'delete'") == len(rows)
-        source.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-        assert produced(source, recorded, "op = 'delete'") == deletes
     finally:
         source.conf.unset("spark.sql.python.filterPushdown.enabled")
 

@@ -127,10 +127,7 @@ TWO = "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')"
             [["v"], []],
         ),
         # Another way to find rows, in mid-stream.
-        (
-            [TABLE, TWO, "ALTER TABLE t REPLICA IDENTITY FULL", "UPDATE t SET w = 'c', id = 3 WHERE id = 2"],
-            [[], []],
-        ),
+        ([TABLE, TWO, "ALTER TABLE t REPLICA IDENTITY FULL", "UPDATE t SET w = 'c', id = 3 WHERE id = 2"], [[], []]),
         (
             [
                 TABLE,

@@ -19,10 +19,7 @@ EPOCH = 946_684_800_000_000
 AT = 1_559_033_904_863_123
 """The time of the documentation's events, in microseconds since 1970."""
 
-CUSTOMERS = relation(
-    name="customers",
-    columns=(("id", 23), ("first_name", 1043), ("last_name", 1043), ("email", 1043)),
-)
+CUSTOMERS = relation(name="customers", columns=(("id", 23), ("first_name", 1043), ("last_name", 1043), ("email", 1043)))
 ANNE = ("1", "Anne", "Kretchmar", "annek@noanswer.org")
 
 

@@ -73,10 +73,7 @@ GOLDEN: Final = [
         Commit(flags=0, commit_lsn=0x1996908, end_lsn=0x1996938, commit_time=848527574130021),
     ),
     Case(
-        "A_msgs/p1",
-        False,
-        "4f 000000ab00cd1234 6f72675f315f313600",
-        Origin(origin_lsn=0xAB_00CD1234, name="org_1_16"),
+        "A_msgs/p1", False, "4f 000000ab00cd1234 6f72675f315f313600", Origin(origin_lsn=0xAB_00CD1234, name="org_1_16")
     ),
     Case("F_origin/p4_any", True, "4f 0000000000000000 70675f313738373500", Origin(0, "pg_17875")),
     Case(
@@ -119,12 +116,7 @@ GOLDEN: Final = [
         "49 000004cd 0000452f 4e 0002 62 00000004 00000003 62 0000000b 61667465722061626f7274",
         Insert(1229, 17711, (Binary(b"\0\0\0\3"), Binary(b"after abort"))),
     ),
-    Case(
-        "A_filter/p1_rows",
-        False,
-        "55 000044bd 4e 0001 74 00000001 32",
-        Update(None, 17597, "", None, (b"2",)),
-    ),
+    Case("A_filter/p1_rows", False, "55 000044bd 4e 0001 74 00000001 32", Update(None, 17597, "", None, (b"2",))),
     Case(
         "Z_small/p1",
         False,
@@ -141,13 +133,7 @@ GOLDEN: Final = [
         "A_big/p1_bin",
         False,
         "55 00004622 4b 0003 62 00000004 00000001 6e 6e 4e 0003 62 00000004 00000002 75 75",
-        Update(
-            None,
-            17954,
-            "K",
-            (Binary(b"\0\0\0\1"), None, None),
-            (Binary(b"\0\0\0\2"), UNCHANGED, UNCHANGED),
-        ),
+        Update(None, 17954, "K", (Binary(b"\0\0\0\1"), None, None), (Binary(b"\0\0\0\2"), UNCHANGED, UNCHANGED)),
     ),
     Case(
         "C_stream/p2_stream",

@@ -30,13 +30,7 @@ class Pairs(tuple[tuple[str, Any], ...]):
 
 def parse(document: str | bytes) -> Any:
     """JSON without loss. Raises ValueError."""
-    return json.loads(
-        document,
-        parse_int=Digits,
-        parse_float=Digits,
-        parse_constant=_none,
-        object_pairs_hook=Pairs,
-    )
+    return json.loads(document, parse_int=Digits, parse_float=Digits, parse_constant=_none, object_pairs_hook=Pairs)
 
 
 def _none(name: str) -> Any:

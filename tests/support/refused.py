@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
+import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.servers import Database
@@ -27,7 +29,21 @@ def publish(database: Database) -> None:
 
 
 def create_slot(database: Database, name: str, plugin: str = "pgoutput") -> None:
-    database.query(f"SELECT pg_create_logical_replication_slot('{name}', '{plugin}')")
+    """Create a slot. Skips the test if the server comes without the plugin."""
+    try:
+        database.query(f"SELECT pg_create_logical_replication_slot('{name}', '{plugin}')")
+    except psycopg.errors.UndefinedFile:
+        pytest.skip(f"this server comes without {plugin}")
+
+
+@contextmanager
+def physical_slot(database: Database) -> Iterator[None]:
+    """The slot phys, which belongs to no database: it would disturb other tests."""
+    database.query("SELECT pg_create_physical_replication_slot('phys', true)")
+    try:
+        yield
+    finally:
+        database.query("SELECT pg_drop_replication_slot('phys')")
 
 
 @contextmanager

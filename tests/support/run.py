@@ -17,6 +17,7 @@ import orjson
 import pytest
 
 from pgtail.cli import main
+from tests.support.fork_server import Forked, start
 from tests.support.limits import within
 
 
@@ -81,18 +82,30 @@ def command(
     stdin: BinaryIO | int | None = None,
     timeout: float = 60,
     environment: dict[str, str] | None = None,
+    measured: bool = False,
 ) -> Result:
-    """Run the real command. Its standard output goes to a file, so that a large one is not held by the pipe."""
+    """Run the real command. Its standard output goes to a file, so that a large one is not held by the pipe.
+
+    Only a new interpreter has standard input, and can be `measured` for its peak memory.
+    """
+    variables, words = {**os.environ, **(environment or {})}, list(map(str, arguments))
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, tempfile.NamedTemporaryFile("r") as peak:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _MEASURED, peak.name, *map(str, arguments)],
-            stdin=subprocess.PIPE if input is not None else stdin if stdin is not None else subprocess.DEVNULL,
-            stdout=out,
-            stderr=errors,
-            env={**os.environ, **(environment or {})},
-        )
+        process: Forked | subprocess.Popen[bytes]
+        if input is None and stdin is None and not measured:
+            process = start(words, variables, out, errors)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _MEASURED, peak.name, *words],
+                stdin=stdin if stdin is not None else subprocess.PIPE,
+                stdout=out,
+                stderr=errors,
+                env=variables,
+            )
         try:
-            process.communicate(input, within(timeout))
+            if isinstance(process, Forked):
+                process.wait(within(timeout))
+            else:
+                process.communicate(input, within(timeout))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -101,7 +114,7 @@ def command(
         errors.seek(0)
         found = re.search(r"VmHWM:\s+(\d+) kB", peak.read())
         kilobytes = int(found[1]) if found else 0
-        return Result(process.returncode, out.read(), errors.read().decode(), kilobytes * 1024)
+        return Result(process.wait(), out.read(), errors.read().decode(), kilobytes * 1024)
 
 
 _MEASURED = """

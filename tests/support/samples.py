@@ -302,12 +302,7 @@ SAMPLES: dict[str, list[str]] = {
 
 SINCE: dict[str, dict[str, int]] = {
     "char": {"\\200": 16, "\\377": 16},
-    "interval": {
-        "infinity": 17,
-        "-infinity": 17,
-        "2562047788:00:54.775807": 15,
-        "-2562047788:00:54.775807": 15,
-    },
+    "interval": {"infinity": 17, "-infinity": 17, "2562047788:00:54.775807": 15, "-2562047788:00:54.775807": 15},
     "numeric": {"Infinity": 14, "-Infinity": 14},
 }
 """Values that only these versions and later ones know, or print as they do now."""

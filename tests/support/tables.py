@@ -8,11 +8,7 @@ from pgtail.pgoutput.rows import Insert
 from tests.support.render_text import INT4, NUMERIC, TEXT, relation, table_of, transaction
 
 ORDERS = relation(
-    ("id", INT4, True),
-    ("customer", TEXT, False),
-    ("total", NUMERIC, False),
-    ("note", TEXT, False),
-    name="orders",
+    ("id", INT4, True), ("customer", TEXT, False), ("total", NUMERIC, False), ("note", TEXT, False), name="orders"
 )
 HEADER = "● xid 743  0/1949A30  2026-11-28 11:59:59.988000Z  12 ms ago\n"
 FOOTER = "  1 change · end 0/1949A68\n"

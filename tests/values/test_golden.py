@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtail.values import Kind, Types, Undecoded
+from pgtail.values import Types, Undecoded, ValueKind
 from pgtail.values.oids import OIDS
 
 GOLDEN = [
@@ -175,15 +175,15 @@ def test_text_that_is_not_in_the_encoding(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("bool", Kind.BOOL),
-        ("int8", Kind.NUMBER),
-        ("xid8", Kind.TEXT),
-        ("jsonb", Kind.JSON),
-        ("_numeric", Kind.ARRAY),
-        ("int2vector", Kind.TEXT),
-        ("regclass", Kind.TEXT),
-        ("int4range", Kind.TEXT),
+        ("bool", ValueKind.BOOL),
+        ("int8", ValueKind.NUMBER),
+        ("xid8", ValueKind.TEXT),
+        ("jsonb", ValueKind.JSON),
+        ("_numeric", ValueKind.ARRAY),
+        ("int2vector", ValueKind.TEXT),
+        ("regclass", ValueKind.TEXT),
+        ("int4range", ValueKind.TEXT),
     ],
 )
-def test_kinds(name: str, kind: Kind) -> None:
+def test_kinds(name: str, kind: ValueKind) -> None:
     assert Types().codec(OIDS[name]).kind is kind

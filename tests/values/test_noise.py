@@ -17,6 +17,7 @@ from pgtail.values import Codec, Types, Undecoded
 from pgtail.values.nested import MAX_DEPTH
 from pgtail.values.oids import BUILTIN, OIDS
 from tests.support.cells import TypesScenario, array, binary_cells, record
+from tests.support.every import every
 from tests.support.limits import within
 from tests.values.conftest import World
 
@@ -70,7 +71,7 @@ def types() -> Types:
 def test_mutated_cells_of_every_type(types: Types) -> None:
     source = random.Random("mutated")
     cells = binary_cells()
-    for _ in range(200_000):
+    for _ in range(200_000 // every(4)):
         oid, cell = source.choice(cells)
         show(types.codec(oid), mutated(source, cell))
 

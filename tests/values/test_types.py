@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtail.errors import OptionError
-from pgtail.values import LOADERS, UNKNOWN, Kind, Types, Undecoded
+from pgtail.values import LOADERS, UNKNOWN, Types, Undecoded, ValueKind
 from pgtail.values.codec import LONG
 from pgtail.values.oids import BUILTIN
 from pgtail.values.render import string
@@ -30,16 +30,16 @@ def test_domain_has_the_kind_of_its_base_type() -> None:
     types = Types()
     types.declare(16400, "", "int4")
     types.declare(16401, "", "_text")
-    assert types.codec(16400).kind is Kind.NUMBER
+    assert types.codec(16400).kind is ValueKind.NUMBER
     assert types.codec(16400).json_text(b"1") == types.codec(16400).json_binary(INT4_ONE) == b"1"
-    assert types.codec(16401).kind is Kind.ARRAY
+    assert types.codec(16401).kind is ValueKind.ARRAY
     assert types.codec(16401).json_text(b"{a}") == types.codec(16401).json_binary(TEXT_ARRAY) == b'["a"]'
 
 
 def test_a_name_in_another_schema_is_another_type() -> None:
     types = Types()
     types.declare(16400, "public", "int4")
-    assert types.codec(16400).kind is Kind.TEXT
+    assert types.codec(16400).kind is ValueKind.TEXT
     assert types.codec(16400).json_text(b"1") == b'"1"'
     with pytest.raises(Undecoded):
         types.codec(16400).json_binary(INT4_ONE)
@@ -51,17 +51,17 @@ def test_codec_changes_after_declare() -> None:
     assert types.codec(16400, 20) is before
     types.declare(16400, "", "int4")
     now = types.codec(16400)
-    assert now.kind is Kind.NUMBER
+    assert now.kind is ValueKind.NUMBER
     types.declare(16400, "", "int4")
     assert types.codec(16400) is now
     types.declare(16400, "public", "mood")
-    assert types.codec(16400).kind is Kind.TEXT
+    assert types.codec(16400).kind is ValueKind.TEXT
 
 
 def test_builtin_oids_cannot_be_redeclared() -> None:
     types = Types()
     types.declare(23, "public", "mood")
-    assert types.codec(23).kind is Kind.NUMBER
+    assert types.codec(23).kind is ValueKind.NUMBER
 
 
 def test_enum_in_binary_form_must_be_declared() -> None:
@@ -95,7 +95,7 @@ def test_enum_by_oid_of_a_live_session() -> None:
     types.declare(16401, "public", "_mood")
     with pytest.raises(Undecoded):
         types.codec(16401).json_binary(array(16400, b"sad"))
-    assert types.codec(16400).kind is Kind.TEXT
+    assert types.codec(16400).kind is ValueKind.TEXT
     types.declare_enums([16400])
     assert types.codec(16400).text_binary(b"sad") == "sad"
     assert types.codec(16401).json_binary(array(16400, b"sad")) == b'["sad"]'
@@ -144,14 +144,14 @@ def test_numbers_as_strings() -> None:
     assert types.codec(1016).json_text(b"{1,NULL}") == b'["1",null]'
     assert types.codec(1007).json_text(b"{1,NULL}") == b"[1,null]"
     assert types.codec(20).json_binary(bytes(8)) == b'"0"'
-    assert types.codec(20).kind is Kind.NUMBER
+    assert types.codec(20).kind is ValueKind.NUMBER
     with pytest.raises(Undecoded):
         types.codec(20).json_text(b"x")
 
 
 def test_unknown_columns() -> None:
     for codec in (UNKNOWN, Types().unknown()):
-        assert codec.kind is Kind.TEXT
+        assert codec.kind is ValueKind.TEXT
         assert codec.json_text(b"1") == b'"1"'
         with pytest.raises(Undecoded) as shown:
             codec.json_binary(INT4_ONE)

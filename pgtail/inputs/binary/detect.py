@@ -90,10 +90,25 @@ Raises Truncated if the buffer is too short, Malformed if there is no message.
 """
 
 
-def run(unit: NextUnit, decoder: Decoder, pos: int, end: int, *, in_stream: bool) -> Run:
-    """Decode messages from `pos` to `end`, as inside a stream segment or not. Leaves `decoder` unchanged."""
+def best_run(
+    unit: NextUnit, decoder: Decoder, pos: int, end: int, *, separator: bytes | None = None
+) -> tuple[Run, bool]:
+    """The better of the runs inside and outside of a stream segment, and whether it is the one inside.
+
+    If both are equal, the decoder's own state decides; it does not change. `separator` is as Decoder.separator.
+    """
     scratch = Decoder(assume=decoder.assume)
-    scratch.separator, scratch.in_stream = decoder.separator, in_stream
+    scratch.separator = separator
+    outside = _run(unit, scratch, pos, end, in_stream=False)
+    inside = _run(unit, scratch, pos, end, in_stream=True)
+    if outside.rank == inside.rank:
+        return (inside, True) if decoder.in_stream else (outside, False)
+    return (inside, True) if inside.rank > outside.rank else (outside, False)
+
+
+def _run(unit: NextUnit, scratch: Decoder, pos: int, end: int, *, in_stream: bool) -> Run:
+    """Decode messages from `pos` to `end`, as inside a stream segment or not."""
+    scratch.in_stream = in_stream
     count = weight = 0
     try:
         while count < _MANY and pos < end:
@@ -108,18 +123,6 @@ def run(unit: NextUnit, decoder: Decoder, pos: int, end: int, *, in_stream: bool
     except DecodeError:
         return Run(count, weight, ended=False, short=False)
     return Run(count, weight, ended=pos >= end, short=False)
-
-
-def best_run(unit: NextUnit, decoder: Decoder, pos: int, end: int) -> tuple[Run, bool]:
-    """The better of the runs inside and outside of a stream segment, and whether it is the one inside.
-
-    If both are equal, the decoder's own state decides.
-    """
-    outside = run(unit, decoder, pos, end, in_stream=False)
-    inside = run(unit, decoder, pos, end, in_stream=True)
-    if outside.rank == inside.rank:
-        return (inside, True) if decoder.in_stream else (outside, False)
-    return (inside, True) if inside.rank > outside.rank else (outside, False)
 
 
 def _plausible(message: AnyFrame, inside: bool) -> bool:

@@ -180,6 +180,4 @@ class Framed(BinaryInput):
                     raise Truncated("the frame is incomplete", offset=pos)
                 pos = stop
 
-        model = Decoder(assume=decoder.assume)
-        model.in_stream = decoder.in_stream
-        return best_run(unit, model, pos, end)
+        return best_run(unit, decoder, pos, end)

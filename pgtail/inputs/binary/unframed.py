@@ -168,9 +168,7 @@ class Unframed(BinaryInput):
                 raise Malformed("something else follows", offset=stop)
             return message, stop + width
 
-        model = Decoder(assume=decoder.assume)
-        model.separator, model.in_stream = cls.separator, decoder.in_stream
-        return best_run(unit, model, pos, end)
+        return best_run(unit, decoder, pos, end, separator=cls.separator)
 
 
 class Raw(Unframed):

@@ -21,7 +21,7 @@ from pgtail.changes.relations import Column
 from pgtail.native.plan import EncoderName, Form
 from pgtail.outputs.debezium import times
 from pgtail.values.arraytext import NotAnArray, reader
-from pgtail.values.codec import Kind, Undecoded
+from pgtail.values.codec import Undecoded, ValueKind
 from pgtail.values.format_type import builtin_oids, numeric_modifier
 from pgtail.values.oids import BUILTIN
 
@@ -107,7 +107,7 @@ def _array(element: int, typmod: int, numbers: Literal["exact", "string"]) -> Co
     """The converter of an array. Arrays with explicit bounds have no JSON form."""
     items = _scalar(element, typmod, numbers)
     delimiter = BUILTIN[element].delimiter
-    read = reader(Kind.JSON, items.json, delimiter)
+    read = reader(ValueKind.JSON, items.json, delimiter)
 
     def json(text: str) -> bytes:
         found = read(text)

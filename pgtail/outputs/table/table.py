@@ -33,7 +33,7 @@ from pgtail.native import Scanner, compiled
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
-from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
+from pgtail.outputs.table.rows import LEFT, MARGIN, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
 from pgtail.terminal.escape import quoted
@@ -61,7 +61,7 @@ def clock() -> int:
     return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
 
 
-class Table(Output):
+class TableOutput(Output):
     """`-o table`. Lines are at most `options.width` cells wide, or what `options.measure` gives for a block.
 
     `now` is the clock for ages.
@@ -79,7 +79,7 @@ class Table(Output):
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
         self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
-        self._page: list[Row] = []
+        self._page: list[TableRow] = []
         self._page_text = 0
         self._columns: _Columns | None = None
         self._headed = self._placed = False
@@ -192,21 +192,21 @@ class Table(Output):
 
     # -- pages -------------------------------------------------------------------------------------------------
 
-    def _add(self, change: Change, row: Row) -> None:
+    def _add(self, change: Change, row: TableRow) -> None:
         if not self._headed and change.transaction is not None:
             self._head(change.transaction)
         self._push(rolled_back(row) if change.aborted else row)
         if not self.left:
             self._lay_out()
 
-    def _push(self, row: Row) -> None:
+    def _push(self, row: TableRow) -> None:
         self._page.append(row)
         if self._long_values:
             self._page_text += row.weight()
         if len(self._page) >= PAGE or self._page_text >= PAGE_TEXT:
             self._lay_out()
 
-    def _by_itself(self, row: Row) -> None:
+    def _by_itself(self, row: TableRow) -> None:
         """Show a row of no transaction, between transactions or between the rows of one."""
         if self._headed:
             self._push(row)
@@ -297,7 +297,7 @@ class Table(Output):
 class _Columns:
     """The column positions and widths of one transaction, from its first page."""
 
-    def __init__(self, page: list[Row], width: int) -> None:
+    def __init__(self, page: list[TableRow], width: int) -> None:
         self._width = width
         self._table = _common([row.table[0] for row in page], int(width * _TABLE_SHARE))
         self._key = _common([row.key[0] for row in page], int(width * _KEY_SHARE))
@@ -305,7 +305,7 @@ class _Columns:
         self._min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
         self._below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
 
-    def lines(self, row: Row) -> Iterable[list[Fragment]]:
+    def lines(self, row: TableRow) -> Iterable[list[Fragment]]:
         """The lines of a row: values beside the key, or below it if there is no room."""
         left, used = self._left(row)
         start = max(self._values, used + GAP)
@@ -320,7 +320,7 @@ class _Columns:
         below = (padding(self._below),) if row.values else ()
         return chain(first, wrap_sized(row.values, self._width - self._below, below, below))
 
-    def _left(self, row: Row) -> tuple[list[Fragment], int]:
+    def _left(self, row: TableRow) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and their width in cells."""
         (size, table), (key_size, key) = row.table, row.key
         left, used = [*row.op, *table], LEFT + size
