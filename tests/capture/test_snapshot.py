@@ -344,7 +344,7 @@ def test_a_role_that_may_not_read_a_table(newest_database: Database, tmp_path: P
         said = refused(conninfo, tmp_path / "c")
         newest_database.execute(f"DROP OWNED BY {name}")
     assert "table public.u cannot be copied: permission denied for table u" in said
-    assert f"GRANT SELECT ON public.u TO {name};" in said
+    assert f'GRANT SELECT ON "public"."u" TO {name};' in said
 
 
 def test_row_level_security_that_would_hide_rows(newest_database: Database, tmp_path: Path) -> None:
