@@ -54,7 +54,7 @@ def storage_option(group: str = "other") -> Any:
 
 def limit_option(what: str = "transactions") -> Any:
     """A field `limit`."""
-    return range_option("-n", "--limit", kind="positive number", metavar="N", help=f"Stop after N {what} were shown.")
+    return range_option("-n", "--limit", kind="positive number", metavar="N", help=f"Show at most N {what}.")
 
 
 def resync_option() -> Any:

@@ -165,7 +165,7 @@ class StreamOptions:
     end: EndOptions = family(EndOptions)
     snapshot: SnapshotOptions = family(
         SnapshotOptions,
-        snapshot={"help": "First show all rows of the published tables; --until now ends after them."},
+        snapshot={"help": "First show the rows that are there."},
         snapshot_tables=None,
         jobs=None,
     )

@@ -36,6 +36,9 @@ class SnapshotReport:
 
     def begin(self, tables: Sequence[PublishedTable], lsn: int) -> None:
         """Say what will be copied, and what that holds back."""
+        if not tables:
+            self._reporter.tell(f"note: there is no table to copy as of {lsn_text(lsn)}")
+            return
         size = size_text(sum(table.size for table in tables))
         self._safe = self._safe_wal()
         limit = "" if self._safe is None else f", at most {size_text(self._safe)} more (max_slot_wal_keep_size)"
@@ -61,6 +64,8 @@ class SnapshotReport:
 
     def end(self, now: Progress) -> None:
         """Say what was copied."""
+        if not now.all_tables:
+            return
         took = span_text(int((time.monotonic() - self._begun) * 1_000_000))
         self._reporter.tell(f"note: {counted(now.tables, 'table')} copied: {counted(now.rows, 'row')} in {took}")
 

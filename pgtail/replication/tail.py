@@ -172,7 +172,7 @@ class Tail:
             if not self._plan.temporary:
                 self._drop_slot()
             raise
-        if self._plan.until is not None:
+        if self._plan.until is not None and self._loop.wait(None, self._queue):  # every table ends at the same LSN
             self._consumer.end_at(max(self._plan.until, source.lsn))
 
     def _sessions(self, session: Session | None) -> tuple[Session | None, Ending]:

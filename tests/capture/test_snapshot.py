@@ -202,8 +202,7 @@ def test_a_table_that_is_dropped_or_set_aside_meanwhile(newest_database: Databas
     with at_first_part(lambda: newest_database.execute("DROP TABLE b", "ALTER TABLE d RENAME TO e")):
         said = recorded(newest_database, tmp_path / "c")
     assert "note: table public.b has changed since the snapshot (it was renamed, altered or dropped)" in said
-    assert "note: table public.b is not published any more; it is not copied" in said
-    assert "copying 0" not in said
+    assert "note: there is no table to copy as of" in said
     assert listed(tmp_path / "c") == [("a", 20), ("d", 20)]
 
 
@@ -345,7 +344,7 @@ def test_a_role_that_may_not_read_a_table(newest_database: Database, tmp_path: P
         said = refused(conninfo, tmp_path / "c")
         newest_database.execute(f"DROP OWNED BY {name}")
     assert "table public.u cannot be copied: permission denied for table u" in said
-    assert f"GRANT SELECT ON public.u TO {name};" in said
+    assert f'GRANT SELECT ON "public"."u" TO {name};' in said
 
 
 def test_row_level_security_that_would_hide_rows(newest_database: Database, tmp_path: Path) -> None:
