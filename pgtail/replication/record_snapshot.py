@@ -68,6 +68,7 @@ class SnapshotRecording:
         self._reporter = reporter
         self._plan = plan
         self._known = known
+        self._identity = known.identity
         self._files = files
         self._globs = globs
         self._jobs = jobs
@@ -99,7 +100,9 @@ class SnapshotRecording:
         """Whether there is a table to copy now. Raises OptionError, ServerError."""
         names = self._plan.options.publications
         with self._connector.ordinary() as connection:
-            published = snapshot_plan(SnapshotSession(connection, self._plan.encoding or "utf-8"), names)
+            raw = self._plan.server.encoding == "SQL_ASCII"  # a server of another encoding sends UTF8 here
+            encoding = (self._plan.encoding if raw else None) or "utf-8"
+            published = snapshot_plan(SnapshotSession(connection, encoding), names)
         if not published:
             raise ServerError(
                 f"there is no table to copy: none is published by {' and '.join(names)}.",
@@ -121,9 +124,9 @@ class SnapshotRecording:
 
     def _copy(self, wanted: Callable[[PublishedTable], bool]) -> dict[int, ServerError]:
         """Copy these tables at one position; returns those that must be copied again, and why."""
-        known = None if self._known.identity is None else (self._known.identity, self._known.position)
+        known = None if self._identity is None else (self._identity, self._known.position)
         with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
-            plan = self._plan
+            plan, self._identity = self._plan, source.identity
             if plan.slot is None:
                 self._note_slot()
             report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
@@ -216,6 +219,10 @@ class _Target:
         self._files.state.list_snapshot(copy, self._head)
         if self._files.uploader is not None:
             self._files.uploader.list_snapshots()
+
+    def stop(self) -> None:
+        if self._files.uploader is not None:
+            self._files.uploader.stop()
 
 
 class _PartWriter:
