@@ -84,10 +84,19 @@ class SnapshotWriter:
         return tuple(self._written)
 
     def abandon(self) -> None:
-        """Leave the part: removes its open file. The next open_state() removes the others."""
+        """Leave the part, so that another writer can write it again: removes its segments, open, closed or uploaded."""
         if self._segment is not None:
             self._segment.abandon()
             self._segment = None
+        written, self._written = self._written, []
+        for one in written:
+            path = self._directory / f"{one.name}{SNAPSHOT_CLOSED}"
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise OutputError(f"cannot remove {path}: {error.strerror}") from error
+            if self._uploader is not None:
+                self._uploader.remove_snapshot(path.name)
 
     def _open(self) -> SegmentWriter:
         """The open segment, or the next one."""

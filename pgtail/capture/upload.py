@@ -128,6 +128,10 @@ class Uploader:
         self._try_to_end(attempt)
         path.unlink(missing_ok=True)
 
+    def remove_snapshot(self, name: str) -> None:
+        """Delete a segment that put_snapshot() has uploaded, and no state lists; as put_snapshot()."""
+        self._try_to_end((self._target / name).delete)
+
     def list_snapshots(self) -> None:
         """Record in the store which snapshots the spool's state lists; as put_snapshot()."""
 

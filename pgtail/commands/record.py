@@ -103,6 +103,7 @@ class Record:
                 files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
                 SnapshotRecording(connector, interrupt, stderr, plan, known, files, globs=globs, jobs=jobs).run()
+                known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)
             for warning in plan.warnings:
                 stderr.tell(f"warning: {warning}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
+import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -26,6 +27,8 @@ BATCH: Final = 256 * 1024
 """Bytes of frames that are returned together; one row more."""
 _LOOK: Final = 100
 """Milliseconds between two looks at the request to stop."""
+_END: Final = 5
+"""Seconds that a canceled statement has to end."""
 _ATTEMPTS: Final = 5
 """How often a table is looked for that is renamed at the same time."""
 
@@ -211,10 +214,14 @@ class _Command:
             raise self._failed(final)
 
     def leave(self, *, again: bool = False) -> None:
-        """Return to the savepoint, which unlocks the table; a COPY that has not ended is canceled."""
+        """Return to the savepoint, which unlocks the table; a COPY that has not ended is canceled.
+
+        Closes the session if the server does not end it soon.
+        """
         with contextlib.suppress(psycopg.Error):
-            if self._pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
-                self._cancel()
+            if self._pgconn.transaction_status == pq.TransactionStatus.ACTIVE and not self._cancel():
+                self.session.close()
+                return
             self._pgconn.exec_(b"ROLLBACK TO SAVEPOINT part" if again else b"ROLLBACK TO part; RELEASE part")
 
     # -- inside ------------------------------------------------------------------------------------------------
@@ -262,13 +269,27 @@ class _Command:
         except psycopg.Error as error:
             raise self._broken(error) from error
 
-    def _cancel(self) -> None:
-        """Cancel the running statement, and read until it has ended."""
-        self.session.connection.cancel_safe(timeout=5)
-        while (result := self._pgconn.get_result()) is not None:
-            if result.status == pq.ExecStatus.COPY_OUT:
-                while self._pgconn.get_copy_data(0)[0] > 0:
-                    pass
+    def _cancel(self) -> bool:
+        """Cancel the running statement, and read what it still sends; returns whether it has ended."""
+        self.session.connection.cancel_safe(timeout=_END)
+        deadline, in_copy = time.monotonic() + _END, False
+        poll = select.poll()
+        poll.register(self._pgconn.socket, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0:
+            wait = False
+            if in_copy:
+                length, _ = self._pgconn.get_copy_data(1)
+                in_copy, wait = length >= 0, length == 0
+            elif self._pgconn.is_busy():
+                wait = True
+            else:
+                result = self._pgconn.get_result()
+                if result is None:
+                    return True
+                in_copy = result.status == pq.ExecStatus.COPY_OUT
+            if wait and poll.poll(left * 1000):
+                self._pgconn.consume_input()
+        return False
 
     def _failed(self, result: PGresult) -> ServerError:
         sqlstate = _sqlstate(result)

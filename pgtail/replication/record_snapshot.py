@@ -68,6 +68,7 @@ class SnapshotRecording:
         self._reporter = reporter
         self._plan = plan
         self._known = known
+        self._identity = known.identity
         self._files = files
         self._globs = globs
         self._jobs = jobs
@@ -99,7 +100,9 @@ class SnapshotRecording:
     def _check(self) -> dict[int, str]:
         """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError."""
         with self._connector.ordinary() as connection:
-            published = published_tables(SnapshotSession(connection, self._plan.encoding or "utf-8"), self._plan)
+            raw = self._plan.server.encoding == "SQL_ASCII"  # a server of another encoding sends UTF8 here
+            encoding = (self._plan.encoding if raw else None) or "utf-8"
+            published = published_tables(SnapshotSession(connection, encoding), self._plan)
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
                 names = [f"{table.schema}.{table.name}" if "." in glob else table.name for table in published]
@@ -119,9 +122,9 @@ class SnapshotRecording:
 
         Those in `names` that are not published there were dropped, or taken out of the publication.
         """
-        known = None if self._known.identity is None else (self._known.identity, self._known.position)
+        known = None if self._identity is None else (self._identity, self._known.position)
         with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
-            plan = self._plan
+            plan, self._identity = self._plan, source.identity
             if plan.slot is None:
                 self._note_slot()
             report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
@@ -217,6 +220,10 @@ class _Target:
         self._files.state.list_snapshot(copy, self._head)
         if self._files.uploader is not None:
             self._files.uploader.list_snapshots()
+
+    def stop(self) -> None:
+        if self._files.uploader is not None:
+            self._files.uploader.stop()
 
 
 class _PartWriter:

@@ -9,7 +9,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -148,10 +148,14 @@ class PartTarget(Protocol):
 
 
 class SnapshotTarget(Protocol):
-    """Where the tables go. Called by several threads. Methods raise OutputError."""
+    """Where the tables go. Called by several threads. Methods raise OutputError, and Stopped if it takes no more.
+
+    stop() ends the waiting of the other methods, in whatever thread.
+    """
 
     def part(self, table: PublishedTable, part: Part, /) -> PartTarget: ...
     def complete(self, table: PublishedTable, /) -> None: ...
+    def stop(self) -> None: ...
 
 
 class Copying:
@@ -212,30 +216,36 @@ class Copying:
                 interrupt.clear()
                 report(self.progress)
         finally:
-            self._stop.set()
+            if any(thread.is_alive() for thread in threads):
+                self._end()
             for thread in threads:
                 thread.join()
-        if self._error is not None:
-            raise self._error
         if interrupt.count:
             raise KeyboardInterrupt
-        for table, _ in self._left:  # every session was lost
-            lost = Unreachable(f"table {table.schema}.{table.name} cannot be copied: every session was lost")
-            self.again.setdefault(table.oid, lost)
+        if self._error is not None:
+            raise self._error
+        if not self._stop.is_set():
+            for table, _ in self._left:  # every session was lost
+                lost = Unreachable(f"table {table.schema}.{table.name} cannot be copied: every session was lost")
+                self.again.setdefault(table.oid, lost)
+
+    def _end(self) -> None:
+        """Let the threads end soon, whatever they do."""
+        self._stop.set()
+        self._target.stop()
 
     def _work(self, session: SnapshotSession) -> None:
-        current: SnapshotSession | None = session
         try:
-            while current is not None and (item := self._next()) is not None:
-                current = self._copy(current, *item)
+            with ExitStack() as opened:
+                current: SnapshotSession | None = opened.enter_context(session)
+                while current is not None and (item := self._next()) is not None:
+                    current = self._copy(current, *item, opened)
         except Stopped:
-            pass
+            self._end()
         except BaseException as error:  # noqa: BLE001 -- run() raises it
             self._error = self._error or error
-            self._stop.set()
+            self._end()
         finally:
-            if current is not None:
-                current.close()
             self._wake()
 
     def _next(self) -> tuple[PublishedTable, Part] | None:
@@ -246,8 +256,10 @@ class Copying:
                     return table, part
         return None
 
-    def _copy(self, session: SnapshotSession, table: PublishedTable, part: Part) -> SnapshotSession | None:
-        """Copy a part; returns the session to go on with, None if there is none."""
+    def _copy(
+        self, session: SnapshotSession, table: PublishedTable, part: Part, opened: ExitStack
+    ) -> SnapshotSession | None:
+        """Copy a part; returns the session to go on with, None if there is none. Closing `opened` closes it."""
         current: SnapshotSession | None = session
         for attempt in range(1, self._attempts + 1):
             assert current is not None
@@ -257,7 +269,7 @@ class Copying:
                 self.again[table.oid] = error
             except (RecoveryConflict, Unreachable) as error:
                 current.close()  # with either it has lost the snapshot
-                current = self._replaced()
+                current = self._replaced(opened)
                 if attempt < self._attempts and current is not None:
                     continue
                 if isinstance(error, RecoveryConflict):
@@ -268,10 +280,10 @@ class Copying:
             break
         return current
 
-    def _replaced(self) -> SnapshotSession | None:
+    def _replaced(self, opened: ExitStack) -> SnapshotSession | None:
         """Another session, if the snapshot is still exported."""
         try:
-            return self._open()
+            return opened.enter_context(self._open())
         except ServerError:
             return None
 

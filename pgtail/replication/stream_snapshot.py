@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -81,6 +81,7 @@ class _Target:
         self._consumer = consumer
         self._point = point
         self._encoding = encoding
+        self._stopped = threading.Event()
 
     def part(self, table: PublishedTable, part: Part) -> _Target:
         if part is table.parts[0]:
@@ -97,6 +98,9 @@ class _Target:
         frame = self._point.end
         self._queue.put(head(len(frame), LENGTHS) + frame)
 
+    def stop(self) -> None:
+        self._stopped.set()
+
     def add(self, frames: bytes, rows: int) -> None:
         self._put(frames)
 
@@ -107,9 +111,9 @@ class _Target:
         """What was put stays: it cannot be taken back."""
 
     def _put(self, frames: bytes) -> None:
-        """Raises Stopped if the consumer has ended."""
-        if not self._queue.put(frames):
-            while not (self._queue.paused or self._consumer.ended):
-                time.sleep(_PAUSE)
-        if self._consumer.ended:
+        """Raises Stopped if the consumer has ended, and after stop()."""
+        full = not self._queue.put(frames)
+        while full and not (self._queue.paused or self._consumer.ended or self._stopped.wait(_PAUSE)):
+            pass
+        if self._consumer.ended or self._stopped.is_set():
             raise Stopped

@@ -278,11 +278,17 @@ class Tail:
         return session
 
     def _drop_slot(self) -> None:
-        with self._connector.without_asking().ordinary() as connection:
-            slot = catalog.slot(connection, self._slot)
-            if slot is not None:
-                slots.drop(connection, slot)
-                self._reporter.tell(f"slot {self._slot} was dropped again: the copy of the tables is not complete")
+        try:
+            with self._connector.without_asking().ordinary() as connection:
+                slot = catalog.slot(connection, self._slot)
+                if slot is not None:
+                    slots.drop(connection, slot)
+                    self._reporter.tell(f"slot {self._slot} was dropped again: the copy of the tables is not complete")
+        except ServerError as error:  # what has ended the copy is raised
+            self._reporter.tell(
+                f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
+                f" pgtail slot drop {self._slot}"
+            )
 
     def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
         plan = self._plan
