@@ -632,6 +632,45 @@ def test_decoded_to_json(tmp_path: Path, seed: int, pure: str) -> None:
     assert numbers == [1, *[number for some in copied.values() for number in [*ordinals(some), 1]]]
 
 
+@pytest.mark.parametrize("damage", ["byte", "end"])
+def test_rows_after_a_damaged_segment_are_rows_of_the_snapshot(tmp_path: Path, damage: str) -> None:
+    many = Table(16384, "t", [[(str(row), "x" * 50) for row in range(100)]])
+    state = open_state(tmp_path, 0)
+    for one in write_all(tmp_path, [many], PLACE):
+        state.list_snapshot(one, HEAD)
+    stream(tmp_path, 0x100, PLACE)
+    path = sorted(tmp_path.glob("*.snapshot.pgcap"))[3]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data if damage == "byte" else data[: len(data) // 2])
+    found = read(tmp_path, options=("--resync", "-o", "json"))
+    assert found.status == 1
+    assert "Continued outside" not in found.stderr
+    copied = [line for line in found.objects if line["table"] == "t"]
+    assert {(line["op"], line["commit_lsn"]) for line in copied} == {("snapshot", "0/FFF")}
+    assert [line["seq"] for line in copied] == [line["new"]["id"] + 1 for line in copied]
+    assert 90 < len(copied) < 100
+    assert copied[-1]["new"]["id"] == 99
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_the_stream_goes_on_after_a_snapshot_of_a_changed_table(tmp_path: Path, pure: str) -> None:
+    """The segment after it repeats how the table was in the stream: that is no change of its columns."""
+    table = Table(100, "stream", [[("1", "a")]])
+    old = encode.relation(100, "stream", [("id", encode.INT4)])
+    state = open_state(tmp_path, 0)
+    for one in write_all(tmp_path, [table], PLACE):
+        state.list_snapshot(one, HEAD)
+    recorder = Recorder(tmp_path, HEAD, rotation=LARGE, state=state)
+    begun, *rest = transaction(0x100)
+    take(recorder, [begun, encode.frame(old, 0x100), encode.frame(encode.insert("1"), 0x100), *rest[1:]])
+    take(recorder, transaction(PLACE, ROW))
+    recorder.close()
+    shown = here("decode", "-o", "sql", tmp_path, PGTAIL_PURE=pure).stdout
+    assert shown.count(b"column v added") == 1
+    assert b"dropped" not in shown
+
+
 @pytest.mark.parametrize(
     ("since", "first"), [(0x50, 0x100), (0xFFF, 0x100), (PLACE, PLACE), (PLACE + 8, PLACE)], ids=hex
 )
