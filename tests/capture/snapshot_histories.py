@@ -29,6 +29,8 @@ from tests.support.servers import Database
 from tests.support.tail import parse, wait_for
 
 PAGE: Final = 8192
+_MOST: Final = 200
+"""How much a session writes beside one run of the command, however long the creation of a slot waits."""
 _COLUMNS: Final = ("id", "n", "v", "big")
 _DDL: Final = "id int NOT NULL, n int, v text, big text"
 _TEXTS: Final = ("", "a\tb", "\\N", "ä\n\\")
@@ -417,7 +419,9 @@ class History:
 
         def write(writer: Writer, rng: random.Random) -> None:
             try:
-                while not stop.is_set():
+                for _ in range(_MOST):
+                    if stop.is_set():
+                        break
                     (writer.other if rng.random() < 0.1 else writer.transaction)()
                     time.sleep(0.02)
             except BaseException as error:  # noqa: BLE001 -- raised below
