@@ -150,8 +150,8 @@ class Copying:
     """Copies tables with several sessions. `again` are those that must be copied at a later position, with the reason.
 
     `attempts` is how often a part is read if a standby cancels the query or the connection breaks. A session that is
-    lost is replaced; if it cannot be, the others go on without it. With one attempt the first error ends the copy: for a
-    target that cannot take back what it has.
+    lost is replaced; if it cannot be, the others go on without it. With one attempt the first error ends the copy, for
+    a target that cannot take back what it has.
     """
 
     def __init__(
