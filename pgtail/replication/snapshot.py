@@ -162,7 +162,8 @@ class Copying:
     """Copies tables with several sessions. `again` are those that must be copied at a later position, with the reason.
 
     `attempts` is how often a part is read if a standby cancels the query or the connection breaks. A session that is
-    lost is replaced; if it cannot be, the others go on without it.
+    lost is replaced; if it cannot be, the others go on without it. With one attempt the first error ends the copy, for
+    a target that cannot take back what it has.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class Copying:
             try:
                 self._read(current, table, part)
             except TableChanged as error:
-                self.again[table.oid] = error
+                self._give_up(table, error)
             except (RecoveryConflict, Unreachable) as error:
                 current.close()  # with either it has lost the snapshot
                 current = self._replaced(opened)
@@ -274,11 +275,16 @@ class Copying:
                     continue
                 if isinstance(error, RecoveryConflict):
                     raise
-                self.again[table.oid] = error
+                self._give_up(table, error)
             else:
                 self._finish(table)
             break
         return current
+
+    def _give_up(self, table: PublishedTable, error: ServerError) -> None:
+        if self._attempts == 1:
+            raise error
+        self.again[table.oid] = error
 
     def _replaced(self, opened: ExitStack) -> SnapshotSession | None:
         """Another session, if the snapshot is still exported."""

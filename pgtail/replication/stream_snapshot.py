@@ -60,8 +60,6 @@ class StreamSnapshot:
             form = CopyForm(bool(plan.options.binary), point.header, LENGTHS)
             copying = Copying(source.session, target, form, self._interrupt.wake, attempts=1)
             copying.run(tables, [session], self._interrupt, report.progress)
-            for error in copying.again.values():
-                raise error
             if not consumer.ended:
                 target.end()
                 report.end(copying.progress)

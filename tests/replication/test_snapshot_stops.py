@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,13 +21,14 @@ from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, Stopped, copy_part
 from pgtail.replication.record_plan import SYSTEM
 from pgtail.replication.record_snapshot import SnapshotRecording
+from pgtail.replication.stream_snapshot import StreamSnapshot
 from tests.support.copied_tables import snapshot_of
 from tests.support.limits import within
 from tests.support.object_store import ObjectStore, Proxy
 from tests.support.run import here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, fresh_database
-from tests.support.tail import PATIENCE
+from tests.support.tail import PATIENCE, wait_for
 
 LARGE = (
     "CREATE TABLE large (id int, v text)",
@@ -51,6 +53,38 @@ def test_a_reader_that_is_gone(newest_database: Database) -> None:
     assert "slot once was dropped again: the copy of the tables is not complete" in said
     assert "error" not in said
     assert newest_database.query("SELECT slot_name FROM pg_replication_slots") == []
+
+
+def test_a_table_that_was_truncated(newest_database: Database) -> None:
+    """What is shown of it cannot be taken back: nothing follows, and the error says why."""
+    newest_database.execute("CREATE TABLE after (id int)", "INSERT INTO after VALUES (1)", *LARGE[2:4], *LARGE[:2])
+    newest_database.execute("CREATE PUBLICATION p FOR ALL TABLES")
+    snapshot = StreamSnapshot.copy
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def copy(*arguments: Any) -> None:
+            newest_database.execute("TRUNCATE after")
+            snapshot(*arguments)
+
+        patch.setattr(StreamSnapshot, "copy", copy)
+        found = here("stream", newest_database.conninfo(), "--snapshot", "-o", "json", "--until", "now")
+    assert (found.status, found.lines) == (3, [])
+    assert "table public.after has changed since the snapshot (it was truncated or rewritten)" in found.stderr
+    assert "incomplete" not in found.stderr
+
+
+def test_a_request_to_stop_while_the_output_blocks(newest_database: Database) -> None:
+    newest_database.execute(*LARGE)
+    arguments = ["stream", newest_database.conninfo(), "--snapshot", "-o", "json", "--spill-limit", "1MB"]
+    with started([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        busy = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY %' AND wait_event = 'ClientWrite'"
+        wait_for("full queue", lambda: newest_database.query(busy))
+        time.sleep(1)
+        begun = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        running.wait(PATIENCE)
+        assert time.monotonic() - begun < within(8)
 
 
 def test_a_request_to_stop_while_the_store_is_gone(newest_database: Database, s3: ObjectStore, tmp_path: Path) -> None:
