@@ -65,6 +65,7 @@ class Record:
 
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
+        self._copying = False
 
     def run(self) -> bool:
         """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
@@ -82,7 +83,12 @@ class Record:
                     uploader = Uploader(directory, target, stderr.tell, compress=options.compress)
                 self._record(directory, uploader, stderr)
         except KeyboardInterrupt:
-            stderr.tell("stopped before anything was read")
+            stderr.tell(
+                "stopped before all tables were copied: those that are complete stay, and the next run with --snapshot"
+                " copies the others"
+                if self._copying
+                else "stopped before anything was read"
+            )
         finally:
             stderr.close()
         return False
@@ -102,7 +108,9 @@ class Record:
             if options.snapshot.wanted:
                 files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
+                self._copying = True
                 SnapshotRecording(connector, interrupt, stderr, plan, known, files, globs=globs, jobs=jobs).run()
+                self._copying = False
                 known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)
             for warning in plan.warnings:

@@ -133,7 +133,9 @@ def _locked(command: _Command, table: PublishedTable, source: Source) -> str:
 
 
 def _changed(table: str, how: str) -> TableChanged:
-    return TableChanged(f"table {table} has changed since the snapshot ({how}): it must be copied at a later position.")
+    return TableChanged(
+        f"table {table} has changed since the snapshot ({how}).", cure="Copy it again, at a later position."
+    )
 
 
 def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None) -> str:
