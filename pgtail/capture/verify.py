@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
 from pgtail.capture.segment import SegmentCheck, check, digest_of, read_head
-from pgtail.capture.state import FILE, read_state
+from pgtail.capture.state import FILE, TableSnapshot, read_state
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location
@@ -44,12 +44,14 @@ class CaptureVerifier:
         first = 0 if since is None else first_segment(found_segments, since)
         skipped = [str(found.name) for found in found_segments[:first] if found.snapshot is None]
         before = skipped[-1] if skipped else None
+        incomplete = self._incomplete(capture, found_segments[first:])
         for segment in found_segments[first:]:
             found = refreshed(capture, segment)
             if found is None:
                 continue
             if found.snapshot is not None:
-                yield from self._next_part(found)
+                if found.snapshot not in incomplete:
+                    yield from self._next_part(found)
                 continue
             self._check_order(found.location, str(found.name), before)
             before = str(found.name)
@@ -96,6 +98,17 @@ class CaptureVerifier:
             yield location
         else:
             self._messages = None
+
+    def _incomplete(self, capture: Location, segments: Sequence[SegmentFile]) -> set[TableSnapshot]:
+        """The snapshots of which a segment is missing: a part of a table would be taken for all of it. Reports them."""
+        parts = [one for one in segments if one.snapshot is not None]
+        there = {entry.name for entry in capture.list()} if parts else set()
+        found = set()
+        for part in parts:
+            if part.location.name not in there:
+                self._say(f"missing, a part of {part.snapshot}, of which nothing is shown", part.location)
+                found.add(part.snapshot)
+        return {snapshot for snapshot in found if snapshot is not None}
 
     def _count(self, part: SegmentFile, *, whole: bool) -> None:
         """Count the messages of a part that was read; compare them with the rows of the whole snapshot at its end."""
