@@ -29,6 +29,10 @@ _SILENT_PEER: Final = "60000"
 """Milliseconds after which unacknowledged data ends the connection (libpq's tcp_user_timeout). We send every few
 seconds, so this detects a peer that is gone."""
 
+_IDLE_PEER: Final = "60"
+"""Seconds without data after which the kernel asks whether the peer is still there: a session that copies a table sends
+nothing for hours."""
+
 PINNED: Final[Mapping[str, str]] = {
     "DateStyle": "ISO",
     "IntervalStyle": "postgres",
@@ -196,7 +200,11 @@ class Connector:
         try:
             rows.run(connection, "the transaction", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             rows.run(connection, "the exported snapshot", f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
-            settings = {**no_timeouts(connection.pgconn.server_version), "row_security": "off"}
+            settings = {
+                **no_timeouts(connection.pgconn.server_version),
+                "row_security": "off",
+                "synchronize_seqscans": "off",
+            }
             self._pin(connection, passthrough=passthrough, local=settings)
         except BaseException:
             connection.close()
@@ -230,7 +238,11 @@ class Connector:
 
     def _open(self, **more: str) -> Connection:
         # Our `replication` and `client_encoding` override those in the user's string.
-        defaults = {"fallback_application_name": APPLICATION_NAME, "tcp_user_timeout": _SILENT_PEER}
+        defaults = {
+            "fallback_application_name": APPLICATION_NAME,
+            "tcp_user_timeout": _SILENT_PEER,
+            "keepalives_idle": _IDLE_PEER,
+        }
         conninfo = make_conninfo("", **{**defaults, **self._parameters, **more})
         connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
         connection.pgconn.notify_handler = None  # psycopg's own one keeps notifications, and fails if one is no UTF-8

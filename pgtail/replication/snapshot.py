@@ -30,6 +30,8 @@ from pgtail.replication.plan import Plan
 
 _TICK: Final = 0.25
 """Seconds between two reports of the progress."""
+_CONNECT_TIMEOUT: Final = 10
+"""Seconds for opening a session: a request to stop waits for it."""
 _NO_XID: Final = 0
 """InvalidTransactionId, src/include/access/transam.h: no walsender sends it, so it marks a snapshot."""
 
@@ -88,7 +90,13 @@ class Exported:
         assert created.snapshot is not None
         self.lsn = created.consistent_point
         self.identity = identity
-        self._open = partial(SnapshotSession.open, connector.without_asking(), created.snapshot, encoding=encoding)
+        self._open = partial(
+            SnapshotSession.open,
+            connector.without_asking(),
+            created.snapshot,
+            encoding=encoding,
+            connect_timeout=_CONNECT_TIMEOUT,
+        )
 
     def session(self) -> SnapshotSession:
         """Another session that reads under the snapshot. Raises ServerError."""
@@ -273,7 +281,7 @@ class Copying:
                 current = self._replaced(opened)
                 if attempt < self._attempts and current is not None:
                     continue
-                if isinstance(error, RecoveryConflict):
+                if isinstance(error, RecoveryConflict) and attempt == self._attempts:
                     raise
                 self._give_up(table, error)
             else:
