@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from pgtail.errors import ServerError
-from pgtail.postgres import catalog, rows
+from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.rows import Row
 
@@ -49,11 +49,6 @@ class SnapshotSession:
     def clock(self) -> int:
         """The server's clock now, in microseconds since 2000-01-01 UTC. Raises ServerError."""
         return catalog.clock(self.connection)
-
-    def export(self) -> str:
-        """Export the snapshot for other sessions, as long as this one lives; returns its name. Raises ServerError."""
-        found = rows.only(self.connection, "the snapshot", "SELECT pg_export_snapshot() AS name")
-        return found.text("name")
 
     def name(self, row: Row, column: str) -> str:
         """A name in the catalog. Bytes that are not valid in the encoding become lone surrogates."""
