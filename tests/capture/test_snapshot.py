@@ -202,7 +202,7 @@ def test_a_table_that_is_dropped_or_set_aside_meanwhile(newest_database: Databas
     with at_first_part(lambda: newest_database.execute("DROP TABLE b", "ALTER TABLE d RENAME TO e")):
         said = recorded(newest_database, tmp_path / "c")
     assert "note: table public.b has changed since the snapshot (it was renamed, altered or dropped)" in said
-    assert "note: there is no table to copy as of" in said
+    assert "note: table public.b is not published any more; it is not copied" in said
     assert listed(tmp_path / "c") == [("a", 20), ("d", 20)]
 
 
