@@ -50,7 +50,7 @@ def test_a_table_that_has_changed(database: Database, statements: tuple[str, ...
         tables = {table.name: table for table in snapshot_plan(session, ["pub"])}
         database.execute(*statements)
         for _ in range(2):
-            with pytest.raises(TableChanged, match=rf"^table public.t has changed since the snapshot \(.*{how}.*later"):
+            with pytest.raises(TableChanged, match=rf"^table public.t has changed since the snapshot \(.*{how}"):
                 copied(session, tables["t"])
         assert len(copied(session, tables["other"])) == 1
 
