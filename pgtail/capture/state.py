@@ -137,8 +137,12 @@ def write_state(directory: Path, now: CaptureState) -> None:
 class StateFile:
     """The `capture.json` of a local directory that this process writes, and nobody else.
 
-    The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
-    InputError.
+    <<<<<<< HEAD
+        The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
+    =======
+        The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading it
+    >>>>>>> lake
+        InputError.
     """
 
     def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:

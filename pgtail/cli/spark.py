@@ -52,8 +52,9 @@ def _add(name: str, *makes: Dataset) -> Callable[[Callable[[], None]], click.Com
 def _changes() -> None:
     """Write every change in captures as rows: OUT/changes, OUT/transactions and OUT/relations.
 
-    Each change is one row, however often it was recorded: in several segments, in captures of several slots. Run
-    again, the command adds what is new. Damaged or incomplete segments are named, and nothing of them is written.
+    Each change is one row, however often it was recorded: in several segments, in captures of several slots; and so is
+    each row of a table's snapshot. Run again, the command adds what is new. Damaged or incomplete segments are named,
+    and nothing of them is written.
 
     \b
     pgtail spark changes captures/shop warehouse
@@ -79,9 +80,10 @@ def _tables() -> None:
 def _state() -> None:
     """Keep the rows of every table as they are after the last commit: OUT/state/SCHEMA.TABLE.
 
-    Run again, or with --watch, the command applies what is new. Prepared transactions count once they are committed. A
-    value that was never sent (from before the capture, or made by ALTER TABLE) is named in _unknown, and never
-    guessed. OUT/changes and OUT/tables are brought up to date first.
+    Run again, or with --watch, the command applies what is new. A snapshot that pgtail record took of a table replaces
+    all of its rows. Prepared transactions count once they are committed. A value that was never sent (from before the
+    capture, or made by ALTER TABLE) is named in _unknown, and never guessed. OUT/changes and OUT/tables are brought up
+    to date first.
 
     \b
     pgtail spark state captures/shop warehouse

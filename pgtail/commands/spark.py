@@ -64,7 +64,14 @@ def _update(
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
-    lake = Lake(spark, options.out, tables=options.tables, storage=options.storage, tell=progress.tell)
+    lake = Lake(
+        spark,
+        options.out,
+        tables=options.tables,
+        snapshot_changes=not options.no_snapshot_changes,
+        storage=options.storage,
+        tell=progress.tell,
+    )
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
@@ -125,7 +132,8 @@ def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
 def _say_update(update: Update) -> None:
     for note in update.notes:
         say(escape(f"note: {note}"))
-    say(counted(update.segments, "new segment"))
+    copied = f", {counted(update.snapshots, 'new snapshot')} of tables" if update.snapshots else ""
+    say(f"{counted(update.segments, 'new segment')}{copied}")
 
 
 @contextlib.contextmanager

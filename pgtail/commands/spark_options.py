@@ -31,6 +31,11 @@ class SparkOptions:
         metavar="GLOB,...",
         help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
     )
+    no_snapshot_changes: bool = option(
+        "--no-snapshot-changes",
+        default=False,
+        help="Leave the rows of snapshots out of OUT/changes. The choice holds for the life of OUT.",
+    )
     until: str | None = option(
         "--until",
         metavar="LSN|TIME",
