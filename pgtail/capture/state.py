@@ -137,12 +137,8 @@ def write_state(directory: Path, now: CaptureState) -> None:
 class StateFile:
     """The `capture.json` of a local directory that this process writes, and nobody else.
 
-    <<<<<<< HEAD
-        The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
-    =======
-        The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading it
-    >>>>>>> lake
-        InputError.
+    The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
+    InputError.
     """
 
     def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
