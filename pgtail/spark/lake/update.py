@@ -17,7 +17,7 @@ from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, BatchPlan
 from pgtail.spark.lake.catalog import changed
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
-from pgtail.spark.lake.delta import Commit, LakeFile
+from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
 from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
@@ -206,9 +206,7 @@ class Lake:
 
     def snapshots(self) -> pa.Table:
         """The snapshots that are in OUT: rows of SNAPSHOTS."""
-        table = self.batches.table("snapshots")
-        rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
-        return pa.concat_tables([SNAPSHOTS.empty_table(), *rows])
+        return snapshots_in(self.batches.table("snapshots"))
 
     def _snapshots(self, complete: Sequence[dict[str, Any]]) -> list[Commit]:
         """The commit of rows for snapshots that are complete now."""
@@ -251,6 +249,12 @@ class Lake:
             self.tell("typing the changes that are there")
         made = joined(collected(self.spark, how.stored, groups(self.spark, files)))
         self.commit(plan, self._typed(made.tables, known, known))
+
+
+def snapshots_in(table: LakeTable) -> pa.Table:
+    """The rows of the table `snapshots`."""
+    rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
+    return pa.concat_tables([SNAPSHOTS.empty_table(), *rows])
 
 
 def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version]]:
