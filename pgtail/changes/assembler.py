@@ -99,6 +99,7 @@ class Assembler:
         """How many changes and logical messages of the repeated transaction are still to be skipped."""
         self._stream = 0
         self._offset: int | None = None
+        self._state = State.OUTSIDE
         self._enter(State.OUTSIDE)
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Events:
@@ -155,6 +156,8 @@ class Assembler:
     def resume_after(self, scanner: Scanner) -> Transaction | None:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
         transaction = self.whole if scanner.inside and not scanner.began else None
+        if scanner.messages:
+            self._described = None
         if scanner.inside:
             if transaction is None:
                 xid, commit_lsn, commit_ts = scanner.begun
@@ -230,10 +233,10 @@ class Assembler:
         return [Note(text, self._offset)]
 
     def _enter(self, state: State) -> None:
+        if state is State.OUTSIDE and self._state is not state:
+            self._described = None
         self._state = state
         self._steps = STEPS[state]
-        if state is State.OUTSIDE:
-            self._described = None
         self.whole = self._transaction if state in _WHOLE and self._transaction.begun else None
         self.open_transaction = self._transaction if state in _OPEN else None
         self.commits_at = None if self.open_transaction is None else self._transaction.commit_lsn

@@ -50,7 +50,7 @@ def _add(name: str, *makes: Dataset) -> Callable[[Callable[[], None]], click.Com
 
 @_add("changes")
 def _changes() -> None:
-    """Write every change in captures as rows: OUT/changes, OUT/transactions and OUT/relations.
+    """Write every change in captures as rows: OUT/changes, OUT/transactions, OUT/relations and OUT/snapshots.
 
     Each change is one row, however often it was recorded: in several segments, in captures of several slots; and so is
     each row of a table's snapshot. Run again, the command adds what is new. Damaged or incomplete segments are named,
@@ -104,7 +104,7 @@ def _history() -> None:
 
 @_add("all", "tables", "state", "history")
 def _all() -> None:
-    """Make everything: OUT/changes, OUT/transactions, OUT/relations, OUT/tables, OUT/state and OUT/history.
+    """Make everything: what pgtail spark changes makes, OUT/tables, OUT/state and OUT/history.
 
     \b
     pgtail spark all --watch captures/shop warehouse

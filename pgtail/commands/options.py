@@ -131,8 +131,7 @@ class FilterOptions:
         metavar="OP,...",
         completion="ops",
         setting="list",
-        help="Only these operations: insert, update, delete, truncate, snapshot, message, commit_prepared,"
-        " rollback_prepared."
+        help="Only insert, update, delete, truncate, snapshot, message, commit_prepared, rollback_prepared."
         " Repeatable.",
     )
     xids: tuple[int, ...] = _filter("--xid", default=(), kind="number", help="Only this transaction. Repeatable.")

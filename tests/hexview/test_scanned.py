@@ -149,6 +149,7 @@ def test_a_begin_with_xid_0_is_shown_as_that_of_a_snapshot(
     path.write_bytes(
         recvlogical(relation(), *ordinary, *snapshot(["1", "a"]), *ordinary, *snapshot(["1", "a"]), *ordinary)
     )
+    monkeypatch.setenv("COLUMNS", "160")
     shown = compare([path], InspectOptions(report=report), monkeypatch, capfdbinary)
     assert shown.count(b"none: the rows of a snapshot follow") == 2
 

@@ -90,6 +90,13 @@ def test_a_table_has_a_block_for_each(way: Way) -> None:
     )
 
 
+def test_a_table_that_is_described_before_the_begin_is_shown_also_if_it_is_empty() -> None:
+    """As in a segment of a capture."""
+    begun, described, *rest = snapshot(end=0x100)
+    [found] = all_ways(described, begun, *rest, output="json-tx", filters={"where": ["id = 1"]}).objects
+    assert (found["table"], found["changes"]) == ("t", [])
+
+
 # -- formats that know no snapshots ------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,23 +14,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pgtail.capture.format import SegmentName
+from pgtail.capture.format import SegmentName, SnapshotPart
 from pgtail.capture.state import SnapshotFile, TableSnapshot
 from pgtail.errors import InputError, OptionError
-from pgtail.spark import changes, read
-from pgtail.spark.lake.batches import Batches
+from pgtail.native import compiled
+from pgtail.spark import DataSource, changes, read
+from pgtail.spark.decoding.fast_path import Runs
+from pgtail.spark.lake.batches import Batches, BatchPlan, Notes, TableNotes
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.segments import listing as listings
 from pgtail.spark.segments.snapshots import (
     ListedSnapshot,
+    SnapshotSegment,
     UnfinishedSnapshot,
     after_batch,
     new_snapshots,
     segments_of,
 )
-from pgtail.spark.segments.survey import Survey
+from pgtail.spark.segments.survey import Survey, name_of
+from pgtail.spark.state.comparison import compare, server_rows, state_rows
 from pgtail.spark.typed.columns import OWN
+from pgtail.spark.typed.versions import Version
 from pgtail.storage import locate
 from tests.support.spark import model
 from tests.support.spark.copied import Recording, Rows, Server, Snapshot, contents
@@ -169,6 +177,41 @@ def test_the_history_has_the_rows_of_the_server_at_every_commit(in_one_go: Path,
     assert compared > 100
 
 
+def test_the_state_compares_as_equal_with_a_later_snapshot(
+    in_one_go: Path, server: Server, capture: Path, tmp_path: Path
+) -> None:
+    """But for what ALTER TABLE left unknown."""
+    later, versions = copy.deepcopy(server), model.relations(capture)
+    for table in later.tables:
+        if table.identity == "d" and "extra" not in dict(table.columns):
+            later.alter(table)
+    later.snapshot(later.tables)
+    recording = Recording(tmp_path / "capture")
+    recording.record(later.steps[-1:])
+    there: dict[int, list[tuple[Version, pa.Table]]] = {}
+    for one in listings.listing([str(recording.directory)]).snapshots:
+        for segment in segments_of(one):
+            with open(segment.path, "rb") as file:
+                there.setdefault(one.table.relid, []).extend(server_rows(file, segment.path))
+    copied, state = last_snapshots(server), stored(in_one_go, "state")
+    found: Counter[str] = Counter()
+    for table in (one for one in later.tables if one.relid in copied and one.rows):
+        [version] = {version for version, _ in there[table.relid]}
+        rows = state[table.name]
+        before = versions[rows["_relation"][0].as_py()]
+        others = pa.concat_tables([one for _, one in there[table.relid]])
+        compared = compare(state_rows(rows, before, version), others, version)
+        assert compared.same, (table.name, compared)
+        assert compared.rows == len(table.rows) == compared.equal + compared.unknown
+        assert not compared.unknown or table.version
+        found["unknown" if compared.unknown else "equal"] += 1
+        if not compared.unknown:
+            less = compare(state_rows(rows.slice(1), before, version), others, version)
+            assert (less.missing, less.extra, less.different) == (1, 0, 0)
+    assert found["equal"] > 3
+    assert found["unknown"] > 3
+
+
 def test_changes_have_the_rows_of_all_snapshots(spark: Any, in_one_go: Path, capture: Path, server: Server) -> None:
     expected = {
         (one.relid, step.lsn - 1): contents(one.rows)
@@ -191,6 +234,9 @@ def test_changes_have_the_rows_of_all_snapshots(spark: Any, in_one_go: Path, cap
     assert sorted(map(tuple, there.collect())) == sorted((row["relid"], row["position"], row["seq"]) for row in rows)
     read_there = changes(spark, [str(capture)], tables=["t1"]).where("op = 'snapshot'").count()
     assert read_there == sum(row["table"] == "t1" for row in rows)
+    spark.dataSource.register(DataSource)
+    source = spark.read.format("pgtail").option("ops", "snapshot").option("columns", "table,seq")
+    assert Counter(one.table for one in source.load(str(capture)).collect()) == Counter(row["table"] for row in rows)
     transactions: pa.Table = LakeTable(locate(str(in_one_go)) / "transactions").delta.to_pyarrow_table()
     assert not {row["position"] for row in rows} & set(transactions["position"].to_pylist())
 
@@ -302,8 +348,10 @@ def listed(folder: str, lsn: int, relid: int, rows: int = 4) -> ListedSnapshot:
     return ListedSnapshot(folder, TableSnapshot(lsn, 1, relid, "public", f"t{relid}", rows, files))
 
 
-def surveyed(path: str, rows: int) -> Survey:
-    return Survey(path, rows=rows, relations=[{"relation": "r"}])
+def surveyed(segment: SnapshotSegment, rows: int = 1) -> Survey:
+    key = segment.snapshot.key
+    part = SnapshotPart(key.lsn, key.relid, 0)
+    return Survey(segment.path, rows=rows, relations=[{"relation": "r"}], snapshot=part)
 
 
 def test_a_snapshot_that_several_captures_have_is_read_once_and_goes_on_where_it_was() -> None:
@@ -324,13 +372,75 @@ def test_a_snapshot_that_several_captures_have_is_read_once_and_goes_on_where_it
 def test_a_snapshot_is_complete_when_its_last_segment_was_read() -> None:
     one, two = listed("/a", 0x100, 7), listed("/a", 0x100, 8, rows=3)
     segments = [*segments_of(one), *segments_of(two)]
-    found = {segment.path: surveyed(segment.path, 1) for segment in segments}
+    found = {segment.path: surveyed(segment) for segment in segments}
     unfinished, complete = after_batch(segments[:2], found, [])
     assert not complete
     assert unfinished == [UnfinishedSnapshot(7, 0x100, "/a", segments[1].name, 2)]
     with pytest.raises(InputError, match="the snapshot of public.t7 at 0/100 has 3 rows, not 4"):
         after_batch(segments[2:], found, unfinished)
-    found[segments[2].path].rows = 2
+    found[segments[2].path] = surveyed(segments[2], rows=2)
     unfinished, complete = after_batch(segments[2:], found, unfinished)
     assert not unfinished
     assert [(row["relid"], row["position"], row["rows"]) for row in complete] == [(7, 0xFF, 4), (8, 0xFF, 3)]
+    found[segments[2].path] = surveyed(segments[3])
+    with pytest.raises(InputError, match="is no segment of the snapshot for which capture.json lists it"):
+        after_batch(segments[2:], found, [])
+
+
+def test_the_scanner_takes_the_rows_of_a_snapshot_as_the_decoder_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Server(Random(1), 3)
+    for table in made.tables:
+        table.rows = [dict(row) for _ in range(100) for row in table.rows or [made.row(table)]]
+    made.snapshot(made.tables)
+    made.run(5)
+    Recording(tmp_path / "capture", part=1 << 20).record(made.steps)
+    taken: list[int] = []
+    batch = Runs.batch
+
+    def counted(runs: Runs) -> pa.RecordBatch:
+        found = batch(runs)
+        taken.append(sum(op == "snapshot" for op in found["op"].to_pylist()))
+        return found
+
+    monkeypatch.setattr(Runs, "batch", counted)
+    rows = model.changes(tmp_path / "capture")
+    assert sum(taken) > 100 or compiled() is None
+    monkeypatch.setattr("pgtail.spark.decoding.decode.runs", lambda *_: None)
+    assert model.changes(tmp_path / "capture") == rows
+    first = made.steps[0]
+    assert isinstance(first, Snapshot)
+    assert Counter(row["table"] for row in rows if row["op"] == "snapshot") == {
+        table.name: len(table.rows) for table in first.tables
+    }
+
+
+def test_what_is_recorded_while_it_is_listed_fits_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment after a snapshot is not found without the snapshot."""
+    made = Server(Random(1), 2)
+    made.run(3)
+    taken = made.snapshot(made.tables)
+    made.run(3)
+    recording = Recording(tmp_path / "capture")
+    recording.record(made.steps[:3])
+    segments, rest = listings.segments, made.steps[3:]
+
+    def slowly(*arguments: Any) -> dict[str, int]:
+        if rest:
+            recording.record(rest)
+            rest.clear()
+        return segments(*arguments)
+
+    monkeypatch.setattr(listings, "segments", slowly)
+    found = listings.listing([str(recording.directory)])
+    assert {one.table.lsn for one in found.snapshots} == {taken}
+    assert any(name_of(path) > str(SegmentName(taken, 0)) for path in found.segments)
+
+
+def test_a_plan_from_before_there_were_snapshots_is_read() -> None:
+    plan = BatchPlan(batch=3, typed=True, notes={"state": Notes(tables={7: TableNotes("state/t", ["r"], 5)})})
+    found = asdict(plan)
+    del found["unfinished"], found["snapshot_changes"]
+    del found["notes"]["state"]["tables"][7]["snapshot"], found["notes"]["state"]["tables"][7]["snapshots"]
+    assert BatchPlan.of(found) == plan

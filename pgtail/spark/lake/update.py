@@ -148,7 +148,7 @@ class Lake:
         if not plan.tables and len(directories([*paths, *(f"{place}/" for place in plan.captures)])) == 1:
             # Segments of one capture do not overlap: all of each will be wanted.
             decoded = self._decode(dict.fromkeys(sizes), sizes, known)
-            found = [one for one in decoded.surveys if one.snapshot is None]
+            found = [one for one in decoded.surveys if one.path not in whole]
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self._storage)
@@ -159,7 +159,7 @@ class Lake:
         wanted = collapse_whole_segments(parts, found)
         if decoded is None or any(wanted.get(one.path, ()) is not EVERYWHERE for one in found if covered_by(one)):
             decoded = self._decode({**wanted, **whole}, sizes, known)
-        read = {one.path: one for one in decoded.surveys if one.snapshot is not None}
+        read = {one.path: one for one in decoded.surveys if one.path in whole}
         plan.server = server_of(read.values(), plan.server, plan.captures)
         plan.unfinished, complete = after_batch(copied, read, plan.unfinished)
         for segment in found:

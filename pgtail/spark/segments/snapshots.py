@@ -104,14 +104,14 @@ def after_batch(
 ) -> tuple[list[UnfinishedSnapshot], list[dict[str, Any]]]:
     """What is unfinished after a batch that read these segments, and rows of `snapshots` for what is complete.
 
-    Raises InputError if a snapshot does not have as many rows as its capture says.
+    Raises InputError if a segment, or the number of a snapshot's rows, is not what its capture says.
     """
     left = {SnapshotKey(one.relid, one.lsn): one for one in unfinished}
     complete = []
     for listed, some in groupby(read, attrgetter("snapshot")):
         segments = list(some)
         before = left.pop(listed.key, None)
-        own = [surveys[one.path] for one in segments]
+        own = [_checked(surveys[one.path], listed.key) for one in segments]
         rows = sum(one.rows for one in own) + (0 if before is None else before.rows)
         last = segments[-1].name
         if last < str(listed.table.segments[-1].name):
@@ -122,6 +122,14 @@ def after_batch(
             raise InputError(f"{listed.table} has {rows} rows, not {listed.table.rows}", source=listed.folder)
         complete.append(_row(listed, own[-1]))
     return list(left.values()), complete
+
+
+def _checked(survey: Survey, key: SnapshotKey) -> Survey:
+    """A segment, which must have rows of this snapshot and describe its table. Raises InputError."""
+    part = survey.snapshot
+    if part is None or (part.relid, part.lsn) != key or not survey.relations:
+        raise InputError("is no segment of the snapshot for which capture.json lists it", source=survey.path)
+    return survey
 
 
 def _row(listed: ListedSnapshot, survey: Survey) -> dict[str, Any]:

@@ -11,9 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.capture.segment import ByteFile
+from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.state.fold import Cells, identities, numbered
 from pgtail.spark.typed.arrays import Flags, flags, one_chunk
 from pgtail.spark.typed.columns import columns_of
+from pgtail.spark.typed.rows import as_version, described, typed_rows
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 
@@ -65,6 +68,23 @@ def total(parts: Iterable[Comparison]) -> Comparison:
         for kind, some in part.examples.items():
             found.examples[kind] = _first([*found.examples.get(kind, ()), *some])
     return found
+
+
+def server_rows(file: ByteFile, name: str) -> Iterator[tuple[Version, pa.Table]]:
+    """The rows of a segment of a snapshot, in pieces, as those of the table's version; `name` is for errors.
+
+    Raises InputError if the segment is damaged.
+    """
+    segment = SegmentChanges(file, name)
+    for batch in segment:
+        version = Version.of(segment.survey.relations[0])
+        yield version, typed_rows(pa.Table.from_batches([batch]), columns_of([version]))
+
+
+def state_rows(rows: pa.Table, before: Version, now: Version) -> pa.Table:
+    """Rows of a state, which are stored as those of a version, as those of the version that the server has."""
+    rows = as_version(rows, before, columns_of([before]))
+    return rows if before == now else described(rows, before, now)
 
 
 def compare(state: pa.Table, server: pa.Table, version: Version) -> Comparison:

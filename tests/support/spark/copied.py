@@ -115,7 +115,7 @@ class Server:
             else:
                 self._transaction()
             if chance > 0.95:
-                self._alter(self._choose.choice(self.tables))
+                self.alter(self._choose.choice(self.tables))
 
     def snapshot(self, tables: Sequence[Table], *, adjacent: bool = False) -> int:
         """Take one of some tables; with `adjacent` the next transaction's commit starts right there."""
@@ -134,10 +134,11 @@ class Server:
         key = {"d": ("id",) if relid % 2 else ("id", "mood"), "f": (), "n": ()}[identity]
         table = Table(relid, f"t{relid - 16_384}", identity, columns, key)
         for _ in range(self._choose.choice((0, 3, 12))):
-            table.rows.append(self._row(table))
+            table.rows.append(self.row(table))
         return table
 
-    def _row(self, table: Table) -> Row:
+    def row(self, table: Table) -> Row:
+        """Another row of a table."""
         choose = self._choose
         self._next_key += 1
         few = table.identity != "d"
@@ -149,7 +150,7 @@ class Server:
         }
         return {name: values.get(name) for name, _ in table.columns}
 
-    def _alter(self, table: Table) -> None:
+    def alter(self, table: Table) -> None:
         """Adds or removes a column; not of a table whose rows are found by all of their values."""
         if table.identity != "d" or any(one is table for _, _, one, _ in self._prepared):
             return
@@ -221,7 +222,7 @@ class Server:
             rows.clear()
             return encode.truncate(table.relid)
         if chance < 0.35 or not rows or table.identity == "n":
-            rows.append(self._row(table))
+            rows.append(self.row(table))
             return encode.insert(*table.cells(rows[-1]), oid=table.relid)
         row = choose.choice(rows)
         old = dict(row)
@@ -248,9 +249,11 @@ def contents(rows: Iterable[Row]) -> Rows:
 class Recording:
     """A capture of a server's steps, which goes on with each call of record()."""
 
-    def __init__(self, directory: Path, *, snapshots: bool = True) -> None:
+    def __init__(self, directory: Path, *, snapshots: bool = True, part: int = 500) -> None:
+        """`part` are the bytes of a segment of a snapshot."""
         self.directory = directory
         self._snapshots = snapshots
+        self._part = Rotation(size=part, sync_size=part)
         directory.mkdir()
 
     def record(self, steps: Sequence[Step], *, gap: tuple[int, int] | None = None) -> None:
@@ -286,7 +289,7 @@ class Recording:
                     SnapshotPart(step.lsn, table.relid, number),
                     [_frame(message, step) for message in messages],
                     first=first,
-                    rotation=Rotation(size=500, sync_size=200),
+                    rotation=self._part,
                 )
                 for row in rows:
                     writer.add([copy_data(_frame(encode.insert(*table.cells(row), oid=table.relid), step))], 1)
