@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from pgtail.commands.reading import interrupted
 from pgtail.commands.sinks import open_sink
 from pgtail.commands.spark import SparkProgress, conf_of
 from pgtail.commands.spark_options import VerifyOptions
-from pgtail.commands.stderr import StderrThread
+from pgtail.commands.stderr import StderrThread, say
 from pgtail.commands.verify_report import report_json, report_table
 from pgtail.errors import InputError, OptionError
 from pgtail.files.signals import Interrupt
@@ -28,7 +28,6 @@ from pgtail.humanize import seconds_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
-from pgtail.postgres.snapshot_plan import PublishedTable
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.request import Request
@@ -36,6 +35,7 @@ from pgtail.replication.server_copy import ServerCopy, ServerCopying
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings
 from pgtail.storage import Location, locate, locate_target
+from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
     from pgtail.spark.verify.scratch import Base
@@ -45,6 +45,8 @@ _PUBLICATIONS: Final = "pgtail.publications"
 _DATABASE: Final = "pgtail.database"
 _PAUSE: Final = 1.0
 """Seconds between two looks at the captures."""
+_LINE_EVERY: Final = 60.0
+"""Seconds between two lines about them where there is no status line."""
 
 
 def run(places: Sequence[str], options: VerifyOptions) -> bool:
@@ -62,7 +64,7 @@ def run(places: Sequence[str], options: VerifyOptions) -> bool:
         raise interrupted(stopped) from None
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
         if palette is None:
-            sink.show(report_json(found, lsn))
+            sink.show(report_json(found, lsn, sample=options.sample))
         else:
             sink.show(report_table(found, lsn, palette, width=terminal_width()))
     return not all(one.found.same for one in found)
@@ -102,14 +104,24 @@ class _Verify:
                 for warning in plan.warnings:
                     stderr.tell(f"warning: {warning}")
                 copying = ServerCopying(
-                    self.connector, self.interrupt, stderr, plan, known, lambda table: self._is_wanted(table, base)
+                    self.connector,
+                    self.interrupt,
+                    stderr,
+                    plan,
+                    known,
+                    lambda table: self._is_selected(table.schema, table.name, base),
                 )
                 copy = copying.run(scratch, Path(spool))
                 with self.interrupt.raising():
                     self._wait(copy.lsn, stderr)
             finally:
                 stderr.close()
-            return copy.lsn, self._compare(base, copy, scratch)
+            found = self._compare(base, copy, scratch)
+        compared = {one.relid for one in found}
+        for name in base.names(lambda relid: relid not in compared):
+            if self._is_selected(*name, base):
+                say(escape(f"note: {'.'.join(name)} is in the state, and not published: it was not compared"))
+        return copy.lsn, found
 
     # -- before --------------------------------------------------------------------------------------------------
 
@@ -134,17 +146,16 @@ class _Verify:
             raise InputError("was made from dumps: it does not go on", source=place)
         return found
 
-    def _is_wanted(self, table: PublishedTable, base: Base) -> bool:
+    def _is_selected(self, schema: str, table: str, base: Base) -> bool:
         """Whether a table is selected, and can be in the state."""
-
-        def matches(globs: Iterable[str]) -> bool:
-            return any(name_matches(table.schema, table.name, glob) for glob in globs)
-
-        return all(not globs or matches(globs) for globs in (self.options.tables, base.plan.tables))
+        return all(
+            not globs or any(name_matches(schema, table, glob) for glob in globs)
+            for globs in (self.options.tables, base.plan.tables)
+        )
 
     def _wait(self, lsn: int, stderr: StderrThread) -> None:
         """Wait until every capture is complete up to the position. Raises InputError after --timeout."""
-        begun = time.monotonic()
+        begun, told = time.monotonic(), 0.0
         while behind := [(place, at) for place in self.captures if (at := self._reach(place).position) < lsn]:
             place, at = behind[0]
             words = f"{place} is complete up to {lsn_text(at)}, not yet {lsn_text(lsn)}"
@@ -154,7 +165,11 @@ class _Verify:
                     f"{words}, after {seconds_text(int(waited))} (--timeout): does pgtail record run? It closes a"
                     " segment after --segment-age"
                 )
-            stderr.status([f"waiting for captures: {words}"])
+            if stderr.wants_status:
+                stderr.status([f"waiting for captures: {words}"])
+            elif waited >= told:
+                stderr.detail(f"waiting for captures: {words}")
+                told += _LINE_EVERY
             time.sleep(_PAUSE)
 
     # -- in Spark ------------------------------------------------------------------------------------------------
@@ -190,9 +205,7 @@ class _Verify:
         )
         state.update(self.captures, typed=True)
         update_state(state, Settings(until=copy.lsn - 1))
-        server = Lake(spark, str(scratch / "server"), snapshot_changes=False, storage=storage, tell=progress.tell)
-        server.update([str(copy.capture)], typed=True)
-        return compare_tables(state, server, sample=self.options.sample)
+        return compare_tables(state, copy.capture, sample=self.options.sample)
 
 
 def _publications(reaches: Mapping[str, Reach]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _MARGIN: Final = 2
 _INDENT: Final = 4
 
 
-def report_json(found: Sequence[VerifiedTable], lsn: int) -> str:
+def report_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) -> str:
     """A line for each table."""
     lines = [
         {
@@ -30,6 +30,7 @@ def report_json(found: Sequence[VerifiedTable], lsn: int) -> str:
             "table": one.table,
             "relid": one.relid,
             "lsn": lsn_text(lsn),
+            "sample": sample,
             **{name: getattr(one.found, name) for name in _COUNTS},
             "examples": {
                 kind: [{"row": dict(example.row), "columns": list(example.columns)} for example in some]

@@ -187,16 +187,6 @@ def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:
     return found
 
 
-def read_rows(place: Location, layout: TableLayout) -> pa.Table:
-    """The rows of a state's or a history's file, to be folded."""
-    named = {then: now for now, then in _NAMES.items()}
-    rows = rows_in(place)
-    rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
-    if FROM_SNAPSHOT.name not in rows.column_names:
-        rows = rows.append_column(FROM_SNAPSHOT, pa.array(np.zeros(len(rows), bool)))
-    return as_version(rows, layout.version, layout.stored).select(layout.folded.names).cast(layout.folded)
-
-
 class RowsFile(NamedTuple):
     """A file of a state's table, and how its rows are kept."""
 
@@ -298,7 +288,13 @@ class Pass:
             yield self._write(closed, CLOSED)
 
     def _read(self, path: str, layout: TableLayout) -> pa.Table:
-        return read_rows(self.place / path, layout)
+        """The rows of a file, to be folded."""
+        named = {then: now for now, then in _NAMES.items()}
+        rows = rows_in(self.place / path)
+        rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
+        if FROM_SNAPSHOT.name not in rows.column_names:
+            rows = rows.append_column(FROM_SNAPSHOT, pa.array(np.zeros(len(rows), bool)))
+        return as_version(rows, layout.version, layout.stored).select(layout.folded.names).cast(layout.folded)
 
     def _write(self, rows: pa.Table, prefix: str) -> DataFile:
         """Write rows to a new file; in a history, one without an end is still there."""

@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +47,11 @@ class Base:
     def notes(self) -> Notes:
         """What is in the state."""
         return self.plan.notes["state"]
+
+    def names(self, which: Callable[[int], bool]) -> list[tuple[str, str]]:
+        """The schemas and names of those of the state's tables whose OIDs these are."""
+        rows = [row for row in self.tables[CATALOG].rows() if row["kind"] == "state" and which(row["relid"])]
+        return sorted((row["schema"], row["table"]) for row in rows)
 
 
 @contextlib.contextmanager
