@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.commands.options import ReportOptions, Verbosity, storage_option
 from pgtail.commands.server_options import ConnectionOptions
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgtail.storage.options import StorageOptions
+
+
+_PERCENT: Final = re.compile(r"\d+(?:\.\d+)?%?", re.ASCII)
 
 
 def _master_option() -> Any:
@@ -32,7 +36,7 @@ def _conf_option() -> Any:
 
 def percent(text: str) -> float:
     """A part of a whole, with or without the sign. Raises ValueError."""
-    number = float(text.removesuffix("%"))
+    number = float(text.removesuffix("%") if _PERCENT.fullmatch(text) else 0)
     if not 0 < number <= 100:
         raise ValueError(f"{text} is not a percentage above 0 and up to 100")
     return number

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 
@@ -21,8 +26,12 @@ from pgtail.spark.lake.catalog import folder_in
 from pgtail.spark.lake.delta import Commit, LakeTable
 from pgtail.spark.lake.parquet import prefix_of, rows_in, write_file
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.state.settings import Settings
+from pgtail.spark.state.update import update_state
 from pgtail.spark.verify.tables import sampled
 from pgtail.storage import locate
+from pgtail.storage.objects import ObjectLocation
+from tests.support.object_store import ObjectStore
 from tests.support.run import Result, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, fresh_database
@@ -38,7 +47,7 @@ TABLES = (
     "CREATE TABLE added (a int, b text)",
     "ALTER TABLE added REPLICA IDENTITY NOTHING",
     "CREATE TABLE empty (id int PRIMARY KEY)",
-    f"INSERT INTO keyed SELECT i, 'n' || i, i / 7.0, 'epoch', repeat(md5(i::text), 9) FROM generate_series(1, {ROWS}) i",
+    f"INSERT INTO keyed SELECT i, 'n' || i, i / 7.0, 'epoch', repeat('x', 9) FROM generate_series(1, {ROWS}) i",
     f"INSERT INTO pair SELECT i, 'k,' || i, i / 3.0 FROM generate_series(1, {ROWS}) i",
     "INSERT INTO bag SELECT i % 10, NULLIF('b' || i % 3, 'b0') FROM generate_series(1, 200) i",
     "INSERT INTO added SELECT i % 10, 'a' FROM generate_series(1, 200) i",
@@ -104,12 +113,12 @@ Verify = Callable[..., Result]
 def verify(spark: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> Verify:
     """Runs the command in the tests' session."""
 
-    def run(*options: str, status: int = 0, out: Path = recorded.out) -> Result:
+    def run(*options: str, status: int = 0, out: Path | str = recorded.out) -> Result:
         monkeypatch.setattr("pgtail.commands.spark_verify.session", lambda *_, **__: contextlib.nullcontext(spark))
         places = [str(recorded.capture), str(out), recorded.database.conninfo()]
         ran = here("spark", "verify", "-q", *options, *places)
         assert ran.status == status, (ran.stdout, ran.stderr)
-        assert not list(out.glob("_verify-*")), "nothing is left of it"
+        assert not list(Path(out).glob("_verify-*")), "nothing is left of it"
         return ran
 
     return run
@@ -267,7 +276,15 @@ def test_what_was_planted_is_found_with_its_key(recorded: Recorded, planted: Pat
         assert words in shown
 
 
-def test_a_sample_has_the_same_rows_on_both_sides(recorded: Recorded, verify: Verify) -> None:
+def no_links(source: Path, target: Path) -> None:
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+def test_a_sample_has_the_same_rows_on_both_sides(
+    recorded: Recorded, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system without links, too."""
+    monkeypatch.setattr("pgtail.spark.verify.scratch.os", SimpleNamespace(link=no_links))
     found = tables(verify("-o", "json", "--sample", "25%", "-t", "keyed,added"))
     keyed, added = found["keyed"], found["added"]
     assert keyed["sample"] == 25
@@ -340,3 +357,22 @@ def test_the_sample_is_by_the_md5_of_the_texts(spark: Any, recorded: Recorded) -
     )
     assert chosen == [one for (one,) in expected]
     assert 100 < sum(chosen) < 200
+
+
+def test_a_state_in_an_object_store(spark: Any, recorded: Recorded, s3: ObjectStore, verify: Verify) -> None:
+    out = s3.locate(f"verify/{uuid.uuid4().hex}")
+    lake = Lake(spark, str(out), storage=out.storage)
+    recorded.wait()
+    lake.update([str(recorded.capture)], typed=True)
+    update_state(lake, Settings())
+    recorded.database.execute("UPDATE pair SET n = 2.5 WHERE a % 7 = 0", "DELETE FROM bag WHERE a = 2")
+    before = {name: LakeTable(out / name).version for name in ("changes", "_batches", "state/public.pair")}
+    found = tables(verify("-o", "json", "-t", "pair,bag", *s3.arguments, out=str(out)))
+    assert {name: one["equal"] for name, one in found.items()} == {
+        name: rows_of(recorded.database, name) for name in ("bag", "pair")
+    }
+    assert {name: LakeTable(out / name).version for name in before} == before
+    assert isinstance(out, ObjectLocation)
+    keys = [meta["path"] for page in obstore.list(out.store(), out.key) for meta in page]
+    assert keys
+    assert not [key for key in keys if "_verify-" in key], "nothing is left of it"
