@@ -127,10 +127,15 @@ class _Verify:
 
     def _plan(self, base: Base) -> tuple[RecordedCapture, Plan]:
         """What was recorded of the server, and what is to be copied of it now."""
+        from pgtail.spark.segments.survey import server_in
+
         reaches = {place: self._reach(place) for place in self.captures}
         last = max(reaches, key=lambda place: reaches[place].position)
         position = max(reaches[last].position, base.notes.reach.position)
         known = RecordedCapture(last, position, reaches[last].head)
+        for place, found in reaches.items():
+            if base.plan.server not in ("", server_in(found.head)):
+                raise InputError("is of another server or database than the state", source=place)
         names = self.options.publications or _publications(reaches)
         with self.connector.ordinary() as connection:
             plan = prepare(Request(publications=names, tables=self.options.tables), connection)

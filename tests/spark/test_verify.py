@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
+import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -104,6 +106,17 @@ def recorded(spark: Any, newest_server: EmbeddedServer, tmp_path_factory: pytest
             yield found
             recorder.terminate()
             recorder.wait()
+
+
+@pytest.fixture
+def stopped(recorded: Recorded, tmp_path: Path) -> Iterator[Path]:
+    """A capture whose recorder has ended."""
+    capture = tmp_path / "stopped"
+    record = ["record", "-S", "stopped", "-D", str(capture), "-P", "p", "--until=now", recorded.database.conninfo()]
+    with started([*PROGRAM, *record]) as recorder:
+        assert recorder.wait() == 0
+    yield capture
+    recorded.database.execute("SELECT pg_drop_replication_slot('stopped')")
 
 
 Verify = Callable[..., Result]
@@ -312,6 +325,7 @@ def test_what_the_stream_does_not_show(recorded: Recorded, verify: Verify) -> No
     assert found["added"]["unknown"] == found["added"]["rows"] == rows_of(database, "added")
     database.execute("ALTER TABLE pair ALTER n TYPE float8 USING CASE WHEN a = 3 THEN n + 1 ELSE n END")
     assert b"different: a=3, b=three (n)" in verify("-o", "table", "-t", "pair", status=1).stdout
+    database.execute("DELETE FROM pair WHERE a = 3")
 
 
 def test_what_cannot_be_compared_is_refused(recorded: Recorded, verify: Verify, tmp_path: Path) -> None:
@@ -328,19 +342,40 @@ def test_what_cannot_be_compared_is_refused(recorded: Recorded, verify: Verify, 
     assert "expected CAPTURE... OUT DSN" in few.stderr
 
 
-def test_a_capture_that_does_not_go_on(recorded: Recorded, verify: Verify, tmp_path: Path) -> None:
-    """The recorder of another capture was stopped: the error says how far it is."""
+def test_another_database_is_refused(recorded: Recorded, tmp_path: Path, newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    ran = here("spark", "verify", recorded.capture, recorded.out, newest_database.conninfo())
+    assert ran.status == 2
+    assert f"was recorded from database {recorded.database.name}, not {newest_database.name}" in ran.stderr
     other = tmp_path / "other"
-    stopped = [*PROGRAM, "record", "-S", "stopped", "-D", str(other), "--until=now", recorded.database.conninfo()]
-    with started(stopped) as recorder:
+    record = ["record", "-S", "elsewhere", "-D", str(other), "--until=now", newest_database.conninfo()]
+    with started([*PROGRAM, *record]) as recorder:
         assert recorder.wait() == 0
-    try:
-        ran = here("spark", "verify", "-q", "--timeout=1s", other, recorded.out, recorded.database.conninfo())
-    finally:
-        recorded.database.execute("SELECT pg_drop_replication_slot('stopped')")
+    ran = here("spark", "verify", other, recorded.out, newest_database.conninfo())
     assert ran.status == 1
-    assert f"{other} is complete up to " in ran.stderr
+    assert "is of another server or database than the state" in ran.stderr
+
+
+def test_interrupted_while_it_waits(recorded: Recorded, stopped: Path) -> None:
+    arguments = ["spark", "verify", "-v", str(stopped), str(recorded.out), recorded.database.conninfo()]
+    with started([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "waiting for captures" in line:
+                break
+        assert list(recorded.out.glob("_verify-*"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 128 + signal.SIGINT
+        assert "interrupted" in process.stderr.read()
+    assert not list(recorded.out.glob("_verify-*"))
+
+
+def test_a_capture_that_does_not_go_on(recorded: Recorded, stopped: Path) -> None:
+    ran = here("spark", "verify", "-q", "--timeout=1s", stopped, recorded.out, recorded.database.conninfo())
+    assert ran.status == 1
+    assert f"{stopped} is complete up to " in ran.stderr
     assert "(--timeout): does pgtail record run?" in ran.stderr
+    assert not list(recorded.out.glob("_verify-*"))
 
 
 def test_the_sample_is_by_the_md5_of_the_texts(spark: Any, recorded: Recorded) -> None:
