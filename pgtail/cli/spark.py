@@ -122,8 +122,8 @@ def _verify(places: tuple[str, ...], options: VerifyOptions) -> bool:
     exit status is 0 if all rows are equal as far as the state knows them, and 1 if not.
 
     \b
-    pgtail spark verify captures/shop warehouse dbname=shop
-    pgtail spark verify -t sales.orders --sample 10 captures/shop warehouse dbname=shop
+    pgtail spark verify captures/shop warehouse shop
+    pgtail spark verify -t orders --sample 10 captures/shop warehouse shop
     """
     from pgtail.commands.spark_verify import run
 

@@ -102,7 +102,7 @@ def recorded(spark: Any, newest_server: EmbeddedServer, tmp_path_factory: pytest
         record = ["record", "-S", "verified", "--two-phase", "-D", str(found.capture), "--snapshot", "--segment-age=1s"]
         with started([*PROGRAM, *record, database.conninfo()]) as recorder:
             found.wait()
-            apply(spark, found.out, [str(found.capture)])
+            apply(spark, found.out, [str(found.capture)], bucket_size=4_000)
             yield found
             recorder.terminate()
             recorder.wait()
@@ -124,7 +124,8 @@ Verify = Callable[..., Result]
 
 @pytest.fixture
 def verify(spark: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> Verify:
-    """Runs the command in the tests' session."""
+    """Runs the command in the tests' session, with buckets for few rows."""
+    monkeypatch.setattr("pgtail.spark.verify.tables._BUCKET", 4_000)
 
     def run(*options: str, status: int = 0, out: Path | str = recorded.out) -> Result:
         monkeypatch.setattr("pgtail.commands.spark_verify.session", lambda *_, **__: contextlib.nullcontext(spark))
