@@ -196,6 +196,8 @@ def test_equal_beside_writers_and_nothing_is_written(recorded: Recorded, verify:
     with repeated(writer(recorded.database, 1), writer(recorded.database, 2)):
         all_equal(tables(verify("-o", "json")))
     assert versions(recorded.out) == before
+    notes = Batches(locate(str(recorded.out))).plan.notes["state"]
+    assert max(one.buckets for one in notes.tables.values()) > 1
     slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
     assert recorded.database.query(slots) == [("verified",)]
 
