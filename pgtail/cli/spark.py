@@ -11,7 +11,7 @@ import click
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
-from pgtail.commands.spark_options import SparkOptions, VacuumOptions
+from pgtail.commands.spark_options import SparkOptions, VacuumOptions, VerifyOptions
 
 if TYPE_CHECKING:
     from pgtail.commands.spark import Dataset
@@ -109,6 +109,26 @@ def _all() -> None:
     \b
     pgtail spark all --watch captures/shop warehouse
     """
+
+
+@command.command("verify")
+@click.argument("places", nargs=-1, required=True, metavar="CAPTURE... OUT DSN")
+@takes(VerifyOptions)
+def _verify(places: tuple[str, ...], options: VerifyOptions) -> bool:
+    """Compare OUT/state with the tables on the server, row by row, at one position.
+
+    A temporary slot gives the position, and the tables as they are there; nothing is written on the server, and nothing
+    into the tables of OUT. pgtail waits until the captures are complete up to it, so let pgtail record run beside. The
+    exit status is 0 if all rows are equal as far as the state knows them, and 1 if not.
+
+    \b
+    pgtail spark verify captures/shop warehouse shop
+    pgtail spark verify -t orders --sample 10 captures/shop warehouse shop
+    """
+    from pgtail.commands.spark_verify import run
+
+    refuse_masks("pgtail spark verify")
+    return run(places, options)
 
 
 @command.command("vacuum")

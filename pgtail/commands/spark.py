@@ -53,7 +53,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         locate_target(options.out, options.storage)
         verbose = options.verbosity.verbose
         progress = SparkProgress(verbose)
-        started = session(options.master, _conf(options.conf), quiet=not verbose)
+        started = session(options.master, conf_of(options.conf), quiet=not verbose)
         with progress.shown(), started as spark, progress.counting(spark):
             _update(spark, options, kept, progress, typed=bool(datasets))
 
@@ -151,7 +151,7 @@ def _stoppable() -> Iterator[None]:
     say("stopped: what was written stays, and the same command continues from there")
 
 
-def _conf(texts: Sequence[str]) -> dict[str, str]:
+def conf_of(texts: Sequence[str]) -> dict[str, str]:
     """The settings of --conf. Raises OptionError."""
     found = {}
     for text in texts:

@@ -26,6 +26,9 @@ FROM pg_publication_tables a JOIN pg_publication_tables b USING (schemaname, tab
 WHERE a.pubname = ANY(%s) AND b.pubname = ANY(%s) AND a.pubname < b.pubname AND a.attnames <> b.attnames
 ORDER BY a.pubname, b.pubname, schemaname, tablename LIMIT 1
 """
+_OPERATIONS: Final = """
+SELECT pubname, to_jsonb(p) AS publication FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
+"""
 _COLUMN_LISTS_SINCE: Final = 15
 
 
@@ -119,6 +122,21 @@ def check_columns(connection: Connection, found: list[Publication], server: Serv
                 cure="\n".join(
                     f"Without {identifier(name)}: {flags([one for one in full if one != name])}" for name in pair
                 ),
+            )
+
+
+def check_operations(connection: Connection, names: Sequence[str]) -> None:
+    """Check that these publications leave out no operation. Raises ServerError, which names those that do."""
+    for row in rows.rows(connection, "what the publications leave out", _OPERATIONS, list(names)):
+        flags_ = row.object("publication")
+        words = ("insert", "update", "delete", "truncate")
+        left_out = [word for word in words if flags_.optional_boolean(f"pub{word}") is False]
+        if left_out:
+            name = identifier(row.text("pubname"))
+            raise ServerError(
+                f"publication {name} leaves out {', '.join(left_out)}: what its tables have does not follow from it.",
+                cure=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate'); then copy its"
+                " tables again: pgtail record --snapshot-table",
             )
 
 

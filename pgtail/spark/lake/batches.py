@@ -10,7 +10,7 @@ the next writer finishes it: the plan says everything, and a table that has the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -148,6 +148,11 @@ class Batches:
         """Commit the tables of the last batch that are not committed yet. Raises OutputError."""
         for commit in self._commits:
             self.table(commit.table).commit(commit, self.plan.batch)
+
+    def settled(self, tables: Mapping[str, LakeTable]) -> bool:
+        """Whether these tables, by their names, are as the last batch left them: with what it commits, and no more."""
+        done = all(tables[one.table].batch >= self.plan.batch for one in self._commits if one.table in tables)
+        return done and all(table.batch <= self.plan.batch for table in tables.values())
 
     def table(self, name: str) -> LakeTable:
         """A table of OUT as it is now."""

@@ -17,7 +17,7 @@ from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, BatchPlan
 from pgtail.spark.lake.catalog import changed
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
-from pgtail.spark.lake.delta import Commit, LakeFile
+from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
 from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
@@ -80,7 +80,7 @@ class Lake:
     ) -> None:
         self.spark = spark
         self.out = locate_target(out, storage)
-        self._storage = storage
+        self.storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
         self.tell = tell
         self.batches = Batches(self.out)
@@ -108,7 +108,7 @@ class Lake:
         """
         done = Update()
         known = self.plan.captures
-        there = listing(captures, self._storage, {place: capture.complete_to for place, capture in known.items()})
+        there = listing(captures, self.storage, {place: capture.complete_to for place, capture in known.items()})
         new = new_ones(there.segments, known)
         if typed and not self.plan.typed:
             self._type_all()
@@ -117,7 +117,7 @@ class Lake:
             some = work[start : start + _MOST_SEGMENTS]
             copied = [one for one in some if isinstance(one, SnapshotSegment)]
             self._batch({one: there.segments[one] for one in some if isinstance(one, str)}, copied, done)
-        if not any(there) and not any(str(locate(place, self._storage).absolute()) in known for place in captures):
+        if not any(there) and not any(str(locate(place, self.storage).absolute()) in known for place in captures):
             done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
         return done
 
@@ -151,7 +151,7 @@ class Lake:
             found = [one for one in decoded.surveys if one.path not in whole]
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
-            found = surveys(self.spark, paths, self._storage)
+            found = surveys(self.spark, paths, self.storage)
         plan.server = server_of(found, plan.server, plan.captures)
         done.notes += _missing(plan.captures, found)
         before = plan.runs
@@ -175,7 +175,7 @@ class Lake:
     def _decode(self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Versions | None) -> Decoded:
         self.tell(f"decoding {counted(len(parts), 'segment')}")
         plan = self.plan
-        how = Decoding(self.out, self.codec, tuple(plan.tables), known, self._storage, plan.snapshot_changes)
+        how = Decoding(self.out, self.codec, tuple(plan.tables), known, self.storage, plan.snapshot_changes)
         items = groups(self.spark, [((path, some), sizes[path]) for path, some in parts.items()])
         return joined(collected(self.spark, how.segments, items))
 
@@ -206,9 +206,7 @@ class Lake:
 
     def snapshots(self) -> pa.Table:
         """The snapshots that are in OUT: rows of SNAPSHOTS."""
-        table = self.batches.table("snapshots")
-        rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
-        return pa.concat_tables([SNAPSHOTS.empty_table(), *rows])
+        return snapshots_in(self.batches.table("snapshots"))
 
     def _snapshots(self, complete: Sequence[dict[str, Any]]) -> list[Commit]:
         """The commit of rows for snapshots that are complete now."""
@@ -251,6 +249,12 @@ class Lake:
             self.tell("typing the changes that are there")
         made = joined(collected(self.spark, how.stored, groups(self.spark, files)))
         self.commit(plan, self._typed(made.tables, known, known))
+
+
+def snapshots_in(table: LakeTable) -> pa.Table:
+    """The rows of the table `snapshots`."""
+    rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
+    return pa.concat_tables([SNAPSHOTS.empty_table(), *rows])
 
 
 def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,7 +64,7 @@ class Survey:
         return cls(
             path,
             stream="; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME),
-            server=" ".join(parameters.get(name, "") for name in _SERVER).strip(),
+            server=server_in(parameters),
             predecessor=predecessor,
             start=0 if name is None else name.position,
             doubtful=not predecessor or is_gap(predecessor) or head.transaction is not None,
@@ -140,3 +140,8 @@ def _comparable(text: str) -> str:
     """Options without those that make no difference."""
     words = [word.strip() for word in text.split(",")]
     return ", ".join(word for word in words if word.split(" ")[0].strip("\"'") not in _OF_NO_MATTER)
+
+
+def server_in(parameters: Mapping[str, str]) -> str:
+    """The server's system identifier and the database of a segment's parameters; '' if they do not have them."""
+    return " ".join(parameters.get(name, "") for name in _SERVER).strip()
