@@ -48,10 +48,10 @@ def command(source: tuple[str, ...], options: RecordOptions) -> bool:
     does not exist is created; it retains WAL on the server until it is dropped. pgtail decode DIR reads a capture.
 
     \b
-    pgtail record shop -S cdc -D cdc             until Ctrl-C; repeat to resume
-    pgtail record shop -S cdc -D cdc --snapshot  all rows of the tables first
+    pgtail record shop -S cdc -D cdc             until Ctrl-C; resumes
+    pgtail record shop -S cdc -D cdc --snapshot  all rows first
     pgtail decode cdc                            read it
-    pgtail record --from dump.bin -D capture     make a capture of a dump
+    pgtail record --from dump.bin -D capture     from a dump
     """
     from pgtail.commands.record import Record, record_dumps
 

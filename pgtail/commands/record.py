@@ -84,8 +84,8 @@ class Record:
                 self._record(directory, uploader, stderr)
         except KeyboardInterrupt:
             stderr.tell(
-                "stopped before all tables were copied: those that are complete stay, and the next run with --snapshot"
-                " copies the others"
+                "stopped before all tables were copied: those that are complete stay, and the same command copies the"
+                " others"
                 if self._copying
                 else "stopped before anything was read"
             )

@@ -76,7 +76,7 @@ FROM unnest(%s::oid[]) AS oid
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CopySource:
     """A table to read: the published one or one of its partitions, without what inherits from it."""
 
     oid: int
@@ -100,7 +100,7 @@ class Part:
 
     number: int
     """From 0 on, unique in the table."""
-    source: Source | None
+    source: CopySource | None
     """None for a partitioned table without partitions: there is nothing to read."""
     first_page: int
     end_page: int | None
@@ -112,7 +112,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CopiedColumn:
     """A published column."""
 
     description: RelationColumn
@@ -129,7 +129,7 @@ class PublishedTable:
 
     relation: Relation
     types: tuple[Type, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[CopiedColumn, ...]
     row_filter: str | None
     """An SQL expression; a row for which it is not true is not published."""
     parts: tuple[Part, ...]
@@ -215,7 +215,7 @@ def snapshot_plan(
         columns = catalog.sent_columns(table, one.publications, by_table.get(oid, []), identities.get(oid, frozenset()))
         names = [column.description.name for column in columns]
         sources = [
-            Source(
+            CopySource(
                 oid=source.oid,
                 schema=source.schema,
                 name=source.name,
@@ -387,7 +387,7 @@ class _Catalog:
 
     def sent_columns(
         self, table: _Table, publications: Sequence[_Publication], columns: Sequence[Row], key: frozenset[int]
-    ) -> tuple[Column, ...]:
+    ) -> tuple[CopiedColumn, ...]:
         """The columns that the stream has of a table. Raises ServerError if two publications differ."""
         lists = {self._sent_numbers(table, publication, columns) for publication in publications}
         if len(lists) > 1:
@@ -398,7 +398,7 @@ class _Catalog:
         [numbers] = lists
         return tuple(
             [
-                Column(
+                CopiedColumn(
                     RelationColumn(
                         int(table.identity == "f" or row.integer("attnum") in key),
                         self._session.name(row, "attname"),
@@ -473,7 +473,7 @@ class _Parts:
         """MaxHeapTuplesPerPage, src/include/access/htup_details.h."""
         self._before = 0
 
-    def of_table(self, sources: Sequence[Source]) -> tuple[Part, ...]:
+    def of_table(self, sources: Sequence[CopySource]) -> tuple[Part, ...]:
         """The parts of a table, which has these sources."""
         found: list[Part] = []
         for source in sources:
@@ -481,13 +481,13 @@ class _Parts:
                 found.append(self._part(len(found), source, first, end))
         return tuple(found) or (self._part(0, None, 0, None),)
 
-    def _ranges(self, source: Source) -> Iterator[tuple[int, int | None]]:
+    def _ranges(self, source: CopySource) -> Iterator[tuple[int, int | None]]:
         pages = source.size // self._block_size
         starts = range(0, max(pages, 1), self._pages) if self._split and source.is_heap else range(1)
         for first in starts:
             yield first, first + self._pages if first != starts[-1] else None
 
-    def _part(self, number: int, source: Source | None, first: int, end: int | None) -> Part:
+    def _part(self, number: int, source: CopySource | None, first: int, end: int | None) -> Part:
         size = 0 if source is None else source.size - first * self._block_size
         if end is not None:
             size = (end - first) * self._block_size

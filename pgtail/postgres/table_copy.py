@@ -21,7 +21,7 @@ from pgtail.postgres.copy_rows import RowFrames, kinds_of
 from pgtail.postgres.errors import Cure, Unreachable, server_error
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
-from pgtail.postgres.snapshot_plan import Part, PublishedTable, Source
+from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
 
 BATCH: Final = 256 * 1024
 """Bytes of frames that are returned together; one row more."""
@@ -54,11 +54,11 @@ class RecoveryConflict(ServerError):
     """The standby ended the session, to replay a change of the primary: try again, with a new snapshot."""
 
 
-class Stopped(Exception):
+class CopyStopped(Exception):
     """The copy was canceled by a request to stop."""
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Whole frames, and how many rows are in them."""
 
     frames: bytes
@@ -83,12 +83,12 @@ def copy_part(
     *,
     stop: threading.Event,
     batch_bytes: int = BATCH,
-) -> Generator[Batch, None, None]:
+) -> Generator[RowBatch, None, None]:
     """The rows of a part as Insert messages, in batches; between them nothing is read from the server.
 
     Raises TableChanged if the table has not stayed as the snapshot has it, RecoveryConflict, Unreachable, ServerError,
-    and Stopped soon after `stop` is set. After an error, and when the iterator is closed early, the session still has
-    its snapshot, unless it ended (RecoveryConflict, Unreachable). The lock on the table ends with the iterator.
+    and CopyStopped soon after `stop` is set. After an error, and when the iterator is closed early, the session still
+    has its snapshot, unless it ended (RecoveryConflict, Unreachable). The lock on the table ends with the iterator.
     """
     source = part.source
     if source is None:
@@ -104,7 +104,7 @@ def copy_part(
         command.leave()
 
 
-def _locked(command: _Command, table: PublishedTable, source: Source) -> str:
+def _locked(command: _Command, table: PublishedTable, source: CopySource) -> str:
     """Lock a source, and return its name now. Raises TableChanged.
 
     A SELECT locks the table as LOCK TABLE does, but needs the right to read these columns only. The description of its
@@ -160,7 +160,7 @@ def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None
 class _Command:
     """Runs statements on a session, for one table; a request to stop cancels them."""
 
-    def __init__(self, session: SnapshotSession, source: Source, stop: threading.Event) -> None:
+    def __init__(self, session: SnapshotSession, source: CopySource, stop: threading.Event) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
         self.table = f"{source.schema}.{source.name}"
@@ -186,7 +186,7 @@ class _Command:
         assert result is not None
         return rows.single(f"table {self.table}", rows.of_result(f"table {self.table}", result))
 
-    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Generator[Batch, None, None]:
+    def copy(self, statement: str, frames: RowFrames, batch_bytes: int) -> Generator[RowBatch, None, None]:
         """The rows of a COPY in batches."""
         result = self._first(statement)
         if result.status != pq.ExecStatus.COPY_OUT:
@@ -204,7 +204,7 @@ class _Command:
             parts.append(taken)
             size, count = size + len(taken), count + added
             if count and (size >= batch_bytes or length < 0):
-                yield Batch(parts[0] if len(parts) == 1 else b"".join(parts), count)
+                yield RowBatch(parts[0] if len(parts) == 1 else b"".join(parts), count)
                 parts, size, count = [], 0, 0
             if length < 0:
                 break
@@ -257,16 +257,16 @@ class _Command:
                 pass
 
     def _read(self, *, wait: bool) -> None:
-        """Let libpq read what has arrived, or `wait` for it. Raises Stopped."""
+        """Let libpq read what has arrived, or `wait` for it. Raises CopyStopped."""
         if self._stop.is_set():
-            raise Stopped
+            raise CopyStopped
         try:
             if wait:
                 poll = select.poll()
                 poll.register(self._pgconn.socket, select.POLLIN)
                 while not poll.poll(_LOOK):
                     if self._stop.is_set():
-                        raise Stopped
+                        raise CopyStopped
             self._pgconn.consume_input()
         except psycopg.Error as error:
             raise self._broken(error) from error

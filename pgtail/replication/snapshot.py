@@ -23,7 +23,7 @@ from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
-from pgtail.postgres.table_copy import CopyForm, RecoveryConflict, Stopped, TableChanged, copy_part
+from pgtail.postgres.table_copy import CopyForm, CopyStopped, RecoveryConflict, TableChanged, copy_part
 from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.plan import Plan
@@ -156,7 +156,7 @@ class PartTarget(Protocol):
 
 
 class SnapshotTarget(Protocol):
-    """Where the tables go. Called by several threads. Methods raise OutputError, and Stopped if it takes no more.
+    """Where the tables go. Called by several threads. Methods raise OutputError, and CopyStopped if it takes no more.
 
     stop() ends the waiting of the other methods, in whatever thread.
     """
@@ -249,7 +249,7 @@ class Copying:
                 current: SnapshotSession | None = opened.enter_context(session)
                 while current is not None and (item := self._next()) is not None:
                     current = self._copy(current, *item, opened)
-        except Stopped:
+        except CopyStopped:
             self._end()
         except BaseException as error:  # noqa: BLE001 -- run() raises it
             self._error = self._error or error

@@ -12,7 +12,7 @@ from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot_plan import Part, PublishedTable
-from pgtail.postgres.table_copy import CopyForm, Stopped
+from pgtail.postgres.table_copy import CopyForm, CopyStopped
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
@@ -109,9 +109,9 @@ class _Target:
         """What was put stays: it cannot be taken back."""
 
     def _put(self, frames: bytes) -> None:
-        """Raises Stopped if the consumer has ended, and after stop()."""
+        """Raises CopyStopped if the consumer has ended, and after stop()."""
         full = not self._queue.put(frames)
         while full and not (self._queue.paused or self._consumer.ended or self._stopped.wait(_PAUSE)):
             pass
         if self._consumer.ended or self._stopped.is_set():
-            raise Stopped
+            raise CopyStopped

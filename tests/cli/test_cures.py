@@ -32,6 +32,8 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.output": "--format-string",
     "pgtail.commands.selection": "--where",
     "pgtail.commands.spark --delete": "--delete",
+    "pgtail.commands.spark_verify": "--sample",
+    "pgtail.commands.verify_report": "--snapshot-table",  # of pgtail record, which it names
     "pgtail.inputs": "--input-format",
     "pgtail.outputs": "--format-string",
     "pgtail.postgres": "--publication",

@@ -14,7 +14,7 @@ from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, walk
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.snapshot_plan import snapshot_plan
-from pgtail.postgres.table_copy import CopyForm, Stopped, TableChanged, copy_part
+from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
 from tests.support.copied_tables import copied, snapshot_of
 from tests.support.limits import within
 from tests.support.servers import Database, since
@@ -172,7 +172,7 @@ def stopped_within(database: Database, before: str = "SELECT 1") -> float:
         other.execute("BEGIN")
         other.execute(before.encode())
         threading.Timer(0.5, stop.set).start()
-        with pytest.raises(Stopped):
+        with pytest.raises(CopyStopped):
             copied(session, table, stop=stop)
         started = time.monotonic() + 0.5
         other.execute("ROLLBACK")
@@ -201,7 +201,7 @@ def test_a_request_to_stop_while_nothing_is_sent(database: Database) -> None:
         parts = copy_part(session, replace(table, row_filter="public.slow()"), table.parts[0], FORM, stop=stop)
         threading.Timer(0.5, stop.set).start()
         started = time.monotonic()
-        with pytest.raises(Stopped):
+        with pytest.raises(CopyStopped):
             next(parts)
         assert time.monotonic() - started < within(5)
         assert session.connection.execute("SELECT 1").fetchone() == (1,)

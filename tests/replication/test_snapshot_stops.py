@@ -18,7 +18,7 @@ from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres import table_copy
 from pgtail.postgres.snapshot_plan import snapshot_plan
-from pgtail.postgres.table_copy import CopyForm, Stopped, copy_part
+from pgtail.postgres.table_copy import CopyForm, CopyStopped, copy_part
 from pgtail.replication.record_plan import SYSTEM
 from pgtail.replication.record_snapshot import SnapshotRecording
 from pgtail.replication.stream_snapshot import StreamSnapshot
@@ -102,7 +102,7 @@ def test_a_request_to_stop_while_the_store_is_gone(newest_database: Database, s3
             assert line
         begun = time.monotonic()
         running.send_signal(signal.SIGINT)
-        assert "stopped before anything was read" in running.stderr.read()
+        assert "stopped before all tables were copied" in running.stderr.read()
         assert time.monotonic() - begun < within(20)
 
 
@@ -122,7 +122,7 @@ def test_a_request_to_stop_while_the_server_does_not_answer(
         try:
             stop.set()
             begun = time.monotonic()
-            with pytest.raises(Stopped):
+            with pytest.raises(CopyStopped):
                 list(batches)
             assert time.monotonic() - begun < within(4)
             assert session.connection.closed
