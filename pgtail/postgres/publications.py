@@ -156,9 +156,11 @@ def _missing(missing: list[str], found: list[Publication], server: ServerFacts, 
     there = f"It has: {_names(found)}." if found else "It has none."
     cure = "\n".join([f"Create it: CREATE PUBLICATION {identifier(name)} FOR TABLE some_table;" for name in missing])
     if allow_missing:
-        cure += "\n--allow-missing-publication needs PostgreSQL 18: older servers stop at the first change."
+        cure += (
+            "\npgtail stream --allow-missing-publication needs PostgreSQL 18: older servers stop at the first change."
+        )
     elif server.major >= 18:
-        cure += "\nOr continue without it: --allow-missing-publication"
+        cure += "\nOr continue without it: pgtail stream --allow-missing-publication"
     return ServerError(f"database {server.database} has no publication {names}. {there}", cure=cure)
 
 

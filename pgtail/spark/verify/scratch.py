@@ -78,7 +78,8 @@ def begin(out: Location, scratch: Location) -> Base:
         Batches(scratch).commit(plan, commits)
         return base
     raise InputError(
-        "its files are removed as soon as they are replaced: give its writer a longer --retain", source=str(out)
+        "its files are removed as soon as they are replaced; run pgtail spark state with a longer --retain",
+        source=str(out),
     )
 
 
