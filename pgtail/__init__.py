@@ -92,6 +92,7 @@ scanner             compiled code that walks frames, transactions and tuples in 
 segment             a file of a capture; it decodes alone, and never changes once it is closed
 seq                 the number of a row change within its transaction, from 1, before any filter
 slot                the server's memory of a consumer's position; it holds back WAL
+snapshot            the rows of a table at a position of the stream: Inserts between a Begin with xid 0 and its Commit
 spill               moving what waits for a slow output from memory to a private temporary file
 streamed            of a transaction: sent in blocks before its commit or rollback is known
 subtransaction      a savepoint's part of a transaction, with an xid of its own

@@ -144,6 +144,11 @@ class DumpConverter:
 
     def _begin(self, message: Begin | BeginPrepare, frame: bytes) -> None:
         position = message.final_lsn if isinstance(message, Begin) else message.prepare_lsn
+        if not message.xid:
+            self._break_off()
+            self._skipping = True
+            self._leave_out("the snapshot of a table, which has no place in a capture made of dumps")
+            return
         self._break_off(again=position)
         self._position, self._skipping = position, self._commits.has(position)
         self._take(frame)

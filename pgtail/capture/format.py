@@ -7,12 +7,16 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 
+from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+
 COPY_DATA: Final = ord("d")
 PARAMETER_STATUS: Final = ord("S")
 HEAD: Final = struct.Struct(">BI")
 """The type byte and the length, which counts itself and not the type byte."""
 
 FORMAT: Final = "pgtail.format"
+PLAIN, WITH_SNAPSHOTS = "1", "2"
+"""The format's numbers: of a capture without snapshots of tables, and with some. Readers refuse all others."""
 BEGINNING: Final = b"S\0\0\0\x14pgtail.format\0"
 """The first bytes of a segment."""
 SEGMENT: Final = "pgtail.segment"
@@ -20,9 +24,14 @@ PREDECESSOR: Final = "pgtail.predecessor"
 GAP: Final = "pgtail.gap"
 """In the first segment after a gap: the capture lacks what was committed between these two LSNs."""
 TRANSACTION: Final = "pgtail.transaction"
+_INSIDE, _OUTSIDE = "inside ", "outside"
+"""How its value begins in format 2, which a reader that knows only format 1 refuses as damaged."""
+SNAPSHOT: Final = "pgtail.snapshot"
+"""In a segment of a snapshot: the consistent point, the table's OID, and the number of the part."""
 START: Final = "pgtail.start"
 POSITION: Final = "pgtail.position"
 END: Final = "pgtail.end"
+TIMELINE: Final = "pgtail.timeline"
 DUMPS: Final = "pgtail.from"
 """Replaces slot and server in a capture that was made from dumps."""
 
@@ -52,6 +61,32 @@ def read_parameter(body: bytes) -> tuple[str, str]:
     return name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
 
 
+def transaction_parameter(format_: str, before: tuple[int, int, int] | None) -> dict[str, str]:
+    """The parameter of a segment that begins after these changes, messages and this ordinal of a transaction.
+
+    `before` is None outside of transactions. In format 2 every segment has it, in a form that readers of format 1
+    refuse: they would leave the snapshots out.
+    """
+    numbers = None if before is None else " ".join(map(str, before))
+    if format_ == PLAIN:
+        return {} if numbers is None else {TRANSACTION: numbers}
+    return {TRANSACTION: _OUTSIDE if numbers is None else _INSIDE + numbers}
+
+
+def read_transaction(format_: str, text: str) -> tuple[int, int, int] | None:
+    """The value of that parameter. Raises ValueError."""
+    if format_ != PLAIN:
+        if text == _OUTSIDE:
+            return None
+        if not text.startswith(_INSIDE):
+            raise ValueError(text)
+        text = text.removeprefix(_INSIDE)
+    if not text.replace(" ", "").isdecimal():
+        raise ValueError(text)
+    changes, messages, ordinal = map(int, text.split(" "))
+    return changes, messages, ordinal
+
+
 def gap_in(head: Mapping[str, str]) -> str:
     """The gap before a segment as text, "between LSN and LSN"; empty if there is none."""
     start, _, end = head.get(GAP, "").partition(" ")
@@ -69,6 +104,10 @@ OPEN: Final = ".pgcap.part"
 """Suffix of a segment that is being written, or whose last transaction is incomplete."""
 DRAFT: Final = ".pgcap.draft"
 """Suffix of a closed copy while recovery makes it from an open segment."""
+SNAPSHOT_CLOSED: Final = ".snapshot.pgcap"
+"""Suffix of a closed segment of a snapshot: what is before `.pgcap` is not the name of a segment of the chain."""
+SNAPSHOT_OPEN: Final = ".snapshot.pgcap.part"
+"""Suffix of one that is being written."""
 
 _NAME: Final = re.compile(r"([0-9A-F]{16})-([0-9A-F]{10})")
 
@@ -94,3 +133,28 @@ class SegmentName(NamedTuple):
         """Parse a file name without its suffix; None if it is no segment's."""
         match = _NAME.fullmatch(text)
         return None if match is None else cls(int(match[1], 16), int(match[2], 16))
+
+
+def snapshot_name(file: str) -> SegmentName | None:
+    """The name in a file name of a snapshot's segment, closed or not; None for another file."""
+    stem = file.removesuffix(SNAPSHOT_OPEN if file.endswith(SNAPSHOT_OPEN) else SNAPSHOT_CLOSED)
+    return None if stem == file else SegmentName.parse(stem)
+
+
+class SnapshotPart(NamedTuple):
+    """Which part of which table's snapshot a segment has: consistent point (LSN), the table's OID, number from 0."""
+
+    lsn: int
+    relid: int
+    part: int
+
+    def __str__(self) -> str:
+        return f"{lsn_text(self.lsn)} {self.relid} {self.part}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The value of the parameter. Raises ValueError."""
+        lsn, relid, part = text.split(" ")
+        if not (relid.isdecimal() and part.isdecimal()):
+            raise ValueError(text)
+        return cls(parse_lsn(lsn), int(relid), int(part))

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pgtail.capture.format import CLOSED, OPEN, SegmentName
+from pgtail.capture.format import CLOSED, OPEN, SNAPSHOT_CLOSED, SegmentName
 from pgtail.capture.segment import SegmentFrames, read_head
-from pgtail.capture.state import CaptureState, read_state
+from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, read_state
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
@@ -32,12 +32,17 @@ class SegmentFile:
     location: Location
     name: SegmentName
     open: bool
+    snapshot: TableSnapshot | None = None
+    """The snapshot that it is a part of; None for a segment of the stream."""
+    listed: SnapshotFile | None = None
+    """What capture.json says about a segment of a snapshot."""
 
 
 def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:
     """The segments of a capture whose names sort after `after`; none if nothing was recorded yet.
 
-    Reads the folder from `after` on, and no segment. Raises InputError if it contains no capture or cannot be read.
+    Those of snapshots that count are among them, where they belong; one of these may be missing. Reads the folder from
+    `after` on, and no segment. Raises InputError if it contains no capture or cannot be read.
     """
     return listed(capture, read_state(capture), after)
 
@@ -52,7 +57,19 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
             named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN))
     if not named and not after and known is None:
         raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(capture))
+    for found in snapshot_segments(capture, known):
+        if str(found.name) > after:
+            named[found.name] = found
     return [found for _, found in sorted(named.items())]
+
+
+def snapshot_segments(capture: Location, known: CaptureState | None) -> list[SegmentFile]:
+    """The segments of the snapshots that count, as the capture's state lists them: reads no folder."""
+    return [
+        SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, open=False, snapshot=one, listed=part)
+        for one in (() if known is None else known.counting)
+        for part in one.segments
+    ]
 
 
 def refreshed(capture: Location, found: SegmentFile) -> SegmentFile | None:
@@ -80,7 +97,8 @@ def first_segment(listed: Sequence[SegmentFile], since: Point) -> int:
     """
     if since.lsn is not None:
         earlier = [index for index, found in enumerate(listed) if found.name.position < since.lsn]
-        return earlier[-1] if earlier else 0
+        last = earlier[-1] if earlier else 0
+        return last + 1 if earlier and listed[last].snapshot is not None else last
     if since.time is None:
         return 0
     low, high = 0, len(listed)

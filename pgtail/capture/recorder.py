@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pgtail.capture.format import COPY_DATA, FORMAT, GAP, HEAD, PREDECESSOR, SEGMENT, TRANSACTION, SegmentName
+from pgtail.capture.format import (
+    COPY_DATA,
+    FORMAT,
+    GAP,
+    HEAD,
+    PLAIN,
+    PREDECESSOR,
+    SEGMENT,
+    TIMELINE,
+    WITH_SNAPSHOTS,
+    SegmentName,
+    transaction_parameter,
+)
 from pgtail.capture.recovery import recover
-from pgtail.capture.state import CaptureState, Gap, read_state, write_state
+from pgtail.capture.snapshots import drop_uncut, open_state
+from pgtail.capture.state import CaptureState, Gap, StateFile, TableSnapshot
 from pgtail.capture.tracker import ROWS, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
@@ -19,8 +32,8 @@ from pgtail.native import compiled
 from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
 from pgtail.pgoutput.kinds import TAGS
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Begin
-from pgtail.storage.local import LocalLocation
 
 _FRAME: Final = struct.Struct(">IB24xB")
 """The start of a frame with a message: the length before it, its tag, the message's tag."""
@@ -70,6 +83,7 @@ class Recorder:
 
     `head` has the parameters that describe the frames. `gap` are the LSNs between the capture and the frames to come
     if changes between them are lost; the next segment records it. `start` is the LSN from which the server sends.
+    `state` is that of open_state(), if snapshots of tables were listed in it; no segment goes on past the place of one.
     `whole` is the end LSN of the last complete transaction (or a later position up to which the server had nothing),
     `safe` the part of it that is on disk. Methods raise OutputError.
     """
@@ -83,9 +97,10 @@ class Recorder:
         compress: bool = True,
         gap: tuple[int, int] | None = None,
         start: int = 0,
+        state: StateFile | None = None,
     ) -> None:
         self._directory = directory
-        self._head = {FORMAT: "1", **head}
+        self._head = {FORMAT: PLAIN, **head}
         self._next_head: dict[str, str] | None = None
         self._rotation = rotation
         self._compress = compress
@@ -96,9 +111,17 @@ class Recorder:
         self._finished: list[SegmentWriter] = []
         """Segments to close when their last transaction is complete."""
         found = recover(directory, compress=compress)
+        self._state = open_state(directory, found.position) if state is None else state
+        drop_uncut(self._state, directory, found.position)
         self._predecessor = found.last
         self._gap = self._gap_after(found.last, gap)
         self._stream.whole = self._idle = self.safe = found.position
+        self._divided = found.position
+        """The LSN up to which segments end at the places of snapshots."""
+        self._drop_other_timelines()
+        self._drop(f"the stream goes on at {lsn_text(start)}, after its place", lambda one: one.lsn < start)
+        if start in self._state.places and not (found.last or found.position):
+            self._idle = self._divided = start  # nothing comes before it in a new capture
         self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
         self.closed = 0
@@ -138,6 +161,8 @@ class Recorder:
         """Record a frame with a message. Raises Malformed if the message is cut off."""
         complete = self._stream.complete
         try:
+            if self._state.places and not self._stream.inside:
+                self._divide_before(frame)
             segment = self._segment_for(frame)
             boundary = self._stream.take(frame)
         except (IndexError, struct.error) as error:
@@ -159,7 +184,9 @@ class Recorder:
         `until` or the time `until_time`, and after one that ends at `until`. Returns the position of the first frame
         that was not recorded.
         """
-        segment, stream = self._segment, self._stream
+        segment, stream, place = self._segment, self._stream, self._next_place()
+        if place is not None:
+            until = min(until, place - 1)
         if segment is None or self._next_head is not None or (self._finished and not stream.inside):
             return pos
         room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
@@ -185,7 +212,20 @@ class Recorder:
     def reached(self, position: int) -> None:
         """Note that the server has nothing more up to this position."""
         if self._stream.complete:
+            while (place := self._next_place()) is not None and place <= position:
+                self._divide(place)
             self._idle = max(self._idle, position)
+
+    def list_snapshot(self, table: TableSnapshot) -> bool:
+        """As StateFile.list_snapshot(); returns False, and lists nothing, if the capture is past its place.
+
+        Not to be called while another thread uses the recorder.
+        """
+        if table.lsn not in self._state.places and (table.lsn < self.whole or not self._stream.is_before(table.lsn)):
+            return False
+        self._state.list_snapshot(table, self._head)
+        self.reached(self.whole)
+        return True
 
     def tick(self) -> None:
         """Do what is due by the clock: sync, close an old segment, write the state. Call it about once a second."""
@@ -263,18 +303,19 @@ class Recorder:
     def _begin(self, name: SegmentName) -> SegmentWriter:
         stream = self._stream
         segment = SegmentWriter(self._directory, name, compress=self._compress)
-        head = {**self._head, SEGMENT: str(name), PREDECESSOR: self._predecessor}
+        format_ = WITH_SNAPSHOTS if self._state.snapshots else PLAIN
+        head = {**self._head, FORMAT: format_, SEGMENT: str(name), PREDECESSOR: self._predecessor}
         if self._pending_gap is not None:
             head[GAP] = str(self._pending_gap)
-        if stream.inside:
-            head[TRANSACTION] = f"{stream.changes} {stream.messages} {stream.ordinal}"
+        before = (stream.changes, stream.messages, stream.ordinal) if stream.inside else None
+        head |= transaction_parameter(head[FORMAT], before)
         segment.start(head, stream.repeated())
         self._predecessor = str(name)
         return segment
 
     def _gap_after(self, last: str, now: tuple[int, int] | None) -> Gap | None:
         """The gap before the next segment: `now`, joined with one of an earlier run that wrote no segment."""
-        known = read_state(LocalLocation(self._directory))
+        known = self._state.now
         before = None if known is None or known.gap is None or known.gap.after != last else known.gap
         if now is None:
             return before
@@ -291,6 +332,7 @@ class Recorder:
         if head is None or head == self._head:
             return
         self._head = head
+        self._drop_other_timelines()
         if self._segment is not None:
             self._finish(self._segment)
         else:
@@ -307,7 +349,39 @@ class Recorder:
     def _write_state(self) -> None:
         """Write to disk up to where the capture is complete: must come before this LSN is acknowledged."""
         messages = 0 if self._segment is None else self._segment.messages
-        state = CaptureState(self.whole, self._predecessor, messages, self._head, self._pending_gap)
-        write_state(self._directory, state)
+        self._state.write(CaptureState(self.whole, self._predecessor, messages, self._head, self._pending_gap))
         self.safe = self.whole
         self._state_written = time.monotonic()
+
+    # -- snapshots of tables -----------------------------------------------------------------------------------
+
+    def _next_place(self) -> int | None:
+        """The place of the next listed snapshot, an LSN that the capture has not reached."""
+        return next((place for place in self._state.places if place > self._divided), None)
+
+    def _divide_before(self, frame: bytes) -> None:
+        """End the segment at the places of snapshots that come before what a frame outside of transactions begins."""
+        begins_at = self._stream.name_before(frame).position
+        while (place := self._next_place()) is not None and place <= begins_at:
+            if self._stream.complete:
+                self._divide(place)
+            else:  # the outcome of a transaction that was sent late: its changes are in the segment already
+                why = f"a prepared transaction before {lsn_text(place)} was sent after it"
+                self._drop(why, lambda one: one.lsn <= begins_at)
+
+    def _divide(self, place: int) -> None:
+        """End the segment: everything before this LSN was recorded."""
+        self._stream.whole = self._divided = place
+        if self._segment is not None:
+            self._finish(self._segment)
+        else:
+            self._write_state()
+
+    def _drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
+        """Drop those for which this returns True of the snapshots that the capture has not reached."""
+        self._state.drop(why, lambda one: one.lsn > self._divided and dropped(one))
+
+    def _drop_other_timelines(self) -> None:
+        timeline = self._head.get(TIMELINE, "")
+        if timeline.isdecimal():
+            self._drop(f"the server is on timeline {timeline} now", lambda one: one.timeline != int(timeline))

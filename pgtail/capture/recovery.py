@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pgtail.capture.format import CLOSED, DRAFT, OPEN, TRANSACTION, SegmentName
+from pgtail.capture.format import CLOSED, DRAFT, OPEN, SegmentName
 from pgtail.capture.segment import SegmentBytes, SegmentFrames, position_of
 from pgtail.capture.state import read_state
 from pgtail.capture.tracker import StreamTracker
@@ -110,7 +110,7 @@ def _examine(part: _OpenSegment) -> None:
     with LocalReader(part.path) as file:
         frames = SegmentFrames(file, str(part.path))
         try:
-            stream.inside = TRANSACTION in frames.read_head().parameters
+            stream.inside = frames.read_head().transaction is not None
             for start, stop in frames:
                 if frames.head.own:
                     messages += 1

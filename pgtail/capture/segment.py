@@ -14,13 +14,19 @@ from typing import Final, Protocol
 from pgtail.capture.format import (
     COPY_DATA,
     END,
+    FORMAT,
     HEAD,
     PARAMETER_STATUS,
+    PLAIN,
     POSITION,
+    SNAPSHOT,
     START,
     TRANSACTION,
+    WITH_SNAPSHOTS,
+    SnapshotPart,
     parameter,
     read_parameter,
+    read_transaction,
 )
 from pgtail.errors import DecodeError, InputError, Malformed, Truncated
 from pgtail.files.gunzip import MAGIC, Gunzip
@@ -91,7 +97,9 @@ class Head:
     """Whether the end was read."""
 
     def take(self, name: str, value: str) -> None:
-        """Take the next parameter."""
+        """Take the next parameter. Raises InputError for a format that is not known."""
+        if name == FORMAT:
+            check_format(value)
         self.own = self.own or name == START
         self.ended = self.ended or name == END
         if not self.own:
@@ -113,12 +121,26 @@ class Head:
         if not text:
             return None
         try:
-            if not text.replace(" ", "").isdecimal():
-                raise ValueError
-            changes, messages, ordinal = map(int, text.split(" "))
+            return read_transaction(self.parameters.get(FORMAT, PLAIN), text)
         except ValueError:
             raise InputError(f"{TRANSACTION} is {text!r}, not three numbers") from None
-        return changes, messages, ordinal
+
+    @property
+    def snapshot(self) -> SnapshotPart | None:
+        """What it has of a table's snapshot; None if it is a segment of the stream. Raises InputError."""
+        text = self.parameters.get(SNAPSHOT)
+        if text is None:
+            return None
+        try:
+            return SnapshotPart.parse(text)
+        except ValueError:
+            raise InputError(f"{SNAPSHOT} is {text!r}, not an LSN and two numbers") from None
+
+
+def check_format(number: str) -> None:
+    """Raises InputError for the number of a format that is not known."""
+    if number not in (PLAIN, WITH_SNAPSHOTS):
+        raise InputError(f"has format {number!r}, which this version of pgtail does not know: a newer one wrote it")
 
 
 class SegmentCheck:
@@ -163,6 +185,11 @@ class SegmentCheck:
         if not tail.endswith(parameter(END, value)):
             return "something follows its end"
         return None
+
+    def messages(self) -> int:
+        """How many messages of its own a segment has, as its end says; only if problem() finds none."""
+        _, value = read_parameter(self._tail[self._tail.rfind(END.encode() + b"\0") :])
+        return int(value.split(" ")[0])
 
     def position(self) -> int | None:
         """The LSN up to which a capture that ends with this segment has everything; None if its end is missing."""
@@ -209,7 +236,7 @@ class SegmentFrames:
                 if kind == COPY_DATA:
                     yield pos + HEAD.size, stop
                 elif kind == PARAMETER_STATUS:
-                    self.head.take(*read_parameter(buf[pos + HEAD.size : stop]))
+                    self._take_parameter(buf[pos + HEAD.size : stop])
                 pos = self.next
                 stop = pos + HEAD.size
             if not self._more(pos, max(stop - end, _HELD)):
@@ -225,12 +252,18 @@ class SegmentFrames:
             _check_size(kind, size, pos)
             if not self._hold(pos + 1 + size):
                 break
-            name, value = read_parameter(self.buf[pos + HEAD.size : pos + 1 + size])
-            if name == START:
+            body = self.buf[pos + HEAD.size : pos + 1 + size]
+            if read_parameter(body)[0] == START:
                 break
-            self.head.take(name, value)
+            self._take_parameter(body)
             pos += 1 + size
         return self.head
+
+    def _take_parameter(self, body: bytes) -> None:
+        try:
+            self.head.take(*read_parameter(body))
+        except InputError as error:
+            raise self.located(error) from None
 
     def offset_of(self, pos: int) -> int:
         """Where a position of `buf` is in the uncompressed bytes."""
@@ -287,6 +320,15 @@ def check(segment: Location) -> str | None:
     """What is wrong with a closed segment; None if every byte is as it was written. Raises InputError."""
     raw, found = _checked(segment)
     return raw.damage or found.problem()
+
+
+def digest_of(file: Location) -> str:
+    """The SHA-256 of a file, as 64 hexadecimal digits. Raises InputError."""
+    digest = hashlib.sha256()
+    with file.open() as reader:
+        while piece := reader.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def position_of(segment: Location) -> int:

@@ -1,18 +1,32 @@
-"""The file `capture.json`: a capture's parameters and the position it has reached."""
+"""The file `capture.json`: a capture's parameters, the position it has reached, and the snapshots of tables that count.
+
+While it lists snapshots it has the number of format 2, and `parameters` in place of `head`: readers that know only
+format 1 refuse it, instead of leaving the snapshots out.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pgtail.capture.format import FORMAT, PLAIN, WITH_SNAPSHOTS, SegmentName
+from pgtail.capture.segment import check_format
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import replace_file
+from pgtail.files.small import MOST
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.storage import Location
+from pgtail.storage.local import LocalLocation
 
 FILE: Final = "capture.json"
+_HEAD, _PARAMETERS = "head", "parameters"
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+_MOST_NUMBER: Final = 1 << 64
 
 
 class Gap(NamedTuple):
@@ -26,11 +40,37 @@ class Gap(NamedTuple):
         return f"{lsn_text(self.start)} {lsn_text(self.end)}"
 
 
+class SnapshotFile(NamedTuple):
+    """A closed segment of a snapshot: its name, and the size and SHA-256 (64 hexadecimal digits) of the file."""
+
+    name: SegmentName
+    bytes: int
+    sha256: str
+
+
+class TableSnapshot(NamedTuple):
+    """The whole copy of a table at the consistent point `lsn` of a slot, made on this timeline.
+
+    `rows` is their number, `segments` has at least one, in the order of names.
+    """
+
+    lsn: int
+    timeline: int
+    relid: int
+    schema: str
+    table: str
+    rows: int
+    segments: tuple[SnapshotFile, ...]
+
+    def __str__(self) -> str:
+        return f"the snapshot of {self.schema}.{self.table} at {lsn_text(self.lsn)}"
+
+
 class CaptureState(NamedTuple):
     """Everything up to the LSN `position` is in the capture. `last` is its last segment, empty if there is none.
 
     `messages` counts the messages of that segment if it was open, without repeated ones. `head` has the parameters of
-    segments. `gap` is one that no segment records yet.
+    segments. `gap` is one that no segment records yet. `snapshots` are in the order of their segments' names.
 
     Only in an object store: `uploaded` is the last segment that counts, and `writer` identifies the recorder.
     """
@@ -42,24 +82,119 @@ class CaptureState(NamedTuple):
     gap: Gap | None = None
     uploaded: str | None = None
     writer: str | None = None
+    snapshots: tuple[TableSnapshot, ...] = ()
+
+    @property
+    def counting(self) -> tuple[TableSnapshot, ...]:
+        """The snapshots that count: the capture has reached their place."""
+        return tuple(one for one in self.snapshots if one.lsn <= self.position)
+
+    @property
+    def format(self) -> str:
+        """The number of the format that the capture has."""
+        return WITH_SNAPSHOTS if self.snapshots else PLAIN
+
+    def with_snapshots(self, snapshots: Iterable[TableSnapshot]) -> CaptureState:
+        """The same with these snapshots, in order. Raises ValueError if they overlap."""
+        found = tuple(sorted(snapshots, key=lambda one: one.segments[0].name))
+        _check_order(found)
+        return self._replace(snapshots=found)
 
 
 def state_json(now: CaptureState) -> bytes:
     """The content of the file."""
     found = {name: value for name, value in now._asdict().items() if value is not None}
     found["position"] = lsn_text(now.position)
+    if FORMAT in now.head:
+        found[_HEAD] = {**now.head, FORMAT: now.format}
     if now.gap is not None:
         found["gap"] = [now.gap.after, lsn_text(now.gap.start), lsn_text(now.gap.end)]
+    del found["snapshots"]
+    if now.snapshots:
+        parameters, snapshots = found.pop(_HEAD), [_snapshot_json(one) for one in now.snapshots]
+        found = {"format": int(now.format), **found, _PARAMETERS: parameters, "snapshots": snapshots}
     return (json.dumps(found, indent=1) + "\n").encode()
+
+
+def _snapshot_json(one: TableSnapshot) -> dict[str, Any]:
+    segments = [{**segment._asdict(), "name": str(segment.name)} for segment in one.segments]
+    return {**one._asdict(), "lsn": lsn_text(one.lsn), "segments": segments}
 
 
 def write_state(directory: Path, now: CaptureState) -> None:
     """Replace the state, synced. Raises OutputError."""
-    path = directory / FILE
+    path, data = directory / FILE, state_json(now)
+    if len(data) > MOST:
+        raise OutputError(
+            f"cannot write {path}: it would have {len(data)} bytes, more than {MOST}: choose larger segments"
+        )
     try:
-        replace_file(path, state_json(now), mode=0o600)
+        replace_file(path, data, mode=0o600)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
+
+
+class StateFile:
+    """The `capture.json` of a local directory that this process writes, and nobody else.
+
+    The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
+    InputError.
+    """
+
+    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._now = read_state(LocalLocation(directory))
+        self._note_places()
+
+    @property
+    def now(self) -> CaptureState | None:
+        """What was written last; None if there is no file."""
+        return self._now
+
+    @property
+    def snapshots(self) -> tuple[TableSnapshot, ...]:
+        """The snapshots that are listed."""
+        return () if self._now is None else self._now.snapshots
+
+    def write(self, now: CaptureState) -> None:
+        """Replace the state; keeps the snapshots that are listed."""
+        with self._lock:
+            self._replace(now._replace(snapshots=self.snapshots))
+
+    def list_snapshot(self, table: TableSnapshot, head: Mapping[str, str]) -> None:
+        """Make the copy of a table count from when the capture has reached its LSN. Its segments must be synced.
+
+        `head` describes the frames of a capture that has no state yet. The capture must not have reached the LSN: while
+        a Recorder writes, call its method of this name. Raises OutputError also if the file would be too large, or if
+        the table has ordinals of another one.
+        """
+        with self._lock:
+            now = self._now or CaptureState(0, "", 0, dict(head))
+            try:
+                listed = now.with_snapshots([*now.snapshots, table])
+            except ValueError as error:
+                raise OutputError(f"cannot list {table}: {error}") from None
+            self._replace(listed)
+
+    def drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
+        """Take the snapshots off the list for which this returns True, with a warning."""
+        with self._lock:
+            if self._now is None or not any(map(dropped, self.snapshots)):
+                return
+            for one in filter(dropped, self.snapshots):
+                self._tell(f"warning: {one} does not count, and is removed: {why}")
+            self._replace(self._now.with_snapshots(one for one in self.snapshots if not dropped(one)))
+
+    def _replace(self, now: CaptureState) -> None:
+        write_state(self._directory, now)
+        self._now = now
+        self._note_places()
+
+    def _note_places(self) -> None:
+        self.places = tuple(sorted({one.lsn for one in self.snapshots}))
+        """The LSNs at which snapshots are listed, each once."""
 
 
 def read_state(directory: Location) -> CaptureState | None:
@@ -69,10 +204,12 @@ def read_state(directory: Location) -> CaptureState | None:
 
 
 def parse_state(data: bytes, source: str) -> CaptureState:
-    """The state in a file's content. Raises InputError if it is damaged."""
+    """The state in a file's content. Raises InputError if it is damaged, or of a format that is not known."""
     try:
         found = json.loads(data)
-        head = {str(name): str(value) for name, value in found["head"].items()}
+        format_ = _format_in(found, source)
+        described = found[_HEAD if format_ == PLAIN else _PARAMETERS]
+        head = {str(name): str(value) for name, value in described.items()}
         gap = found.get("gap")
         return CaptureState(
             parse_lsn(found["position"]),
@@ -82,8 +219,64 @@ def parse_state(data: bytes, source: str) -> CaptureState:
             None if gap is None else Gap(str(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
             None if found.get("uploaded") is None else str(found["uploaded"]),
             None if found.get("writer") is None else str(found["writer"]),
+            _parse_snapshots(found["snapshots"]) if format_ == WITH_SNAPSHOTS else (),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(
             "is damaged; remove it if the capture's slot still has everything since its last segment", source=source
         ) from None
+
+
+def _format_in(found: Mapping[str, Any], source: str) -> str:
+    """The number of the format. Raises InputError for one that is not known."""
+    number = str(found.get("format", PLAIN))
+    try:
+        check_format(number)
+    except InputError as error:
+        error.source = source
+        raise
+    return number
+
+
+def _parse_snapshots(found: Any) -> tuple[TableSnapshot, ...]:
+    """The listed snapshots. Raises ValueError, LookupError, TypeError if they are not as they were written."""
+    if not isinstance(found, list):
+        raise TypeError(found)
+    snapshots = tuple(_parse_snapshot(one) for one in found)
+    _check_order(snapshots)
+    return snapshots
+
+
+def _check_order(snapshots: Iterable[TableSnapshot]) -> None:
+    """Raise ValueError if the segments of several tables are mixed."""
+    names = [segment.name for one in snapshots for segment in one.segments]
+    if any(name >= after for name, after in itertools.pairwise(names)):
+        raise ValueError("its segments are not in the order of tables")
+
+
+def _parse_snapshot(found: Mapping[str, Any]) -> TableSnapshot:
+    segments = tuple(_parse_segment(one) for one in found["segments"])
+    lsn = parse_lsn(found["lsn"])
+    if not segments or any(one.name.position != lsn - 1 for one in segments):
+        raise ValueError(segments)
+    timeline, relid, rows = (_number(found[name]) for name in ("timeline", "relid", "rows"))
+    return TableSnapshot(lsn, timeline, relid, _text(found["schema"]), _text(found["table"]), rows, segments)
+
+
+def _parse_segment(found: Mapping[str, Any]) -> SnapshotFile:
+    name = SegmentName.parse(found["name"])
+    if name is None or _SHA256.fullmatch(found["sha256"]) is None:
+        raise ValueError(found)
+    return SnapshotFile(name, _number(found["bytes"]), found["sha256"])
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST_NUMBER:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

@@ -17,11 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pgtail.capture.format import CLOSED, OPEN, PREDECESSOR, TRANSACTION, SegmentName
+from pgtail.capture.format import CLOSED, OPEN, PREDECESSOR, SegmentName
 from pgtail.capture.recorder import Recorder
 from pgtail.capture.recovery import Recovered, recover
-from pgtail.capture.segment import SegmentBytes, SegmentCheck, position_of, read_head
-from pgtail.capture.state import FILE, CaptureState, parse_state, read_state, state_json, write_state
+from pgtail.capture.segment import SegmentBytes, SegmentCheck, digest_of, position_of, read_head
+from pgtail.capture.snapshots import complete, remove_unlisted
+from pgtail.capture.state import (
+    FILE,
+    CaptureState,
+    TableSnapshot,
+    parse_state,
+    read_state,
+    state_json,
+    write_state,
+)
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.humanize import counted
 from pgtail.storage import UNAVAILABLE, Conflict, Location
@@ -56,6 +65,8 @@ class Uploader:
         self._closed = -1
         self._told = ""
         self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        """For what is known of the store: snapshots are uploaded by other threads than the stream."""
         self.position = 0
         recovered = recover(spool, compress=compress)
         for warning in recovered.warnings:
@@ -81,10 +92,10 @@ class Uploader:
     def _whole_transactions(self) -> list[Path]:
         """The closed segments up to the last one that ends between transactions: the next one does not continue one."""
         closed = self._pending()
-        following = [*closed[1:], *sorted(self._spool.glob(f"*{OPEN}"))[:1]]
+        following = [*closed[1:], *self._segments(OPEN)[:1]]
         count = len(closed) if len(following) < len(closed) else 0
         for number, path in enumerate(following[: len(closed)], 1):
-            if TRANSACTION not in read_head(LocalLocation(path)).parameters:
+            if read_head(LocalLocation(path)).transaction is None:
                 count = max(count, number)
         return closed[:count]
 
@@ -93,21 +104,62 @@ class Uploader:
 
         Returns early after stop(). Raises OutputError.
         """
-        attempt = 0
+
+        def attempt() -> None:
+            with self._lock:
+                self._claim()
+                self._upload(work.segments)
+                if work.idle is not None and work.idle > self.position:
+                    self._write_state(work.idle, self._uploaded)
+
+        self._try(attempt)
+
+    def put_snapshot(self, path: Path) -> None:
+        """Upload a closed segment of a snapshot, and remove it from the spool. Several threads may do so at a time.
+
+        While the store is not available, tries again. Raises OutputError, also after stop().
+        """
+
+        def attempt() -> None:
+            with self._lock:
+                self._claim()
+            self._put(path)
+
+        self._try_to_end(attempt)
+        path.unlink(missing_ok=True)
+
+    def remove_snapshot(self, name: str) -> None:
+        """Delete a segment that put_snapshot() has uploaded, and no state lists; as put_snapshot()."""
+        self._try_to_end((self._target / name).delete)
+
+    def list_snapshots(self) -> None:
+        """Record in the store which snapshots the spool's state lists; as put_snapshot()."""
+
+        def attempt() -> None:
+            with self._lock:
+                self._claim()
+                self._write_state(self.position, self._uploaded)
+
+        self._try_to_end(attempt)
+
+    def _try_to_end(self, attempt: Callable[[], None]) -> None:
+        if not self._try(attempt):
+            raise OutputError(f"stopped before the snapshot was in {self._target}")
+
+    def _try(self, attempt: Callable[[], None]) -> bool:
+        """Do this, again while the store is not available; returns False if stop() was called first."""
+        number = 0
         while True:
             try:
                 with _as_output(self._target):
-                    self._claim()
-                    self._upload(work.segments)
-                    if work.idle is not None and work.idle > self.position:
-                        self._write_state(work.idle, self._uploaded)
+                    attempt()
                 self._told = ""
-                return
+                return True
             except UNAVAILABLE as error:
                 self._report(str(error))
-            if self._stopping.wait(_BACKOFF[min(attempt, len(_BACKOFF) - 1)]):
-                return
-            attempt += 1
+            if self._stopping.wait(_BACKOFF[min(number, len(_BACKOFF) - 1)]):
+                return False
+            number += 1
 
     @property
     def waiting(self) -> int:
@@ -133,13 +185,13 @@ class Uploader:
 
     def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
         """Start an empty spool with what the store has, or check that the spool continues it."""
-        last = self._uploaded
+        last, snapshots = self._uploaded, self._complete_snapshots(found)
         if not (recovered.last or recovered.position):
             head = {} if found is None else found.head
             if last and not head:
                 head = read_head(self._target / f"{last}{CLOSED}").parameters
             gap = None if found is None else found.gap
-            write_state(self._spool, CaptureState(self.position, last, 0, head, gap))
+            write_state(self._spool, CaptureState(self.position, last, 0, head, gap, snapshots=snapshots))
             return
         for path in self._pending():
             name = path.name.removesuffix(CLOSED)
@@ -154,12 +206,22 @@ class Uploader:
         if known is None or recovered.last != last:
             raise self._does_not_continue()
         if self.position > recovered.position:
-            write_state(self._spool, known._replace(position=self.position, last=last, messages=0))
+            known = known._replace(position=self.position, last=last, messages=0)
+        write_state(self._spool, known._replace(snapshots=snapshots))
+
+    def _complete_snapshots(self, found: CaptureState | None) -> tuple[TableSnapshot, ...]:
+        """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
+        listed = () if found is None else found.snapshots
+        kept = complete(self._target, listed)
+        for one in listed:
+            if one not in kept:
+                self._tell(f"warning: {one} does not count, and is removed: segments of it are missing")
+        return tuple(kept)
 
     def _check_same(self, path: Path) -> None:
         """Check that a segment that counts in the store is the one of the spool. Raises OptionError, InputError."""
         uploaded = self._target / path.name
-        if uploaded.head() is None or _digest(uploaded) != _digest(LocalLocation(path)):
+        if uploaded.head() is None or digest_of(uploaded) != digest_of(LocalLocation(path)):
             raise self._does_not_continue()
 
     def _does_not_continue(self) -> OptionError:
@@ -177,6 +239,8 @@ class Uploader:
             return
         self._write_state(self.position, self._uploaded)
         self._delete_left_over([])
+        known = read_state(LocalLocation(self._spool))
+        remove_unlisted(self._target, () if known is None else known.snapshots)
         self._claimed = True
 
     def _delete_left_over(self, own: list[str]) -> None:
@@ -209,7 +273,7 @@ class Uploader:
             target.create(data)
         except Conflict:
             pass  # by an earlier attempt, of which no answer came; or not: the comparison tells
-        if _digest(target) != hashlib.sha256(data).digest():
+        if digest_of(target) != hashlib.sha256(data).hexdigest():
             raise OutputError(f"{target} is not what was uploaded: another recorder may have written it")
         return position
 
@@ -242,21 +306,17 @@ class Uploader:
         self._version, self._uploaded, self.position = version, uploaded, position
 
     def _pending(self) -> list[Path]:
-        return sorted(self._spool.glob(f"*{CLOSED}"))
+        return self._segments(CLOSED)
+
+    def _segments(self, ending: str) -> list[Path]:
+        """The segments of the stream in the spool, in order; not those of snapshots."""
+        found = sorted(self._spool.glob(f"*{ending}"))
+        return [path for path in found if SegmentName.parse(path.name.removesuffix(ending)) is not None]
 
     def _report(self, why: str) -> None:
         if why != self._told:
             self._told = why
             self._tell(f"{why}; trying again. {counted(self.waiting, 'segment')} in {self._spool} not uploaded yet")
-
-
-def _digest(location: Location) -> bytes:
-    """The SHA-256 of a file. Raises InputError."""
-    digest = hashlib.sha256()
-    with location.open() as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.digest()
 
 
 @contextlib.contextmanager

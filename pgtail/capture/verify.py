@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
-from pgtail.capture.reader import first_segment, listed, refreshed
-from pgtail.capture.segment import SegmentCheck, check, read_head
-from pgtail.capture.state import read_state
+from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
+from pgtail.capture.segment import SegmentCheck, check, digest_of, read_head
+from pgtail.capture.state import FILE, TableSnapshot, read_state
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location
+
+_COMMIT: Final = 1
+"""Messages of a snapshot that are not rows."""
 
 
 class CaptureVerifier:
@@ -24,6 +28,10 @@ class CaptureVerifier:
         self.damaged = False
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
+        self._part: SegmentFile | None = None
+        """The segment, if it is a part of a table's snapshot."""
+        self._messages: int | None = None
+        """The messages in the parts of that snapshot so far; None if not all of these were read."""
         self.check = SegmentCheck()
 
     def capture(self, capture: Location, since: Point | None = None) -> Iterator[Location]:
@@ -34,10 +42,16 @@ class CaptureVerifier:
         known = read_state(capture)  # before listing the segments: a recorder may be writing
         found_segments = listed(capture, known)
         first = 0 if since is None else first_segment(found_segments, since)
-        before = str(found_segments[first - 1].name) if first else None
+        skipped = [str(found.name) for found in found_segments[:first] if found.snapshot is None]
+        before = skipped[-1] if skipped else None
+        incomplete = self._incomplete(capture, found_segments[first:])
         for segment in found_segments[first:]:
             found = refreshed(capture, segment)
             if found is None:
+                continue
+            if found.snapshot is not None:
+                if found.snapshot not in incomplete:
+                    yield from self._next_part(found)
                 continue
             self._check_order(found.location, str(found.name), before)
             before = str(found.name)
@@ -66,10 +80,43 @@ class CaptureVerifier:
             if problem is not None and not (told and error is not None and problem in error.reason):
                 self._say(problem, self._checked)
             self.damaged = self.damaged or problem is not None
+            if self._part is not None:
+                self._count(self._part, whole=problem is None and error is None)
 
     def _next(self, segment: Location, checked: Location | None) -> Location:
-        self._checked, self.check = checked, SegmentCheck()
+        self._checked, self.check, self._part = checked, SegmentCheck(), None
         return segment
+
+    def _next_part(self, found: SegmentFile) -> Iterator[Location]:
+        """Yield a segment of a table's snapshot, if there is one."""
+        assert found.snapshot is not None
+        if found.name == found.snapshot.segments[0].name:
+            self._messages = 0
+        if self._is_there(found):
+            location = self._next(found.location, found.location)
+            self._part = found
+            yield location
+        else:
+            self._messages = None
+
+    def _incomplete(self, capture: Location, segments: Sequence[SegmentFile]) -> set[TableSnapshot]:
+        """The snapshots of which a segment is missing: a part of a table would be taken for all of it. Reports them."""
+        parts = [one for one in segments if one.snapshot is not None]
+        there = {entry.name for entry in capture.list()} if parts else set()
+        found = set()
+        for part in parts:
+            if part.location.name not in there:
+                self._say(f"missing, a part of {part.snapshot}, of which nothing is shown", part.location)
+                found.add(part.snapshot)
+        return {snapshot for snapshot in found if snapshot is not None}
+
+    def _count(self, part: SegmentFile, *, whole: bool) -> None:
+        """Count the messages of a part that was read; compare them with the rows of the whole snapshot at its end."""
+        snapshot = part.snapshot
+        assert snapshot is not None
+        self._messages = None if self._messages is None or not whole else self._messages + self.check.messages()
+        if part.name == snapshot.segments[-1].name and self._messages not in (None, snapshot.rows + _COMMIT):
+            self._say(f"{snapshot} has {snapshot.rows} rows, and its segments have another number", part.location)
 
     def _check_order(self, segment: Location, name: str, before: str | None) -> None:
         """Report a segment that does not follow the one named `before`."""
@@ -88,6 +135,23 @@ class CaptureVerifier:
         elif predecessor != before:
             self._say(f"segment {predecessor} is missing before this one", segment)
 
+    def _is_there(self, found: SegmentFile) -> bool:
+        """Whether a segment of a snapshot can be read; reports one that is missing, or another than the listed one."""
+        assert found.snapshot is not None
+        assert found.listed is not None
+        entry = found.location.head()
+        if entry is None:
+            self._say(f"missing, a part of {found.snapshot}", found.location)
+            return False
+        head = read_head(found.location)
+        part, called = head.snapshot, head.parameters.get(SEGMENT)
+        is_it = part is not None and (part.lsn, part.relid) == (found.snapshot.lsn, found.snapshot.relid)
+        if called is not None and not (is_it and called == str(found.name)):
+            self._say(f"not a part of {found.snapshot}", found.location)
+        elif entry.size != found.listed.bytes:
+            self._say(f"it has {entry.size} bytes, not {found.listed.bytes} as {FILE} says", found.location)
+        return True
+
     def _gap(self, segment: Location, parameters: Mapping[str, str]) -> None:
         gap = gap_in(parameters)
         if gap:
@@ -96,3 +160,10 @@ class CaptureVerifier:
     def _say(self, what: str, where: Location) -> None:
         self.damaged = True
         self._tell(f"damage: {where}: {what}")
+
+
+def check_snapshots(capture: Location) -> None:
+    """Compare the files of a capture's snapshots with their SHA-256 in capture.json. Raises InputError."""
+    for found in snapshot_segments(capture, read_state(capture)):
+        if found.listed is not None and digest_of(found.location) != found.listed.sha256:
+            raise InputError(f"its SHA-256 is not the one in {FILE}", source=str(found.location))

@@ -5,33 +5,34 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pgtail.capture.format import CLOSED, END, OPEN, POSITION, START, SegmentName, copy_data, parameter, parameters
 from pgtail.errors import OutputError
-from pgtail.files.atomic import rename_synced, sync_directory, write_synced
+from pgtail.files.atomic import rename_synced, sync_directory, write_all, write_synced
 from pgtail.files.deflate import compress
 from pgtail.pgoutput.scalars import lsn_text
 
 
 class SegmentWriter:
-    """A file with the suffix of an unfinished segment; close() renames it to `NAME.pgcap`.
+    """A file with the suffix `ending`; close() renames it to one with the suffix `closed`.
 
     All methods raise OutputError. `size` and `pending` (what sync() would write) count uncompressed bytes, `begun` is
     a time.monotonic(), `messages` does not count those repeated at the beginning.
     """
 
-    def __init__(self, directory: Path, name: SegmentName, *, compress: bool, ending: str = OPEN) -> None:
+    def __init__(
+        self, directory: Path, name: SegmentName, *, compress: bool, ending: str = OPEN, closed: str = CLOSED
+    ) -> None:
         self.name = name
         self.begun = time.monotonic()
         self.messages = self.size = self.pending = 0
         self._compress = compress
-        self._directory = directory
         self._digest = hashlib.sha256()
         self._parts: list[bytes] = []
         self._broken: OutputError | None = None
-        self._path = directory / f"{name}{ending}"
+        self._path, self._closed = directory / f"{name}{ending}", directory / f"{name}{closed}"
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             sync_directory(directory)
@@ -70,11 +71,18 @@ class SegmentWriter:
 
         After one failure every call fails: how much of the member is on disk is unknown.
         """
+        self._write(write_synced)
+
+    def flush(self) -> None:
+        """As sync(), without fsync: what was added is on disk after the next sync()."""
+        self._write(write_all)
+
+    def _write(self, write: Callable[[int, bytes], None]) -> None:
         if self._broken is not None:
             raise self._broken
         try:
             if self._parts:
-                write_synced(self._fd, self._member())
+                write(self._fd, self._member())
             there = os.path.samestat(os.fstat(self._fd), os.stat(self._path))
         except FileNotFoundError:
             there = False
@@ -105,9 +113,22 @@ class SegmentWriter:
         """Close the file as it is."""
         os.close(self._fd)
 
+    def abandon(self) -> None:
+        """Close the file and remove it."""
+        self.leave()
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise _failed(self._path, error) from error
+
+    @property
+    def path(self) -> Path:
+        """Where the file is after close()."""
+        return self._closed
+
     def close(self) -> None:
         """Rename it to its final name: it never changes again."""
-        rename(self._path, self._directory / f"{self.name}{CLOSED}")
+        rename(self._path, self._closed)
 
 
 def rename(path: Path, to: Path) -> None:

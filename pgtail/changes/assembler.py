@@ -19,6 +19,7 @@ from pgtail.changes.events import (
     LogicalMessage,
     Note,
     SchemaChange,
+    SnapshotEnded,
     Started,
     Transaction,
     UndecodedRows,
@@ -29,7 +30,7 @@ from pgtail.changes.events import (
     tuple_mismatch,
     unknown_flags,
 )
-from pgtail.changes.relations import Relations
+from pgtail.changes.relations import Relation, Relations
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
@@ -53,10 +54,13 @@ class State(enum.StrEnum):
     BEGUN = "at the start of a transaction"
     INSIDE = "inside a transaction"
     REPEATED = "inside a transaction that is repeated"
+    SNAPSHOT = "inside a snapshot"
     SEGMENT = "inside a stream segment"
 
 
-_OPEN: Final = (State.BEGUN, State.INSIDE, State.REPEATED)
+_STARTED: Final = (State.INSIDE, State.SNAPSHOT)
+"""The states inside a transaction that is not streamed, after its start was sent."""
+_OPEN: Final = (State.BEGUN, State.REPEATED, *_STARTED)
 """The states inside a transaction that is not streamed."""
 
 Events: TypeAlias = Iterable[Event]
@@ -86,17 +90,25 @@ class Assembler:
         """The prepared transactions that have no outcome yet."""
         self._noted: set[int] = set()
         self._transaction = Transaction(None, begun=False)
+        self._copied: int | None = None
+        """The LSN of the snapshot whose tables were sent last, until it is known that no more of them follow."""
+        self._described: Relation | None = None
+        """The table that was described since the last transaction ended: an empty snapshot is of this one."""
         self.interrupted: Transaction | None = None
         """The transaction whose start was sent before a restart, until it is repeated."""
         self._to_skip = (0, 0)
         """How many changes and logical messages of the repeated transaction are still to be skipped."""
         self._stream = 0
         self._offset: int | None = None
+        self._state = State.OUTSIDE
         self._enter(State.OUTSIDE)
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Events:
         """The events of one message. Consume them before the next call."""
         self._offset = offset
+        if self._copied is not None and not self._is_of_snapshot(message):
+            self._copied = None
+            return [SnapshotEnded(), *self.feed(message, lsn, offset)]
         step = self._steps.get(type(message))
         if step is None:
             return self._out_of_place(message, lsn)
@@ -104,29 +116,31 @@ class Assembler:
 
     def lost(self) -> Events:
         """Messages are missing here: end the open transaction as incomplete, keep the tables."""
-        events = self._break_off()
+        events = [*self._break_off(), *self._end_snapshot(complete=False)]
         self.streams.gap()
         return events
 
     def restart(self) -> Events:
         """The stream restarts, and the server repeats unfinished transactions: forget them, keep the tables.
 
-        A transaction whose start was sent goes on when it is repeated: changes that were sent are skipped.
+        A transaction whose start was sent goes on when it is repeated: changes that were sent are skipped. A snapshot
+        is not repeated.
         """
+        snapshot = self._break_off() if self._state is State.SNAPSHOT else self._end_snapshot(complete=False)
         if self._state in (State.INSIDE, State.REPEATED):
             self.interrupted = self._transaction
         events = self._uncommitted(self.streams.stop(complete=False))
         self.streams.clear()
         self._enter(State.OUTSIDE)
-        return events
+        return [*snapshot, *events]
 
     def finish(self) -> Iterator[Event]:
         """The source ended: report what is still open. Raises AssemblyError if `strict`."""
-        open_, xid, self._offset = self.open_transaction, self._transaction.xid, None
+        open_, self._offset = self.open_transaction, None
         yield from self._break_off()
+        yield from self._end_snapshot(complete=True)
         if open_:
-            which = "of unknown xid" if xid is None else xid
-            yield from self._warn_or_raise(f"the input ends inside transaction {which}")
+            yield from self._warn_or_raise(f"the input ends inside {_named(open_)}")
         if self.streams.open:
             xids = ", ".join(map(str, self.streams.open))
             yield from self._warn_or_raise(f"the input ends inside streamed transaction {xids}: it is not shown")
@@ -137,19 +151,26 @@ class Assembler:
 
     @property
     def outside(self) -> bool:
-        """Whether the stream, and what was sent of it, is outside any transaction and stream segment."""
-        return self._state is State.OUTSIDE and self.interrupted is None
+        """Whether the stream, and what was sent of it, is outside any transaction, stream segment and snapshot."""
+        return self._state is State.OUTSIDE and self.interrupted is None and not self.in_snapshot
+
+    @property
+    def in_snapshot(self) -> bool:
+        """Whether a table of a snapshot was read, and others of it may follow."""
+        return self._copied is not None
 
     def resume_after(self, scanner: Scanner) -> Transaction | None:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
         transaction = self.started_transaction if scanner.inside and not scanner.began else None
+        if scanner.messages:
+            self._described = None
         if scanner.inside:
             if transaction is None:
                 xid, commit_lsn, commit_ts = scanner.begun
                 transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
             self._transaction = transaction
             transaction.changes = scanner.seq
-        self._enter(State.INSIDE if scanner.inside else State.OUTSIDE)
+        self._enter(self._inside if scanner.inside else State.OUTSIDE)
         return transaction
 
     def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
@@ -193,6 +214,7 @@ class Assembler:
         events += self._start(self._transaction) if self._state is State.BEGUN else self._end_interrupted()
         if self.open_transaction:
             events.append(Ended(self._transaction, complete=False))
+            events += [SnapshotEnded(complete=False)] if self._transaction.snapshot else []
         self._enter(State.OUTSIDE)
         return events
 
@@ -217,9 +239,11 @@ class Assembler:
         return [Note(text, self._offset)]
 
     def _enter(self, state: State) -> None:
+        if state is State.OUTSIDE and self._state is not state:
+            self._described = None
         self._state = state
         self._steps = STEPS[state]
-        self.started_transaction = self._transaction if state is State.INSIDE and self._transaction.begun else None
+        self.started_transaction = self._transaction if state in _STARTED and self._transaction.begun else None
         self.open_transaction = self._transaction if state in _OPEN else None
         self.commits_at = None if self.open_transaction is None else self._transaction.commit_lsn
 
@@ -227,6 +251,8 @@ class Assembler:
 
     def _relation(self, message: RelationMessage, lsn: int | None) -> Events:
         before, now = self.relations.see(message, self._stream if self._state is State.SEGMENT else None)
+        if self._state is not State.SEGMENT:
+            self._described = now
         return _NOTHING if now is before else (SchemaChange(before, now),)
 
     def _type(self, message: TypeMessage, lsn: int | None) -> Events:
@@ -239,7 +265,33 @@ class Assembler:
     # -- transactions that are not streamed --------------------------------------------------------------------
 
     def _begin(self, message: Begin, lsn: int | None) -> Events:
-        return self._open(Transaction(message.xid, commit_lsn=message.final_lsn, commit_ts=message.commit_time))
+        transaction = Transaction(message.xid, commit_lsn=message.final_lsn, commit_ts=message.commit_time)
+        return self._open(transaction) if message.xid else self._begin_snapshot(transaction)
+
+    def _begin_snapshot(self, transaction: Transaction) -> Events:
+        """The rows of a table follow: no server sends an xid of 0. They are numbered after those of other tables."""
+        before = self._transaction
+        if before.snapshot and before.commit_lsn == transaction.commit_lsn:
+            transaction.changes = transaction.skipped = before.changes
+        transaction.xid, transaction.snapshot = None, True
+        self._transaction, self._copied = transaction, None
+        self._enter(State.BEGUN)
+        return _NOTHING
+
+    def _is_of_snapshot(self, message: AnyFrame) -> bool:
+        """Whether a message belongs to another table of the snapshot that was sent last."""
+        if isinstance(message, Begin):
+            return (message.xid, message.final_lsn) == (0, self._copied)
+        return isinstance(message, RelationMessage | TypeMessage)
+
+    def _end_snapshot(self, *, complete: bool) -> list[Event]:
+        """No more tables of a snapshot follow, if one was sent last."""
+        copied, self._copied = self._copied, None
+        return [] if copied is None else [SnapshotEnded(complete)]
+
+    @property
+    def _inside(self) -> State:
+        return State.SNAPSHOT if self._transaction.snapshot else State.INSIDE
 
     def _begin_prepare(self, message: BeginPrepare, lsn: int | None) -> Events:
         return self._open(
@@ -271,6 +323,8 @@ class Assembler:
 
     def _start(self, transaction: Transaction) -> list[Event]:
         """The start of a transaction that was not interrupted."""
+        if transaction.snapshot and transaction.table is None:
+            transaction.table = self._described
         return [*self._end_interrupted(), Started(transaction)]
 
     def _repeated(self, message: ChangeMessage, lsn: int | None) -> Iterator[Event]:
@@ -300,12 +354,17 @@ class Assembler:
         return self._warn_or_raise(f"Origin {message.name!r} {self._state}, after its first change: ignored")
 
     def _continued(self, message: Continued, lsn: int | None) -> Events:
-        self._transaction.changes, self._transaction.messages = message
+        transaction = self._transaction
+        if transaction.snapshot:
+            transaction.skipped += message.changes - transaction.changes
+        transaction.changes, transaction.messages = message
         return _NOTHING
 
     def _first(self, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
         """The first message after Begin and Origin."""
-        self._enter(State.INSIDE)
+        if self._transaction.snapshot and isinstance(message, Insert):
+            self._transaction.table = self.relations.get(message.relation)
+        self._enter(self._inside)
         yield from self._start(self._transaction)
         yield from self.feed(message, lsn, self._offset)
 
@@ -316,6 +375,7 @@ class Assembler:
         transaction.commit_lsn, transaction.commit_ts = message.commit_lsn, message.commit_time
         transaction.end_lsn = message.end_lsn
         self._enter(State.OUTSIDE)
+        self._copied = transaction.commit_lsn if transaction.snapshot else None
         return [*unknown_flags(message, self._offset), Ended(transaction)]
 
     def _prepare(self, message: Prepare, lsn: int | None) -> Events:
@@ -442,6 +502,13 @@ class Assembler:
         return [*events, outcome_of(message)]
 
 
+def _named(transaction: Transaction) -> str:
+    """A transaction in a warning."""
+    if transaction.snapshot:
+        return "a snapshot" if transaction.table is None else f"the snapshot of {transaction.table.qualified}"
+    return f"transaction {'of unknown xid' if transaction.xid is None else transaction.xid}"
+
+
 Step: TypeAlias = Callable[[Assembler, Any, int | None], Events]
 
 _ALWAYS: dict[type, Step] = {
@@ -489,6 +556,12 @@ STEPS: Final[dict[State, dict[type, Step]]] = {
         Origin: Assembler._origin,
         Commit: Assembler._commit,
         Prepare: Assembler._prepare,
+    },
+    State.SNAPSHOT: {
+        **_ALWAYS,
+        Insert: Assembler._row,
+        Commit: Assembler._commit,
+        Continued: Assembler._continued,
     },
     State.SEGMENT: {
         **_ALWAYS,

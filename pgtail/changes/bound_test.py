@@ -10,7 +10,7 @@ from pgtail.changes.comparison import COMPARE, NUMBER, Comparison
 from pgtail.changes.condition import Test
 from pgtail.changes.events import Change, RowChange
 from pgtail.changes.like import Like, like_bytes
-from pgtail.changes.operand import NULL, Source, is_json, source_of
+from pgtail.changes.operand import NULL, OperandSource, is_json, source_of
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.native.conditions import NativeTest, NotTested
@@ -23,7 +23,7 @@ _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?").fullmatch
 class BoundTest:
     """A test of the value at `left`, compared with that at `right` or with constants."""
 
-    def __init__(self, test: Test, left: Source, right: Source | None, how: Comparison) -> None:
+    def __init__(self, test: Test, left: OperandSource, right: OperandSource | None, how: Comparison) -> None:
         self.test, self.left, self.right, self._how = test, left, right, how
         self._literals = [_literal(test, left, how, value) for value in test.values] if self._compares else []
         self._keys = [how.key(value) for value in self._literals]
@@ -155,7 +155,7 @@ def bind(test: Test, relation: Relation | None, op: str) -> BoundTest | bool | N
     return bound.of_cells(*cells)
 
 
-def _literal(test: Test, left: Source, how: Comparison, value: str) -> str:
+def _literal(test: Test, left: OperandSource, how: Comparison, value: str) -> str:
     try:
         return how.literal(value)
     except DAMAGED:
@@ -163,7 +163,7 @@ def _literal(test: Test, left: Source, how: Comparison, value: str) -> str:
         raise OptionError(f"--where {test.shown!r}: {left.name} is {how.what}, {quoted} is none") from None
 
 
-def _common(test: Test, left: Source, right: Source) -> Comparison:
+def _common(test: Test, left: OperandSource, right: OperandSource) -> Comparison:
     """How the values of two columns compare. Raises OptionError if they do not."""
     one, other = left.how, right.how
     if NULL in (left, right) or one.what == other.what or {one.native, other.native} <= {"time"}:
@@ -171,7 +171,7 @@ def _common(test: Test, left: Source, right: Source) -> Comparison:
     raise OptionError(f"--where {test.shown!r}: {left.name} is {one.what}, {right.name} is {other.what}")
 
 
-def _is_native(source: Source) -> bool:
+def _is_native(source: OperandSource) -> bool:
     """Whether the scanner finds the text of this source. A member of a JSON document is left to Python."""
     if source.column is None:
         return source.place in ("xid", "commit_ts")

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from pgtail.native.plan import ROW_OPS
+
 Property: TypeAlias = Literal["op", "schema", "table", "xid", "commit_ts"]
 PROPERTIES: Final[tuple[Property, ...]] = ("op", "schema", "table", "xid", "commit_ts")
 """What a condition can test besides columns."""
-CHANGE_OPS: Final = ("insert", "update", "delete", "truncate", "message")
+CHANGE_OPS: Final = (*ROW_OPS, "truncate", "message")
 """The values of the property op."""
 
 

@@ -23,6 +23,9 @@ class Transaction:
     `state` is "prepared" until the outcome is known, "open" for a part shown before the end is known, otherwise None.
     `aborted` says that the whole transaction was rolled back. `begun` is False if its Begin is missing: its changes
     then have no `seq`. `changes` is the last `seq` assigned, `messages` the number of logical messages.
+
+    A `snapshot` has the rows that a table had at `end_lsn`, and no xid. `table` is that table; None if it was not
+    described. Numbers go on from one table of a snapshot to the next: `skipped` of them are not of this one's rows.
     """
 
     xid: int | None
@@ -38,6 +41,14 @@ class Transaction:
     aborted: bool = False
     changes: int = 0
     messages: int = 0
+    snapshot: bool = False
+    table: Relation | None = None
+    skipped: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of its changes."""
+        return self.changes - self.skipped
 
     @property
     def settled(self) -> bool:
@@ -64,7 +75,9 @@ class Started:
 
 @dataclass(slots=True)
 class RowChange:
-    """One row inserted, updated or deleted. `old_kind` is K, O or empty, as in the Update message.
+    """One row inserted, updated, deleted, or read for a snapshot (ROW_OPS).
+
+    `old_kind` is K, O or empty, as in the Update message.
 
     In all changes `aborted` marks those that were rolled back; they have no `seq`.
     """
@@ -124,6 +137,13 @@ class Ended:
 
 
 @dataclass(slots=True)
+class SnapshotEnded:
+    """No more tables of a snapshot follow. `complete` is False if the input broke off: whether any do is not known."""
+
+    complete: bool = True
+
+
+@dataclass(slots=True)
 class Outcome:
     """A prepared transaction was committed or rolled back; `op` is commit_prepared or rollback_prepared.
 
@@ -172,7 +192,7 @@ class Note:
 
 
 Change: TypeAlias = RowChange | TableTruncate | LogicalMessage
-Event: TypeAlias = Started | Change | UndecodedRows | Ended | Outcome | SchemaChange | Note | FromClient
+Event: TypeAlias = Started | Change | UndecodedRows | Ended | SnapshotEnded | Outcome | SchemaChange | Note | FromClient
 
 
 ChangeMessage: TypeAlias = Insert | Update | Delete | Truncate | Message
@@ -186,7 +206,8 @@ def row_change(
     """The change of a row message, with the next `seq` of its transaction."""
     seq = _next_seq(transaction)
     if isinstance(message, Insert):
-        return RowChange("insert", transaction, seq, lsn, relation, "", None, message.new)
+        op = "snapshot" if transaction.snapshot else "insert"
+        return RowChange(op, transaction, seq, lsn, relation, "", None, message.new)
     if isinstance(message, Update):
         return RowChange("update", transaction, seq, lsn, relation, message.old_kind, message.old, message.new)
     return RowChange("delete", transaction, seq, lsn, relation, message.old_kind, message.old, None)

@@ -13,6 +13,7 @@ from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, Sc
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.changes.where_parser import parse
+from pgtail.native.plan import ROW_OPS
 
 OPS: Final = (*CHANGE_OPS, "commit_prepared", "rollback_prepared")
 
@@ -113,6 +114,11 @@ class Filter:
         """Whether these rows pass by table and operation."""
         return self.table_passes(relation) and (not self._ops or op in self._ops)
 
+    def snapshot_passes(self, transaction: Transaction) -> bool:
+        """Whether rows of a snapshot may pass, by its table, xid, place and time: its start and end are then shown."""
+        table = transaction.table
+        return self.selects(transaction) and table is not None and self.row_passes(table, "snapshot")
+
     def passes(self, change: Change) -> bool:
         """Whether a change is shown. Raises OptionError if a condition does not fit the column's type."""
         if isinstance(change, RowChange | TableTruncate):
@@ -159,7 +165,7 @@ class Filter:
             self.redaction.learn(event.before, event.now)
         passes = self.table_passes(event.now)
         if passes:
-            for op in ("insert", "update", "delete"):
+            for op in ROW_OPS:
                 self.bound(event.now, op)
         return passes
 
@@ -210,6 +216,10 @@ def _shown(text: str, condition: Condition) -> str:
     return tests[0].shown if len(tests) == 1 else "..."
 
 
+def name_matches(schema: str, table: str, pattern: str) -> bool:
+    """Whether a glob on schema.table, or without a dot on the table's name, matches."""
+    return fnmatchcase(f"{schema}.{table}" if "." in pattern else table, pattern)
+
+
 def _matches(relation: Relation, pattern: str) -> bool:
-    name = f"{relation.schema}.{relation.name}" if "." in pattern else relation.name
-    return relation.seen and fnmatchcase(name, pattern)
+    return relation.seen and name_matches(relation.schema, relation.name, pattern)

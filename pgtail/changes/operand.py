@@ -12,6 +12,7 @@ from pgtail.changes.events import Change, RowChange
 from pgtail.changes.json_member import member
 from pgtail.changes.relations import Column, Relation
 from pgtail.native.conditions import NotTested
+from pgtail.native.plan import INSERT_OPS
 from pgtail.pgoutput.cells import UNCHANGED, Cell
 from pgtail.values import Undecoded, ValueKind
 from pgtail.values.codec import DAMAGED
@@ -19,7 +20,7 @@ from pgtail.values.datetime import timestamptz_text
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OperandSource:
     """A cell of a row, a property of the transaction, or a constant text (None: NULL).
 
     `key`: the column belongs to the replica identity. `same_row`: an update without an old row did not change it.
@@ -82,10 +83,10 @@ class Source:
             raise NotTested from None
 
 
-NULL: Final = Source("", "constant")
+NULL: Final = OperandSource("", "constant")
 
 
-def source_of(operand: Operand, relation: Relation | None, op: str) -> Source | None:
+def source_of(operand: Operand, relation: Relation | None, op: str) -> OperandSource | None:
     """Where the operand's value is in changes `op` of a table; None if there is no such column."""
     if operand.is_property:
         return _property(operand.name, relation, op)
@@ -93,24 +94,24 @@ def source_of(operand: Operand, relation: Relation | None, op: str) -> Source | 
     if relation is None or op == "truncate" or operand.name not in names:
         return None
     place: Literal["new", "old"] = operand.row or ("old" if op == "delete" else "new")
-    if (place, op) in (("old", "insert"), ("new", "delete")):
+    if (place == "old" and op in INSERT_OPS) or (place == "new" and op == "delete"):
         return NULL
     index = names.index(operand.name)
     column = relation.columns[index]
     same = place == "old" and op == "update" and column.key and relation.identity != "full"
-    return Source(f"{relation.qualified}.{operand.name}", place, index, column, column.key, same, operand.path)
+    return OperandSource(f"{relation.qualified}.{operand.name}", place, index, column, column.key, same, operand.path)
 
 
-def _property(name: str, relation: Relation | None, op: str) -> Source:
+def _property(name: str, relation: Relation | None, op: str) -> OperandSource:
     if name == "xid":
-        return Source(name, "xid")
+        return OperandSource(name, "xid")
     if name == "commit_ts":
-        return Source(name, "commit_ts")
+        return OperandSource(name, "commit_ts")
     if name == "op":
-        return Source(name, "constant", constant=op)
+        return OperandSource(name, "constant", constant=op)
     if relation is None or not relation.seen:
-        return Source(name, "constant")
-    return Source(name, "constant", constant=relation.schema if name == "schema" else relation.name)
+        return OperandSource(name, "constant")
+    return OperandSource(name, "constant", constant=relation.schema if name == "schema" else relation.name)
 
 
 def is_json(column: Column) -> bool:

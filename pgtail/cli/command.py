@@ -19,6 +19,7 @@ GROUPS: Final = {
     "masking": "Masking",
     "output": "Output",
     "capture": "Capture",
+    "snapshot": "Snapshot",
     "input": "Input",
     "protocol": "Protocol",
     "other": "Other options",

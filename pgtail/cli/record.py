@@ -14,7 +14,10 @@ from pgtail.cli.settings import default_dsn, given
 from pgtail.commands.server_options import RecordOptions
 from pgtail.errors import OptionError
 
-_OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn", "until", "two_phase", "binary")
+_OF_A_SLOT: Final = (
+    "host", "dbname", "slot", "spool", "allow_gap", "snapshot", "snapshot_tables", "until_lsn", "until", "two_phase",
+    "binary",
+)  # fmt: skip
 
 
 @click.command(
@@ -26,6 +29,8 @@ _OF_A_SLOT: Final = ("host", "dbname", "slot", "spool", "allow_gap", "until_lsn"
         "slot",
         "publications",
         "dumps",
+        "snapshot",
+        "snapshot_tables",
         "until",
         "seconds",
         "segment_size",
@@ -43,9 +48,10 @@ def command(source: tuple[str, ...], options: RecordOptions) -> bool:
     does not exist is created; it retains WAL on the server until it is dropped. pgtail decode DIR reads a capture.
 
     \b
-    pgtail record shop -S cdc -D cdc           until Ctrl-C; repeat to resume
-    pgtail decode cdc                          read it
-    pgtail record --from dump.bin -D capture   make a capture of a dump
+    pgtail record shop -S cdc -D cdc             until Ctrl-C; resumes
+    pgtail record shop -S cdc -D cdc --snapshot  all rows first
+    pgtail decode cdc                            read it
+    pgtail record --from dump.bin -D capture     from a dump
     """
     from pgtail.commands.record import Record, record_dumps
 

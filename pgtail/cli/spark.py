@@ -11,7 +11,7 @@ import click
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
-from pgtail.commands.spark_options import SparkOptions, VacuumOptions
+from pgtail.commands.spark_options import SparkOptions, VacuumOptions, VerifyOptions
 
 if TYPE_CHECKING:
     from pgtail.commands.spark import Dataset
@@ -50,10 +50,11 @@ def _add(name: str, *makes: Dataset) -> Callable[[Callable[[], None]], click.Com
 
 @_add("changes")
 def _changes() -> None:
-    """Write every change in captures as rows: OUT/changes, OUT/transactions and OUT/relations.
+    """Write every change in captures as rows: OUT/changes, OUT/transactions, OUT/relations and OUT/snapshots.
 
-    Each change is one row, however often it was recorded: in several segments, in captures of several slots. Run
-    again, the command adds what is new. Damaged or incomplete segments are named, and nothing of them is written.
+    Each change is one row, however often it was recorded: in several segments, in captures of several slots; and so is
+    each row of a table's snapshot. Run again, the command adds what is new. Damaged or incomplete segments are named,
+    and nothing of them is written.
 
     \b
     pgtail spark changes captures/shop warehouse
@@ -79,9 +80,10 @@ def _tables() -> None:
 def _state() -> None:
     """Keep the rows of every table as they are after the last commit: OUT/state/SCHEMA.TABLE.
 
-    Run again, or with --watch, the command applies what is new. Prepared transactions count once they are committed. A
-    value that was never sent (from before the capture, or made by ALTER TABLE) is named in _unknown, and never
-    guessed. OUT/changes and OUT/tables are brought up to date first.
+    Run again, or with --watch, the command applies what is new. A snapshot that pgtail record took of a table replaces
+    all of its rows. Prepared transactions count once they are committed. A value that was never sent (from before the
+    capture, or made by ALTER TABLE) is named in _unknown, and never guessed. OUT/changes and OUT/tables are brought up
+    to date first.
 
     \b
     pgtail spark state captures/shop warehouse
@@ -102,11 +104,31 @@ def _history() -> None:
 
 @_add("all", "tables", "state", "history")
 def _all() -> None:
-    """Make everything: OUT/changes, OUT/transactions, OUT/relations, OUT/tables, OUT/state and OUT/history.
+    """Make everything: what pgtail spark changes makes, OUT/tables, OUT/state and OUT/history.
 
     \b
     pgtail spark all --watch captures/shop warehouse
     """
+
+
+@command.command("verify")
+@click.argument("places", nargs=-1, required=True, metavar="CAPTURE... OUT DSN")
+@takes(VerifyOptions)
+def _verify(places: tuple[str, ...], options: VerifyOptions) -> bool:
+    """Compare OUT/state with the tables on the server, row by row, at one position.
+
+    A temporary slot gives the position, and the tables as they are there; nothing is written on the server, and nothing
+    into the tables of OUT. pgtail waits until the captures are complete up to it, so let pgtail record run beside. The
+    exit status is 0 if all rows are equal as far as the state knows them, and 1 if not.
+
+    \b
+    pgtail spark verify captures/shop warehouse shop
+    pgtail spark verify -t orders --sample 10 captures/shop warehouse shop
+    """
+    from pgtail.commands.spark_verify import run
+
+    refuse_masks("pgtail spark verify")
+    return run(places, options)
 
 
 @command.command("vacuum")

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from pgtail.capture.format import BEGINNING, CLOSED, OPEN
 from pgtail.capture.segment import SegmentCheck
-from pgtail.commands.selection import expanded
+from pgtail.capture.verify import check_snapshots
+from pgtail.commands.selection import expanded, folders
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.file import Source
@@ -49,6 +50,9 @@ class Coverage:
 
 def verify(names: Iterable[str], storage: StorageOptions) -> None:
     """Compare all checksums of these files. Raises InputError if one is wrong, OptionError for standard input."""
+    names = list(names)
+    for folder in folders(names, storage):
+        check_snapshots(folder)
     for file in expanded(names, storage):
         with Source(file) as source:
             if source.live:

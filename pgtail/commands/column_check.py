@@ -11,8 +11,9 @@ from pgtail.changes.relations import Relation
 from pgtail.commands.options import FilterOptions
 from pgtail.commands.selection import filter_arguments, unknown_columns
 from pgtail.errors import OptionError
+from pgtail.native.plan import ROW_OPS
 from pgtail.postgres.connection import Connection
-from pgtail.postgres.published_columns import published_tables
+from pgtail.postgres.published_columns import checked_tables
 from pgtail.replication.plan import Plan
 
 
@@ -27,7 +28,7 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
     if (not options.where and redaction is None) or plan.encoding is not None:
         return []
     slot = plan.fork or plan.slot
-    tables = published_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
+    tables = checked_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
     relations = [table.relation for table in tables]
     tried = Filter(**filter_arguments(options, redaction))
     altered = [table.relation for table in tables if table.altered and tried.table_passes(table.relation)]
@@ -70,7 +71,7 @@ def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
     wrong, cures = [], []
     for relation in filter(filter_.table_passes, relations):
         try:
-            for op in ("insert", "update", "delete"):
+            for op in ROW_OPS:
                 filter_.bound(relation, op)
         except OptionError as error:
             wrong.append(str(error))

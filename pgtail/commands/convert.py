@@ -12,7 +12,7 @@ from pgtail.commands.checksums import Coverage
 from pgtail.commands.options import DumpOptions
 from pgtail.commands.reading import Reading
 from pgtail.errors import InputError
-from pgtail.inputs.base import Chunk
+from pgtail.inputs.base import NOTHING_READ, Chunk, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Cursor
@@ -49,12 +49,12 @@ def record_dumps(
     decoder = RawDecoder(assume=dump.assume, encoding=dump.encoding)
     head = {"client_encoding": dump.encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     converter = DumpConverter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
-    left, segment = list(files), ""
+    left, read = list(files), NOTHING_READ
     try:
         while left:
             place = locate(left[0], dump.storage) if is_uri(left[0]) else left[0]
             with Source(place) as source, Reading(source) as reading:
-                segment = _record(reading, source, segment, decoder, converter, dump.input_format, tell)
+                read = _record(reading, source, read, decoder, converter, dump.input_format, tell)
             if reading.stopped:
                 break
             del left[0]
@@ -68,16 +68,16 @@ def record_dumps(
 def _record(
     reading: Reading,
     source: Source,
-    segment: str,
+    read: SegmentsRead,
     decoder: RawDecoder,
     converter: DumpConverter,
     form: str | None,
     tell: Callable[[str], None],
-) -> str:
-    """Record one file; `segment` is the capture segment that was last read to its end. Returns that after the file."""
+) -> SegmentsRead:
+    """Record one file; `read` are the segments of captures that were read before. Returns that after the file."""
     coverage = Coverage(source)
     try:
-        reading.input_ = input_ = open_input(source, decoder, format=form, segment=segment)
+        reading.input_ = input_ = open_input(source, decoder, format=form, read=read)
         for item in input_.items():
             if isinstance(item, Chunk):
                 if item.in_stream is False:
@@ -89,7 +89,7 @@ def _record(
             decoder.raw = b""
         for note in input_.notes:
             tell(f"note: {note}")
-        return input_.segment
+        return input_.read
     except InputError as error:
         if error.source is None:
             error.source = source.name

@@ -35,7 +35,7 @@ from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import Stoppable
-from pgtail.inputs.base import Chunk, Input
+from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
@@ -64,7 +64,7 @@ class Decode:
         self._redaction = redaction or build_redaction(options.filter)
         self._given_output = output
         self._source: str | None = None
-        self._segment = ""
+        self._segments = NOTHING_READ
         """The capture segment that was last read to its end."""
         self._damaged = False
         self._error: InputError | None = None
@@ -187,7 +187,7 @@ class Decode:
         with Source(name, on_wait=sink.flush, check=check) as source, Reading(source) as reading:
             self._source = source.name
             form = self._options.dump.input_format
-            reading.input_ = input_ = open_input(source, decoder, format=form, segment=self._segment)
+            reading.input_ = input_ = open_input(source, decoder, format=form, read=self._segments)
             if self._options.verbosity.verbose:
                 _tell(f"{source.name}: {input_.name}")
             with (
@@ -197,7 +197,7 @@ class Decode:
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
                 goes_on = self._read(input_, pipeline, source, verifier)
-                self._segment = input_.segment
+                self._segments = input_.read
                 for note in input_.notes:
                     _tell(f"note: {note}")
                 changed = self._changed or before != (pipeline.rows, pipeline.kept)

@@ -28,7 +28,7 @@ from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.stopping import Stoppable
-from pgtail.hexview.fields import Fields
+from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.rows import TemplateWriter
 from pgtail.hexview.scope import Scope
@@ -36,7 +36,7 @@ from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
 from pgtail.hexview.views import MessageLocation, View, locate_damage
 from pgtail.humanize import counted
-from pgtail.inputs.base import Chunk, Input
+from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.inputs.text.base import TextInput
@@ -80,7 +80,7 @@ class Inspect:
         types = build_types(encoding=dump.encoding, enums=dump.types)
         self._scope = Scope(types, self._redaction)
         limit = options.max_bytes if options.report.output == "table" else None
-        self._fields = Fields(self._scope, ValueStyle(limit), encoding=dump.encoding)
+        self._fields = FieldDescriber(self._scope, ValueStyle(limit), encoding=dump.encoding)
         self._cursor = TracedCursor()
         self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
         self._view: View
@@ -89,7 +89,7 @@ class Inspect:
         self._number = self._shown = self._end = 0
         self._seen: list[Traced] = []
         self._damaged = False
-        self._segment = ""
+        self._segments = NOTHING_READ
         """The capture segment that was last read to its end."""
 
     def run(self, files: tuple[str, ...]) -> bool:
@@ -136,14 +136,14 @@ class Inspect:
         """Show one file; returns whether to read the next one."""
         with Source(file, on_wait=sink.flush) as source, Reading(source) as reading:
             form = self._options.dump.input_format
-            reading.input_ = input_ = open_input(source, self._decoder, format=form, segment=self._segment)
+            reading.input_ = input_ = open_input(source, self._decoder, format=form, read=self._segments)
             with (
                 contextlib.closing(input_),
                 progress(source, self._options.report.file, lambda: self._number, "messages"),
             ):
                 before = self._number
                 goes_on = self._read(input_, Coverage(source))
-                self._segment = input_.segment
+                self._segments = input_.read
                 for note in input_.notes:
                     say(escape(f"note: {note}"))
                 self._end = input_.position

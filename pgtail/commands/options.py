@@ -54,7 +54,7 @@ def storage_option(group: str = "other") -> Any:
 
 def limit_option(what: str = "transactions") -> Any:
     """A field `limit`."""
-    return range_option("-n", "--limit", kind="positive number", metavar="N", help=f"Stop after N {what} were shown.")
+    return range_option("-n", "--limit", kind="positive number", metavar="N", help=f"Show at most N {what}.")
 
 
 def resync_option() -> Any:
@@ -132,7 +132,7 @@ class FilterOptions:
         metavar="OP,...",
         completion="ops",
         setting="list",
-        help="Only these operations: insert, update, delete, truncate, message, commit_prepared, rollback_prepared."
+        help="Only insert, update, delete, truncate, snapshot, message, commit_prepared, rollback_prepared."
         " Repeatable.",
     )
     xids: tuple[int, ...] = _filter("--xid", default=(), kind="number", help="Only this transaction. Repeatable.")

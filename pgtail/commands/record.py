@@ -10,6 +10,7 @@ from pgtail.capture.lock import open_directory
 from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
+from pgtail.capture.snapshots import open_state
 from pgtail.capture.upload import Uploader
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
@@ -23,11 +24,15 @@ from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres.connection import Connector
 from pgtail.postgres.slots import check_name
 from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Plan
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
+from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
 from pgtail.replication.record_thread import RecordThread
+from pgtail.replication.request import Request
 from pgtail.replication.tail import Tail
 from pgtail.storage import Location, is_uri, locate
 from pgtail.storage.local import LocalLocation
@@ -60,6 +65,7 @@ class Record:
 
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
+        self._copying = False
 
     def run(self) -> bool:
         """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
@@ -77,7 +83,12 @@ class Record:
                     uploader = Uploader(directory, target, stderr.tell, compress=options.compress)
                 self._record(directory, uploader, stderr)
         except KeyboardInterrupt:
-            stderr.tell("stopped before anything was read")
+            stderr.tell(
+                "stopped before all tables were copied: those that are complete stay, and the same command copies the"
+                " others"
+                if self._copying
+                else "stopped before anything was read"
+            )
         finally:
             stderr.close()
         return False
@@ -90,10 +101,18 @@ class Record:
         recovered = recover(directory, compress=options.compress)
         for warning in recovered.warnings:
             stderr.tell(warning)
+        state = open_state(directory, recovered.position, stderr.tell, spool=uploader is not None)
         known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
-            with interrupt.raising(), connector.ordinary() as connection:
-                plan = prepare_recording(request, known, connection, allow_gap=options.allow_gap)
+            plan = self._plan(request, known, connector, interrupt)
+            if options.snapshot.wanted:
+                files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
+                globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
+                self._copying = True
+                SnapshotRecording(connector, interrupt, stderr, plan, known, files, globs=globs, jobs=jobs).run()
+                self._copying = False
+                known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
+                plan = self._plan(request, known, connector, interrupt)
             for warning in plan.warnings:
                 stderr.tell(f"warning: {warning}")
             recorders: list[Recorder] = []
@@ -108,6 +127,7 @@ class Record:
                     compress=options.compress,
                     gap=gap,
                     start=position,
+                    state=state,
                 )
                 recorders.append(recorder)
                 return RecordThread(
@@ -140,6 +160,10 @@ class Record:
                             f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged:"
                             " the next run does that"
                         )
+
+    def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
+        with interrupt.raising(), connector.ordinary() as connection:
+            return prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
 
 
 def _rotation(options: RecordOptions) -> Rotation:

@@ -41,6 +41,12 @@ def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Lo
             yield place if is_uri(name) else name
 
 
+def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
+    """Those of these names that are folders. Raises OptionError for a URI that cannot be used."""
+    places = (locate(name, storage) for name in names if name != "-")
+    return (place for place in places if place.is_folder())
+
+
 def filters() -> Iterator[tuple[str, Option]]:
     """The options that are arguments of a Filter, with the names of the arguments."""
     return ((name, one) for name, one in options_of(FilterOptions) if one.group == "filter")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _connection = partial(option, group="connection")
 _slot = partial(option, group="slot")
 _capture = partial(option, group="capture")
+_snapshot = partial(option, group="snapshot")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -125,6 +126,36 @@ class EndOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """Which tables are copied before the stream, and by how many sessions."""
+
+    snapshot: bool = _snapshot(
+        "--snapshot",
+        default=False,
+        help="First copy the published tables that the capture has no copy of, as they are where the stream begins.",
+    )
+    snapshot_tables: tuple[str, ...] = _snapshot(
+        "--snapshot-table",
+        default=(),
+        metavar="GLOB",
+        completion="tables",
+        help="Copy the published tables of this name or pattern, also if they were copied before. Repeatable.",
+    )
+    jobs: int = _snapshot(
+        "--snapshot-jobs",
+        default=2,
+        kind="positive number",
+        metavar="N",
+        help="How many sessions copy side by side.",
+    )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether tables are to be copied."""
+        return self.snapshot or bool(self.snapshot_tables)
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOptions:
     """Options of `pgtail stream`."""
 
@@ -132,6 +163,12 @@ class StreamOptions:
     filter: FilterOptions = family(FilterOptions)
     request: Request = family(Request)
     end: EndOptions = family(EndOptions)
+    snapshot: SnapshotOptions = family(
+        SnapshotOptions,
+        snapshot={"help": "First show the rows that are there."},
+        snapshot_tables=None,
+        jobs=None,
+    )
     limit: int | None = limit_option()
     format: OutputOptions = family(OutputOptions)
     verbosity: Verbosity = family(Verbosity)
@@ -201,6 +238,7 @@ class RecordOptions:
     allow_gap: bool = _capture(
         "--allow-gap", default=False, help="Continue a capture even if the slot has skipped changes."
     )
+    snapshot: SnapshotOptions = family(SnapshotOptions)
     end: EndOptions = family(EndOptions)
     dump: DumpOptions = family(DumpOptions)
     verbosity: Verbosity = family(Verbosity)

@@ -30,7 +30,7 @@ def create(options: CreateOptions, name: str) -> None:
         try:
             with interrupt.raising():
                 server = creation.prepare()
-            session, point = creation.create(interrupt, server, lambda text: say(escape(text)))
+            session, (point, _) = creation.create(interrupt, server, lambda text: say(escape(text)))
         except KeyboardInterrupt:
             # The server may have created it before it received the request to cancel.
             created = slots.exists(connector, name)

@@ -53,7 +53,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         locate_target(options.out, options.storage)
         verbose = options.verbosity.verbose
         progress = SparkProgress(verbose)
-        started = session(options.master, _conf(options.conf), quiet=not verbose)
+        started = session(options.master, conf_of(options.conf), quiet=not verbose)
         with progress.shown(), started as spark, progress.counting(spark):
             _update(spark, options, kept, progress, typed=bool(datasets))
 
@@ -64,7 +64,14 @@ def _update(
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
-    lake = Lake(spark, options.out, tables=options.tables, storage=options.storage, tell=progress.tell)
+    lake = Lake(
+        spark,
+        options.out,
+        tables=options.tables,
+        snapshot_changes=not options.no_snapshot_changes,
+        storage=options.storage,
+        tell=progress.tell,
+    )
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
@@ -125,7 +132,8 @@ def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
 def _say_update(update: Update) -> None:
     for note in update.notes:
         say(escape(f"note: {note}"))
-    say(counted(update.segments, "new segment"))
+    copied = f", {counted(update.snapshots, 'new snapshot')} of tables" if update.snapshots else ""
+    say(f"{counted(update.segments, 'new segment')}{copied}")
 
 
 @contextlib.contextmanager
@@ -143,7 +151,7 @@ def _stoppable() -> Iterator[None]:
     say("stopped: what was written stays, and the same command continues from there")
 
 
-def _conf(texts: Sequence[str]) -> dict[str, str]:
+def conf_of(texts: Sequence[str]) -> dict[str, str]:
     """The settings of --conf. Raises OptionError."""
     found = {}
     for text in texts:

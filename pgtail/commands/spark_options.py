@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from pgtail.commands.options import Verbosity, storage_option
+from pgtail.commands.options import ReportOptions, Verbosity, storage_option
+from pgtail.commands.server_options import ConnectionOptions
 from pgtail.options import family, items, option, positive_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgtail.storage.options import StorageOptions
+
+
+_PERCENT: Final = re.compile(r"\d+(?:\.\d+)?%?", re.ASCII)
+
+
+def _master_option() -> Any:
+    return option(
+        "--master",
+        shown_default="local[*]; under spark-submit its master",
+        metavar="URL",
+        help="Where Spark runs: this machine's cores, or a cluster (yarn, spark://host:7077, k8s://...).",
+    )
+
+
+def _conf_option() -> Any:
+    return option(
+        "--conf", default=(), metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=8g. Repeatable."
+    )
+
+
+def percent(text: str) -> float:
+    """A part of a whole, with or without the sign. Raises ValueError."""
+    number = float(text.removesuffix("%") if _PERCENT.fullmatch(text) else 0)
+    if not 0 < number <= 100:
+        raise ValueError(f"{text} is not a percentage above 0 and up to 100")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +58,11 @@ class SparkOptions:
         convert=items,
         metavar="GLOB,...",
         help="Only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
+    )
+    no_snapshot_changes: bool = option(
+        "--no-snapshot-changes",
+        default=False,
+        help="Leave the rows of snapshots out of OUT/changes. The choice holds for the life of OUT.",
     )
     until: str | None = option(
         "--until",
@@ -58,15 +91,55 @@ class SparkOptions:
         help="With --watch: how often to check for closed segments (30s, 1m, 2h).",
     )
     storage: StorageOptions = storage_option()
-    master: str | None = option(
-        "--master",
-        shown_default="local[*]; under spark-submit its master",
-        metavar="URL",
-        help="Where Spark runs: this machine's cores, or a cluster (yarn, spark://host:7077, k8s://...).",
+    master: str | None = _master_option()
+    conf: tuple[str, ...] = _conf_option()
+    verbosity: Verbosity = family(Verbosity)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Options of `pgtail spark verify`. `sample` is a percentage; `timeout` is in seconds."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    publications: tuple[str, ...] = option(
+        "-P",
+        "--publication",
+        default=(),
+        metavar="NAME",
+        completion="publications",
+        help="The publication whose tables are compared; the default is what the captures name. Repeatable.",
     )
-    conf: tuple[str, ...] = option(
-        "--conf", default=(), metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=8g. Repeatable."
+    tables: tuple[str, ...] = option(
+        "-t",
+        "--table",
+        default=(),
+        convert=items,
+        metavar="GLOB,...",
+        help="Compare only these tables: a glob on schema.table, or without a dot on the name alone. Repeatable.",
     )
+    sample: float = option(
+        "--sample",
+        default="100",
+        convert=percent,
+        metavar="PERCENT",
+        help="Compare only so many of the rows, chosen by the MD5 of their keys; tables without a key are compared"
+        " whole.",
+    )
+    timeout: float = option(
+        "--timeout",
+        default="5m",
+        convert=positive_duration,
+        metavar="TIME",
+        help="Give up if the captures are not complete up to the server's position after this time.",
+    )
+    report: ReportOptions = family(
+        ReportOptions,
+        output={"help": "Format; the default is table on a terminal, and json elsewhere: a line per table."},
+        file=None,
+    )
+    storage: StorageOptions = storage_option()
+    master: str | None = _master_option()
+    conf: tuple[str, ...] = _conf_option()
     verbosity: Verbosity = family(Verbosity)
 
 

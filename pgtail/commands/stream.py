@@ -41,6 +41,7 @@ from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
+from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.values import Types
 
@@ -72,6 +73,8 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
+    _copied = True
+    """Whether the copy of the tables was complete, if there was one."""
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
         self._options = options
@@ -94,6 +97,9 @@ class Stream:
             with Interrupt() as interrupt, open_target(options.format.file, append=True) as target:
                 return self._follow(request, self._shared(target), interrupt)
         except KeyboardInterrupt:
+            if not self._copied:
+                self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")
+                return True
             self._stderr.tell("stopped before anything was read")
             return False
         finally:
@@ -113,6 +119,7 @@ class Stream:
         options, stderr, encoding = self._options, self._stderr, request.encoding or "utf-8"
         types = Types(encoding=encoding, numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
+        snapshot = self._snapshot(plan, request, interrupt)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
             raise OptionError(
@@ -130,7 +137,7 @@ class Stream:
             filter_=self._filter,
             note=lambda note: tell_note(note, tell=stderr.tell),
             limit=options.limit,
-            until=plan.until,
+            until=plan.until if snapshot is None else None,
         )
 
         def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
@@ -152,6 +159,7 @@ class Stream:
             limits_of(options.end, plan, output=_watched_output(options.format.file)),
             make_consumer,
             reconnect=options.end.reconnect,
+            snapshot=snapshot,
             ready=self._ready,
         )
         try:
@@ -163,6 +171,7 @@ class Stream:
             self._summarize(error)
             raise
         finally:
+            self._copied = self._tail.copied
             assembler.close()
             unmasked = tell_unmasked(self._redaction, stderr.tell)
         self._summarize()
@@ -175,6 +184,17 @@ class Stream:
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
+
+    def _snapshot(self, plan: Plan, request: Request, interrupt: Interrupt) -> StreamSnapshot | None:
+        """What to copy before the stream; None for nothing. Raises OptionError."""
+        if not self._options.snapshot.wanted:
+            return None
+        if plan.slot is not None or plan.fork is not None:
+            raise OptionError(
+                "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
+                " --slot and --fork), or a new one (--create-slot)"
+            )
+        return StreamSnapshot(self._connector, interrupt, self._stderr, plan, request.tables, request.exclude)
 
     def _open_stderr(self) -> StderrThread:
         return StderrThread(self._options.verbosity.verbose)
@@ -207,11 +227,13 @@ class Stream:
         before = "" if isinstance(error, OutputError) else f"{shown}; "
         broken_off = pipeline.broken_off
         if broken_off is not None and not self._options.format.undo:
-            changes = counted(broken_off.changes, "change")
+            table = "" if broken_off.table is None else broken_off.table.qualified
+            where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
+            changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
             self._stderr.tell(
-                f"note: stopped inside transaction {broken_off.xid}: of its first {changes} those selected were shown"
+                f"note: stopped inside {where}: of its first {changes} those selected were shown"
                 if pipeline.left_out
-                else f"note: stopped inside transaction {broken_off.xid}: its first {changes} were shown"
+                else f"note: stopped inside {where}: its first {changes} were shown"
             )
         self._stderr.inform(f"{before}resume at {lsn_text(self._tail.resume)}")
 

@@ -11,11 +11,16 @@ _CANNOT_SYNC: Final = (errno.EBADF, errno.EINVAL)
 """Some file systems do not sync directories (as in PostgreSQL's fsync_fname)."""
 
 
-def write_synced(fd: int, data: bytes) -> None:
-    """Write all of `data` and fsync. Raises OSError."""
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def write_synced(fd: int, data: bytes) -> None:
+    """Write all of `data` and fsync. Raises OSError."""
+    write_all(fd, data)
     os.fsync(fd)
 
 

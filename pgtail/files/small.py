@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-MOST: Final = 1 << 20
+MOST: Final = 16 << 20
 """Bytes; no file that is read whole has more."""
 
 

@@ -42,7 +42,7 @@ _I32 = struct.Struct(">i").unpack
 _I64 = struct.Struct(">q").unpack
 
 
-class Field(NamedTuple):
+class ShownField(NamedTuple):
     """One field: its span in the buffer, its name, its value and explanations of it.
 
     `depth` is 1 inside a list. The bytes of a `masked` field must not be shown.
@@ -65,7 +65,7 @@ class CellFields(NamedTuple):
     """The fields of one kind of cell: its kind and, if it has a value, its length and an empty value."""
 
     kind: bytes
-    fields: list[Field]
+    fields: list[ShownField]
     show: Show
 
 
@@ -78,7 +78,7 @@ _SAMPLES: Final[tuple[tuple[Cell, bytes], ...]] = (
 """A cell of each type, and its bytes."""
 
 
-class Fields:
+class FieldDescriber:
     """Describes the fields of messages; `values` shows their values, `encoding` is that of names and prefixes."""
 
     def __init__(self, scope: Scope, values: ValueStyle, *, encoding: str) -> None:
@@ -95,11 +95,12 @@ class Fields:
             "Int8": self._bits,
             "Int32": self._signed,
             "Int32 (Oid)": self._oid,
+            "Int32 (TransactionId)": self._xid,
             "Int64 (XLogRecPtr)": lambda _, data: (lsn_text(int.from_bytes(data)), ""),
             "Int64 (TimestampTz)": lambda _, data: (time_text(_I64(data)[0]).replace("T", " "), ""),
         }
 
-    def describe(self, buf: Buffer, spans: Sequence[Span]) -> Iterator[Field]:
+    def describe(self, buf: Buffer, spans: Sequence[Span]) -> Iterator[ShownField]:
         """The fields of a message, as far as it could be decoded."""
         self._kind, self._relation, self._tuple, self._cells = "", None, "", 0
         for span in spans:
@@ -130,17 +131,17 @@ class Fields:
         columns = self._relation.columns if self._relation is not None else ()
         return name(columns[index].name) if index < len(columns) else unnamed(index)
 
-    def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> Field:
+    def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> ShownField:
         if span.type == "String":
             value, word = self._values.string(data[:-1].decode(self._encoding, "backslashreplace")), ""
         elif span.type.startswith("Byte") and span.type != "Byte1":
             if self._redaction is not None and span.field == "body":  # of an unknown message
-                return Field(span, label, span.type, ((MASK, "note"),), (), depth, masked=True)
+                return ShownField(span, label, span.type, ((MASK, "note"),), (), depth, masked=True)
             value, word = self._values.cell(UNKNOWN, data, mark=()), ""
         else:
             text, word = self._read.get(span.type, self._number)(span, data)
             value = breakable(text, "value")
-        return Field(span, label, span.type, value, (word,) if word else (), depth)
+        return ShownField(span, label, span.type, value, (word,) if word else (), depth)
 
     def _number(self, span: Span, data: bytes) -> tuple[str, str]:
         if span.field.endswith("number of columns"):
@@ -168,6 +169,10 @@ class Fields:
             words.append(f"unknown bits 0x{data[0] >> len(bits) << len(bits):02x}")
         return str(data[0]), ", ".join(words) or _NOT_SET.get(what, "")
 
+    def _xid(self, span: Span, data: bytes) -> tuple[str, str]:
+        xid = int.from_bytes(data)
+        return str(xid), "none: the rows of a snapshot follow" if self._kind == "Begin" and not xid else ""
+
     def _oid(self, span: Span, data: bytes) -> tuple[str, str]:
         oid = int.from_bytes(data)
         about = span.field.startswith("relation") or (self._kind == "Relation" and span.field == "oid")
@@ -178,13 +183,13 @@ class Fields:
             return str(oid), "never described" if self._kind != "Relation" else ""
         return str(oid), name(self._relation.qualified)
 
-    def _column(self, span: Span, data: bytes, index: int, part: str) -> Field:
+    def _column(self, span: Span, data: bytes, index: int, part: str) -> ShownField:
         field = self._field(span, data, span.field, depth=1)
         if part == "type" and self._relation is not None and index < len(self._relation.columns):
             return field._replace(words=(name(self._relation.columns[index].type_name),))
         return field
 
-    def _cell(self, span: Span, data: bytes, index: int, part: str | None) -> Field:
+    def _cell(self, span: Span, data: bytes, index: int, part: str | None) -> ShownField:
         columns = self._relation.columns if self._relation is not None else ()
         column = columns[index] if index < len(columns) else None
         label = self._column_name(index)
@@ -193,12 +198,12 @@ class Fields:
             word = _KINDS.get(kind, "")
             if kind == "n" and self._tuple == "K" and column is not None and not column.key:
                 word = "not part of the identity"
-            return Field(span, f"{label} kind", span.type, ((repr(kind), "value"),), (word,), 1)
+            return ShownField(span, f"{label} kind", span.type, ((repr(kind), "value"),), (word,), 1)
         if part == "length":
             return self._field(span, data, f"{label} length", depth=1)
         words = () if column is None else (name(column.type_name),)
         value = self._show(index)(Binary(data) if span.type == "binary" else data)[1]
-        return Field(span, label, f"Byten ({span.type})", value, words, 1, masked=self._is_masked(index))
+        return ShownField(span, label, f"Byten ({span.type})", value, words, 1, masked=self._is_masked(index))
 
     def _show(self, index: int) -> Show:
         """The function that shows the values of a column of the current tuple."""
@@ -209,7 +214,7 @@ class Fields:
             return values.of_column(redaction.masking(codec), (), "note", bare=True)
         return values.of_column(codec, (), bare=column is not None and column.type_oid in BARE)
 
-    def reader(self, field: Field) -> Reader:
+    def reader(self, field: ShownField) -> Reader:
         """The function that shows other values of a number or time."""
         read = self._read.get(field.type, self._number)
         return lambda data: breakable(read(field.span, data)[0], "value")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pgtail._orjson import orjson
 from pgtail.files.sink import Sink
-from pgtail.hexview.fields import Field
+from pgtail.hexview.fields import ShownField
 from pgtail.hexview.views import Damage, MessageLocation
 from pgtail.native import compiled
 from pgtail.pgoutput.cursor import Buffer
@@ -28,7 +28,7 @@ class JsonView:
         self._write = sink.write
 
     def message(
-        self, place: MessageLocation, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None
+        self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
         self._write(self.begin(place).encode())
         for index, field in enumerate(fields):
@@ -57,16 +57,16 @@ class JsonView:
     separator = ","
     end = "]}\n"
 
-    def layout(self, place: MessageLocation, fields: Sequence[Field]) -> None:
+    def layout(self, place: MessageLocation, fields: Sequence[ShownField]) -> None:
         return None
 
-    def template(self, field: Field, data: bytes | None, layout: None) -> str:
+    def template(self, field: ShownField, data: bytes | None, layout: None) -> str:
         names, means = [text.decode().replace("%", "%%") for text in _around(field)]
         digits, value = ("%s", "%s") if data is None else (data.hex(), self.shown(field.value).replace("%", "%%"))
         digits = f"null{'%.0s' if data is None else ''}" if field.masked else f'"{digits}"'
         return f'{{"offset":%d,"hex":{digits},{names}{value}{means}'
 
-    def content_template(self, field: Field, layout: None) -> str:
+    def content_template(self, field: ShownField, layout: None) -> str:
         return self.template(field, None, layout)
 
     def content(self, template: str, at: int, cell: bytes, value: Item) -> str:
@@ -84,7 +84,7 @@ class JsonView:
             return orjson.dumps(value[0][0])[1:-1].decode()
         return "".join([orjson.dumps(text)[1:-1].decode() for text, _ in value])
 
-    def _field(self, place: MessageLocation, buf: Buffer, field: Field) -> None:
+    def _field(self, place: MessageLocation, buf: Buffer, field: ShownField) -> None:
         """Write one field; bytes and value may be long and are written in pieces."""
         self._write(b'{"offset":%d,"hex":' % place.at(field.span.start))
         self._write(b"null," if field.masked else b'"')
@@ -114,14 +114,14 @@ def _pairs(pairs: Mapping[str, object]) -> str:
     return _object(pairs)[1:-1].decode().replace("%", "%%")
 
 
-def _around(field: Field) -> tuple[bytes, bytes]:
+def _around(field: ShownField) -> tuple[bytes, bytes]:
     """What is before and after the value of a field, apart from its offset and bytes."""
     names = _object({"field": field.span.field, "column": _column(field), "type": field.type})
     means = b',"means":' + orjson.dumps(", ".join(field.words)) if field.words else b""
     return names[1:-1] + b',"value":"', b'"' + means + b"}"
 
 
-def _column(field: Field) -> str | None:
+def _column(field: ShownField) -> str | None:
     """The column of a field, also for the kind and length fields of its value."""
     if field.name == field.span.field:
         return None

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
-from pgtail.hexview.fields import CellFields, Field, Fields, Reader
+from pgtail.hexview.fields import CellFields, FieldDescriber, Reader, ShownField
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.views import MessageLocation, NoRoom, View
 from pgtail.native import compiled
@@ -61,14 +61,14 @@ class _Templates(NamedTuple):
 class _MessageParts:
     """What the messages of one kind have in common, rows for one version of a table."""
 
-    def __init__(self, leads: list[list[tuple[Field, bytes]]], tuples: list[list[dict[type, CellFields]]]) -> None:
+    def __init__(self, leads: list[list[tuple[ShownField, bytes]]], tuples: list[list[dict[type, CellFields]]]) -> None:
         self.leads = leads
         """The fields before each tuple's cells, with their bytes."""
         self.tuples = tuples
         self.templates: dict[Any, _Templates | None] = {}
         self.layouts: dict[tuple[Any, ...], _Templates | None] = {}
 
-    def fields(self, rows: Sequence[TupleData]) -> list[Field]:
+    def fields(self, rows: Sequence[TupleData]) -> list[ShownField]:
         """The fields of a message with these rows, apart from their values."""
         found = [field for lead in self.leads for field, _ in lead]
         for cell in self._cells(rows):
@@ -90,7 +90,7 @@ class _MessageParts:
 class TemplateWriter:
     """Shows row messages whose table is known, and the Begin and Commit around them."""
 
-    def __init__(self, sink: Sink, view: View, fields: Fields, scope: Scope) -> None:
+    def __init__(self, sink: Sink, view: View, fields: FieldDescriber, scope: Scope) -> None:
         self._sink = sink
         self._view = view
         self._fields = fields
@@ -142,7 +142,7 @@ class TemplateWriter:
                 return False
             old_kind = "" if isinstance(message, Insert) else message.old_kind
             key = (type(message), len(trace), relation.version, old_kind, message.xid is None)
-        elif isinstance(message, Begin | Commit):
+        elif isinstance(message, Commit) or (isinstance(message, Begin) and message.xid):  # 0 begins a snapshot
             key = (type(message), len(trace), 0 if isinstance(message, Begin) else message.flags)
         else:
             return False
@@ -248,7 +248,7 @@ class TemplateWriter:
 
         return view.scanned_content(inside, show, content)
 
-    def _lead(self, fields: list[tuple[Field, bytes]], layout: Any) -> _Lead:
+    def _lead(self, fields: list[tuple[ShownField, bytes]], layout: Any) -> _Lead:
         view, first = self._view, fields[0][0].span.start
         texts, places = [], []
         for field, data in fields:

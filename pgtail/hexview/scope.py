@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pgtail.changes.events import Transaction
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation, Relations
 from pgtail.pgoutput.decoder import AnyFrame
@@ -33,7 +34,7 @@ class Scope:
         """Masks cells, if not None."""
         self._stream: int | None = None
         self.xid: int | None = None
-        """The top-level transaction of the message, if known."""
+        """The top-level transaction of the message, if known; 0 in a snapshot."""
 
     def relation(self, oid: int) -> Relation:
         """The current version of a table; one with `seen` False if no Relation described it."""
@@ -43,6 +44,11 @@ class Scope:
     def tables(self) -> object:
         """Another value whenever relation() may return another version of a table."""
         return self._stream, self._relations.messages, self._relations.changes
+
+    @property
+    def transaction(self) -> Transaction:
+        """The transaction of the message, whose changes are not counted."""
+        return Transaction(self.xid or None, begun=False, snapshot=self.xid == 0)
 
     def enter(self, message: AnyFrame) -> None:
         if type(message) in _WITH_OWN_XID:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pgtail.changes.events import Outcome, Transaction, changes_of, tables_of
+from pgtail.changes.events import Outcome, changes_of, tables_of
 from pgtail.changes.filters import Filter
 from pgtail.errors import OptionError
 from pgtail.hexview.scope import Scope
@@ -141,7 +141,7 @@ class MessageSelection:
     def _passes(self, filter_: Filter, message: AnyFrame, lsn: int | None, scope: Scope) -> bool:
         if isinstance(message, Insert | Update | Delete | Truncate | Message):
             tables = [scope.relation(oid) for oid in tables_of(message)]
-            changes = changes_of(Transaction(scope.xid, begun=False), message, lsn, tables)
+            changes = changes_of(scope.transaction, message, lsn, tables)
             return any(filter_.passes(change) for change in changes)
         if isinstance(message, CommitPrepared | RollbackPrepared):
             op = "commit_prepared" if isinstance(message, CommitPrepared) else "rollback_prepared"

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from pgtail.files.sink import Sink
-from pgtail.hexview.fields import Field
+from pgtail.hexview.fields import ShownField
 from pgtail.hexview.views import Damage, MessageLocation, NoRoom
 from pgtail.humanize import plural
 from pgtail.native import compiled
@@ -58,7 +58,7 @@ class TextView:
         self._layouts: dict[tuple[int, int, int], _Columns] = {}
 
     def message(
-        self, place: MessageLocation, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None
+        self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
         self._sink.write(self.begin(place, damage).encode())
         mark: Item = () if damage is None else ((f"✗ {name(damage.field)}".rstrip(), "bad"),)
@@ -94,7 +94,7 @@ class TextView:
         line = [fragment for item in items for fragment in (padding(GAP), *item)]
         return f"\n{self._paint(line[1:])}\n", max(room, 0)
 
-    def layout(self, place: MessageLocation, fields: Sequence[Field], mark: Item = ()) -> _Columns:
+    def layout(self, place: MessageLocation, fields: Sequence[ShownField], mark: Item = ()) -> _Columns:
         """The columns of a message; `mark` is beside its damage."""
         names = max([item_width(mark), *[2 * field.depth + width_of(field.name) for field in fields]])
         types = max([len(self._type(field.type)) for field in fields], default=0)
@@ -124,7 +124,7 @@ class TextView:
         items.append(((size, "dim"),))
         return items
 
-    def _label(self, field: Field) -> Item:
+    def _label(self, field: ShownField) -> Item:
         return padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain")
 
     def _type(self, type_: str) -> str:
@@ -162,7 +162,7 @@ class TextView:
 
     separator = end = ""
 
-    def template(self, field: Field, data: bytes | None, layout: _Columns) -> str:
+    def template(self, field: ShownField, data: bytes | None, layout: _Columns) -> str:
         size, time = field.span.end - field.span.start, field.type == TIME[0]
         if size > self._bytes or (time and layout.below_width < _WIDEST_TIME):
             raise NoRoom
@@ -173,7 +173,7 @@ class TextView:
         right = "".join([f"{first}\n", *[f"{margin}{line}\n" for line in more]])
         return left + right.replace("%", "%%").replace("\0", "%s")
 
-    def content_template(self, field: Field, layout: _Columns) -> _Content:
+    def content_template(self, field: ShownField, layout: _Columns) -> _Content:
         digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
         words = _words(field)
         room = layout.values - sum([GAP + item_width(word) for word in words])
@@ -298,7 +298,7 @@ def _more(columns: _Columns, count: int | None) -> list[Fragment]:
     return [padding(columns.offset + GAP), (text, "dim")]
 
 
-def _words(field: Field) -> list[Item]:
+def _words(field: ShownField) -> list[Item]:
     return [breakable(word, "note") for word in field.words]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from pgtail.changes.relations import Relation
 from pgtail.errors import DecodeError, Malformed
-from pgtail.hexview.fields import Field
+from pgtail.hexview.fields import ShownField
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.terminal.layout import Item
@@ -75,7 +75,7 @@ class View(Protocol):
     """What follows the last field."""
 
     def message(
-        self, place: MessageLocation, buf: Buffer, fields: Sequence[Field], damage: Damage | None = None
+        self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
         """Show one message, as far as it could be decoded."""
 
@@ -88,13 +88,13 @@ class View(Protocol):
         The arguments are number, offset, size and, if the message has one, lsn. The width is None for no limit.
         """
 
-    def layout(self, place: MessageLocation, fields: Sequence[Field]) -> Any:
+    def layout(self, place: MessageLocation, fields: Sequence[ShownField]) -> Any:
         """The layout of a message with these fields."""
 
-    def template(self, field: Field, data: bytes | None, layout: Any) -> str:
+    def template(self, field: ShownField, data: bytes | None, layout: Any) -> str:
         """A field with these bytes: its offset is filled in; without bytes also digits() and shown(). Raises NoRoom."""
 
-    def content_template(self, field: Field, layout: Any) -> Any:
+    def content_template(self, field: ShownField, layout: Any) -> Any:
         """What content() needs to show the content of a cell."""
 
     def content(self, template: Any, at: int, cell: bytes, value: Item) -> str:
@@ -114,8 +114,8 @@ class View(Protocol):
 
 
 def locate_damage(
-    error: DecodeError, fields: Sequence[Field], stopped: int, bad: int | None
-) -> tuple[list[Field], Damage]:
+    error: DecodeError, fields: Sequence[ShownField], stopped: int, bad: int | None
+) -> tuple[list[ShownField], Damage]:
     """Split the fields of a damaged message into the good ones and the bad bytes.
 
     `stopped` is the cursor's position, `bad` the start of the bad bytes if the error has it. Either the last field was
@@ -130,7 +130,7 @@ def locate_damage(
     return good, Damage(error, error.field or "", bad, bad + _BAD_BYTES)
 
 
-def _names(error: DecodeError, field: Field) -> bool:
+def _names(error: DecodeError, field: ShownField) -> bool:
     """Whether the error is about this field."""
     wrong = error.field if error.field is not None else "tag" if error.message is None else ""
     return field.span.field == wrong or field.span.field.startswith(f"{wrong} ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
 from pgtail.errors import DecodeError, InputError
 from pgtail.inputs.source.base import ByteStream
@@ -29,6 +29,18 @@ class Chunk:
     in_stream: bool | None
 
 
+class SegmentsRead(NamedTuple):
+    """What the next segment of a capture may go on from: the segment of the stream that was last read to its end, and
+    the consistent point and the table of the snapshot's segment, if that was read to its end last.
+    """
+
+    segment: str = ""
+    snapshot: str = ""
+
+
+NOTHING_READ: Final = SegmentsRead()
+
+
 class Input(ABC):
     """One source read as one form. Consecutive inputs may share a decoder."""
 
@@ -43,8 +55,8 @@ class Input(ABC):
         """Bytes that the last resync() skipped."""
         self.notes: list[str] = []
         """What to tell the user once items() has ended: what was left out on purpose."""
-        self.segment = ""
-        """The capture segment that was last read to its end, from this source or the one before it."""
+        self.read = NOTHING_READ
+        """What was read to its end, from this source or those before it."""
         self._window = window
         self._decoder = decoder
 

@@ -8,7 +8,7 @@ from typing import Final
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs import INPUTS, form_of, forms
-from pgtail.inputs.base import Input
+from pgtail.inputs.base import NOTHING_READ, Input, SegmentsRead
 from pgtail.inputs.binary.unframed import Recvlogical
 from pgtail.inputs.source.file import Source
 from pgtail.inputs.source.window import LARGE, Window
@@ -24,11 +24,11 @@ def open_input(
     decoder: Decoder,
     *,
     format: str | None = None,  # noqa: A002 - the option's name
-    segment: str = "",
+    read: SegmentsRead = NOTHING_READ,
 ) -> Input:
     """Read a source as the given form, by default as the one that its content shows; *.pgcap is a segment.
 
-    `segment` is the capture segment that was last read to its end. Raises InputError if no form recognises the source,
+    `read` are the segments of captures that were read before. Raises InputError if no form recognises the source,
     OptionError if there is no such form.
     """
     if format is not None and format not in INPUTS:
@@ -40,7 +40,7 @@ def open_input(
     if form is None:
         raise window.source.damage or InputError(_unrecognised(window.buf), source=source.name)
     input_ = form(window, decoder)
-    input_.segment = segment
+    input_.read = read
     return input_
 
 

@@ -182,7 +182,7 @@ cdef class ColumnScanner(Scanner):
         table.number = number
         table.names = [column.name.encode() for column in relation.columns]
         table.keys = [column.key for column in relation.columns]
-        table.shown[0] = table.shown[1] = table.shown[2] = shown
+        table.show(shown)
         return table
 
     cdef int emit(self, Table described, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
@@ -203,13 +203,13 @@ cdef class ColumnScanner(Scanner):
     cdef int add(self, ColumnTable table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
         if kind != c"N" and self.cells(table, self.old, kind == c"K", OLD_NAME_ENDS) < 0:
             return DECLINED
-        if op != 2 and self.cells(table, self.new, False, NEW_NAME_ENDS) < 0:
+        if op != OP_DELETE and self.cells(table, self.new, False, NEW_NAME_ENDS) < 0:
             return DECLINED
         self.map(OLD_VALID, kind != c"N", OLD_NAME_ENDS)
-        self.map(NEW_VALID, op != 2, NEW_NAME_ENDS)
-        self.map(UNCHANGED_VALID, op != 2 and self.unchanged > 0, UNCHANGED_NAME_ENDS)
+        self.map(NEW_VALID, op != OP_DELETE, NEW_NAME_ENDS)
+        self.map(UNCHANGED_VALID, op != OP_DELETE and self.unchanged > 0, UNCHANGED_NAME_ENDS)
         add_8(&self.out[OP_8], op)
-        add_32(&self.out[TABLE_32], 2 * table.number + (op == 0))
+        add_32(&self.out[TABLE_32], 2 * table.number + (op == OP_INSERT or op == OP_SNAPSHOT))
         add_64(&self.out[SEQ_64], self.seq + 1)
         add_64(&self.out[ORDINAL_64], self.seq + self.before + 1)
         add_64(&self.out[SIZE_64], size)

@@ -54,7 +54,7 @@ cdef class EventScanner(Scanner):
                 (<EventTable>table).masked,
                 "" if kind == c"N" else "K" if kind == c"K" else "O",
                 None if kind == c"N" else tuple_data(self.old, table.columns),
-                None if op == 2 else tuple_data(self.new, table.columns),
+                None if op == OP_DELETE else tuple_data(self.new, table.columns),
             )
         )
         self.full = self.output.left <= 0

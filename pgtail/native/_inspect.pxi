@@ -490,7 +490,7 @@ cdef class InspectScanner:
         put_char(&self.key, framed | in_stream << 1 | (lsn != 0) << 2)
         if tag == c"I" or tag == c"U" or tag == c"D":
             after = self.read_row(buf, at, stop, 4 if in_stream else 0)
-        elif not in_stream and tag == c"B":
+        elif not in_stream and tag == c"B" and stop - at > 20 and u32(buf + at + 17):  # 0 begins a snapshot
             after = at + 21
         elif not in_stream and tag == c"C" and stop - at > 1 and buf[at + 1] == 0:
             after = at + 26

@@ -1,6 +1,14 @@
 """The scanner: the loop over frames, Begin, rows and Commit. Its subclasses are the emitters."""
 
-cdef tuple OPERATIONS = ("insert", "update", "delete")
+cdef tuple OPERATIONS = ("insert", "update", "delete", "snapshot")
+
+cdef enum:
+    # Their places.
+    OP_INSERT
+    OP_UPDATE
+    OP_DELETE
+    OP_SNAPSHOT
+    OPS
 
 
 cdef class Table:
@@ -8,15 +16,21 @@ cdef class Table:
 
     cdef object relation
     cdef int columns
-    cdef bint shown[3]      # by operation: insert, update, delete
-    cdef bint bound[3]      # by operation: whether its condition was made
+    cdef bint shown[OPS]    # by operation
+    cdef bint bound[OPS]    # by operation: whether its condition was made
     cdef list conditions    # by operation: a Condition, or None for no condition
 
     def __cinit__(self, relation, *_):
         self.relation = relation
         self.columns = len(relation.columns)
-        self.conditions = [None, None, None]
-        self.shown[0] = self.shown[1] = self.shown[2] = True
+        self.conditions = [None] * OPS
+        self.show(True)
+
+    cdef void show(self, bint shown) noexcept:
+        """Whether rows are shown, whatever the operation."""
+        cdef int op
+        for op in range(OPS):
+            self.shown[op] = shown
 
 
 cdef class Scanner:
@@ -44,6 +58,7 @@ cdef class Scanner:
     cdef int64_t since_ts, until_ts, latest_ts
     cdef int framing
     cdef readonly bint inside, started, began
+    cdef bint snapshot      # whether the current transaction is one
     cdef readonly Py_ssize_t seq, rows, left_out, messages, shown, not_sent
     cdef readonly uint64_t resume_at
     cdef public object most, until
@@ -90,12 +105,13 @@ cdef class Scanner:
         self.xid = transaction.xid or 0
         self.commit_lsn, self.commit_ts = transaction.commit_lsn or 0, transaction.commit_ts or 0
         self.selected = self.filter is None or self.filter.selects(transaction)
+        self.snapshot = transaction.snapshot
         self.inside, self.began, self.started, self.seq = True, False, started, transaction.changes
         self.entered()
 
     def leave(self):
         """The next run starts outside a transaction."""
-        self.inside = self.began = self.started = False
+        self.inside = self.began = self.started = self.snapshot = False
 
     def scan(self, buf, Py_ssize_t pos, Py_ssize_t end, int framing, bint in_stream=False):
         """Process messages of buf[pos:end]; returns where the first declined message starts."""
@@ -179,6 +195,8 @@ cdef class Scanner:
                     break
                 self.commit_lsn, self.commit_ts = u64(buf + at + 1), <int64_t>u64(buf + at + 9)
                 self.xid = u32(buf + at + 17)
+                if self.xid == 0:               # a snapshot: its rows are processed once the decoder has begun it
+                    break
                 if self.bounded and (self.commit_lsn > self.until_lsn or self.commit_ts > self.latest_ts):
                     break
                 if self.start() < 0:
@@ -191,7 +209,7 @@ cdef class Scanner:
                 begin = pos
             elif tag == c"C":
                 after = at + 26
-                if not self.inside or not ends_here(buf, after, stop, framing > 0) or buf[at + 1]:
+                if not self.inside or self.snapshot or not ends_here(buf, after, stop, framing > 0) or buf[at + 1]:
                     break
                 if u64(buf + at + 2) != self.commit_lsn or <int64_t>u64(buf + at + 18) != self.commit_ts:
                     break
@@ -249,7 +267,7 @@ cdef class Scanner:
         self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint64_t lsn, int xid_size
     ) except -2:
         """Process one row message; returns where it ends, or DECLINED."""
-        cdef int op = 0 if buf[pos] == c"I" else 1 if buf[pos] == c"U" else 2
+        cdef int op = OP_INSERT if buf[pos] == c"I" else OP_UPDATE if buf[pos] == c"U" else OP_DELETE
         cdef Py_ssize_t start = pos
         cdef uint8_t kind
         cdef Table table
@@ -262,8 +280,12 @@ cdef class Scanner:
             return DECLINED
         kind = buf[pos + 5]
         pos += 6
-        if not (kind == c"N" if op == 0 else kind == c"K" or kind == c"O" or (op == 1 and kind == c"N")):
+        if not (kind == c"N" if op == OP_INSERT else kind == c"K" or kind == c"O" or (op == OP_UPDATE and kind == c"N")):
             return DECLINED
+        if self.snapshot:
+            if op != OP_INSERT:
+                return DECLINED
+            op = OP_SNAPSHOT
         if not table.shown[op] or not self.selected:
             pos = skip_row(buf, pos, end, op, kind, table.columns)
             return self.counted(buf, start, pos, end)
@@ -271,12 +293,12 @@ cdef class Scanner:
             pos = read_tuple(buf, pos, end, table.columns, self.old, &unchanged)
             if pos < 0 or unchanged:
                 return DECLINED
-            if op == 1:
+            if op == OP_UPDATE:
                 if pos >= end or buf[pos] != c"N":
                     return DECLINED
                 pos += 1
         self.unchanged = 0
-        if op != 2:
+        if op != OP_DELETE:
             pos = read_tuple(buf, pos, end, table.columns, self.new, &self.unchanged)
         if pos < 0 or not self.ends_well(buf, start, pos, end):
             return DECLINED
@@ -333,7 +355,7 @@ cdef Py_ssize_t skip_row(
     """Where the tuples of a row message end; DECLINED if they are not valid."""
     if kind != c"N":
         pos = skip_tuple(buf, pos, end, columns)
-        if pos < 0 or op == 2:
+        if pos < 0 or op == OP_DELETE:
             return pos
         if pos >= end or buf[pos] != c"N":
             return DECLINED

@@ -38,6 +38,7 @@ include "_json.pxi"
 include "_binary.pxi"
 include "_encode.pxi"
 include "_frames.pxi"
+include "_copy.pxi"
 include "_plan.pxi"
 include "_condition.pxi"
 include "_scan.pxi"
@@ -61,6 +62,7 @@ cdef dict without_prefix(members):
 
 
 check_table("fields", without_prefix(Field.__members__), dict(pieces_module.Field.__members__))
+check_table("operations", OPERATIONS, pieces_module.ROW_OPS)
 check_table("skip codes", without_prefix(Skip.__members__), dict(pieces_module.Skip.__members__))
 check_table("encoders", {"", *FORMS}, set(get_args(pieces_module.EncoderName)))
 check_table("limits", LARGE, pieces_module.LARGE)

@@ -8,8 +8,8 @@ cdef class CountedTable(Table):
     cdef tuple places       # indexes of the key columns
     cdef object version     # of the relation
     cdef bint touched
-    cdef Py_ssize_t ops[3]
-    cdef Py_ssize_t size, compared, same, moved, unsent
+    cdef Py_ssize_t ops[OPS]
+    cdef Py_ssize_t size, copied, compared, same, moved, unsent
     cdef Py_ssize_t *unsent_columns
 
     def __cinit__(self, relation, *_):
@@ -24,10 +24,12 @@ cdef class CountedTable(Table):
         """Add the counts to the TableCount and reset them."""
         cdef int i
         counts = self.counts
-        counts.inserts += self.ops[0]
-        counts.updates += self.ops[1]
-        counts.deletes += self.ops[2]
+        counts.inserts += self.ops[OP_INSERT]
+        counts.updates += self.ops[OP_UPDATE]
+        counts.deletes += self.ops[OP_DELETE]
+        counts.snapshot_rows += self.ops[OP_SNAPSHOT]
         counts.bytes += self.size
+        counts.snapshot_bytes += self.copied
         counts.compared += self.compared
         counts.same += self.same
         counts.moved += self.moved
@@ -37,8 +39,9 @@ cdef class CountedTable(Table):
                 if self.unsent_columns[i]:
                     counts.unsent_columns[self.relation.column_name(i)] += self.unsent_columns[i]
                     self.unsent_columns[i] = 0
-        self.ops[0] = self.ops[1] = self.ops[2] = 0
-        self.size = self.compared = self.same = self.moved = self.unsent = 0
+        for i in range(OPS):
+            self.ops[i] = 0
+        self.size = self.copied = self.compared = self.same = self.moved = self.unsent = 0
         self.touched = False
         return 0
 
@@ -102,7 +105,7 @@ cdef class StatsScanner(Scanner):
             table.places, table.version = tuple(places), table.relation.version
         table.touched = True
         table.ops[op] += 1
-        if op == 1:
+        if op == OP_UPDATE:
             if kind == c"O":
                 table.compared += 1
                 table.same += same_rows(self.old, self.new, table.columns, False)
@@ -112,9 +115,12 @@ cdef class StatsScanner(Scanner):
                 table.unsent += 1
                 for i in range(table.columns):
                     table.unsent_columns[i] += self.new[i].kind == c"u"
-        if op and table.places and (op == 1 or kind == c"K"):
+        if table.places and (op == OP_UPDATE or kind == c"K"):
             self.stats.hot_keys.add((table.version, key_of(self.old if kind == c"K" else self.new, table.places)))
-        table.size += size
+        if op == OP_SNAPSHOT:
+            table.copied += size
+        else:
+            table.size += size
         self.now_bytes += size
         self.now_rows += 1
         self.started = self.anything = True

@@ -168,7 +168,7 @@ cdef class TextScanner(Scanner):
         cdef TextTable table = self.described.get(relation.version)
         if table is None or table.relation is not relation:
             table = self.described[relation.version] = TextTable(relation)
-            table.plans = [False] * 9
+            table.plans = [False] * (OPS * 3)
         return table
 
     def forget_plans(self):
@@ -220,6 +220,7 @@ cdef class TextScanner(Scanner):
     cdef int commit(self) except -2:
         if not self.shows():
             return 0
+        self.aim(self.write)
         if not self.started:
             self.boundary(self.begin)
         self.has_end_lsn = True
@@ -248,6 +249,13 @@ cdef class TextScanner(Scanner):
         tally.count += 1
         return 0
 
+    cdef inline int aim(self, write) except -2:
+        """What follows is written to this."""
+        if write is not self.target:
+            self.flush()
+            self.target = write
+        return 0
+
     cdef int boundary(self, RowPlan plan) except -2:
         """The start or end of a transaction; its position is the commit's."""
         if plan.count == 0:
@@ -266,9 +274,7 @@ cdef class TextScanner(Scanner):
         cdef RowPlan plan = self.plan(<TextTable>table, op, kind)
         if plan is None or self.late:
             return DECLINED
-        if plan.write is not self.target:
-            self.flush()
-            self.target = plan.write
+        self.aim(plan.write)
         if self.one_by_one and not self.started:
             self.boundary(self.begin)
             self.started = True
@@ -277,7 +283,7 @@ cdef class TextScanner(Scanner):
             self.boundary(self.begin)
         if self.elements and self.between.size:
             self.put_bytes(self.between)
-        self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != 2
+        self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != OP_DELETE
         self.last_ordinals.of_row.clear()
         if self.execute(plan) < 0:
             self.last_ordinals.undo()

@@ -13,6 +13,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from pgtail.values.codec import Codec, Pieces, Undecoded
 
+ROW_OPS: Final = ("insert", "update", "delete", "snapshot")
+"""The operations on rows; the scanner knows them by their places. A snapshot is of a row that was there before."""
+INSERT_OPS: Final = frozenset(("insert", "snapshot"))
+"""Those of Insert messages, which have a new row only."""
+
 Side: TypeAlias = Literal["old", "new"]
 """The old tuple of a row message, or the new one."""
 
@@ -35,9 +40,9 @@ class Field(enum.IntEnum):
     END_LSN = 7
     """Known at the end of the transaction only."""
     CHANGES = 8
-    """The number of row changes and truncated tables, at the end of the transaction."""
+    """The number of row changes and truncated tables, at the end of the transaction. The scanner ends no snapshot."""
     LAST_END = 9
-    """The end LSN of the transaction written before, as a number."""
+    """The end LSN of the transaction written before, which is no snapshot, as a number."""
     SEQ = 10
     LSN = 11
     LSN_NUMBER = 12

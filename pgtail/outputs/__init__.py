@@ -35,7 +35,7 @@ class Format(NamedTuple):
 _output = partial(option, group="output")
 _JSON: Final = "as they are in JSON"
 OUTPUTS: Final = {
-    "table": Format("pgtail.outputs.table.table", "Table", "spelled out", marks=True, whole_rows=None),
+    "table": Format("pgtail.outputs.table.table", "TableOutput", "spelled out", marks=True, whole_rows=None),
     "line": Format("pgtail.outputs.line", "Line", "spelled out", marks=True, whole_rows=None),
     "json": Format("pgtail.outputs.ndjson", "Json", _JSON, marks=True, whole_rows=None),
     "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", _JSON, marks=True, whole_rows=None),
@@ -174,7 +174,9 @@ class OutputOptions:
         "--schema-changes", default=False, help="Also show when the description of a table first comes or changes."
     )
     show_aborted: bool = _output(
-        "--show-aborted", default=False, help="Also show rolled-back parts of streamed transactions. Table, line, JSON."
+        "--show-aborted",
+        default=False,
+        help="Also show rolled-back parts of streamed transactions. Table, line, JSON.",
     )
     show_uncommitted: bool = _output(
         "--show-uncommitted",

@@ -99,7 +99,7 @@ FIELDS: Final[dict[Field, Callable[[PlanRow], bytes | None]]] = {
     Field.UNIX_US: lambda row: _unix(row.transaction, 1, 1),
     Field.UNIX_NS: lambda row: _unix(row.transaction, 1000, 1),
     Field.END_LSN: lambda row: _lsn(row.transaction.end_lsn),
-    Field.CHANGES: lambda row: _number(row.transaction.changes if row.transaction.begun else None),
+    Field.CHANGES: lambda row: _number(row.transaction.count if row.transaction.begun else None),
     Field.LAST_END: lambda row: _number(row.last_end),
     Field.SEQ: lambda row: _number(row.seq),
     Field.LSN: lambda row: _lsn(row.lsn),

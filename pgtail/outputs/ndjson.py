@@ -19,6 +19,7 @@ from pgtail.changes.events import (
 from pgtail.changes.relations import Column, Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native.plan import (
+    INSERT_OPS,
     LARGE,
     Cell,
     Cells,
@@ -90,6 +91,26 @@ def transaction_keys(*, comma_first: bool) -> list[Piece]:
     ]
 
 
+def snapshot_keys(*, comma_first: bool) -> Text:
+    """The keys of a snapshot, each with a comma before or after it: what it is, and its table, which may be empty."""
+    before, after = (b",", b"") if comma_first else (b"", b",")
+
+    def of(transaction: Transaction) -> bytes:
+        if not transaction.snapshot:
+            return b""
+        table = () if transaction.table is None else _table(transaction.table)
+        return b"".join([before + pair + after for pair in pairs(("snapshot", True), *table)])
+
+    return Text(of)
+
+
+def _table(relation: Relation) -> tuple[tuple[str, object], ...]:
+    """The keys of a table; its OID if it was not described."""
+    if relation.seen:
+        return ("schema", relation.schema), ("table", relation.name)
+    return (("relid", relation.oid),)
+
+
 SEQ: Final = Value(Field.SEQ, b',"seq":')
 LSN: Final = Value(Field.LSN, b',"lsn":"', b'"')
 ABORTED: Final = Value(Field.ABORTED, b',"aborted":')
@@ -106,10 +127,8 @@ class RowObjects:
     def head(self, op: str, relation: Relation | None) -> list[Piece]:
         """The keys before the rows."""
         table = b""
-        if relation is not None and relation.seen:
-            table = keys(("schema", relation.schema), ("table", relation.name))
-        elif relation is not None:
-            table = keys(("relid", relation.oid))
+        if relation is not None:
+            table = keys(*_table(relation))
         seq = [] if relation is None else [SEQ]
         xid, commit, names = self._transaction[:1], self._transaction[1:-1], self._transaction[-1:]
         return [b'{"op":"%b"%b' % (op.encode(), table), *xid, *seq, *commit, LSN, *names]
@@ -118,7 +137,7 @@ class RowObjects:
         """A row as an object, with `end` after it."""
         relation, columns = shape.relation, shape.columns
         pieces = self.head(shape.op, relation)
-        if shape.op != "insert":
+        if shape.op not in INSERT_OPS:
             pieces.append(keys(("identity", relation.identity or None), ("key", relation.key or None)))
         shown = self._choice.shown(shape)
         if shape.old_width is not None:
@@ -179,6 +198,10 @@ def _undecoded(found: Undecoded) -> Part:
     return dumps(found.text)
 
 
+_BOUNDARY: Final[list[Piece]] = [*transaction_keys(comma_first=True), snapshot_keys(comma_first=True)]
+"""The keys of a transaction at its start and its end."""
+
+
 class Json(PlannedOutput):
     """`-o json`."""
 
@@ -186,7 +209,7 @@ class Json(PlannedOutput):
         super().__init__(sink, options)
         self._objects = RowObjects(self.choice, fill_unchanged=options.fill_unchanged, transaction=True)
         if options.transactions:
-            self.begin = (b'{"op":"begin"', *transaction_keys(comma_first=True), b"}\n")
+            self.begin = (b'{"op":"begin"', *_BOUNDARY, b"}\n")
             self.end = _end("commit")
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
@@ -226,7 +249,7 @@ def _end(op: str) -> Plan:
     """The line for the end of a transaction."""
     changes = Value(Field.CHANGES, b',"changes":')
     end_lsn = Value(Field.END_LSN, b',"end_lsn":"', b'"')
-    return (b'{"op":"%b"' % op.encode(), *transaction_keys(comma_first=True), end_lsn, changes, b"}\n")
+    return (b'{"op":"%b"' % op.encode(), *_BOUNDARY, end_lsn, changes, b"}\n")
 
 
 def message_head(message: LogicalMessage) -> bytes:

@@ -13,6 +13,7 @@ from pgtail.outputs.ndjson import (
     message_parts,
     outcome_object,
     relation_object,
+    snapshot_keys,
     transaction_keys,
 )
 from pgtail.outputs.planned import PlannedOutput
@@ -27,7 +28,7 @@ class JsonTx(PlannedOutput):
     their own lines. While the line of a transaction is being written, they are kept until its end.
     """
 
-    begin = (b"{", *transaction_keys(comma_first=False), b'"changes":[')
+    begin = (b"{", *transaction_keys(comma_first=False), snapshot_keys(comma_first=False), b'"changes":[')
     end = (b"]", Value(Field.END_LSN, b',"end_lsn":"', b'"'), b"}\n")
     separator = b","
     incomplete = b'],"incomplete":true}\n'

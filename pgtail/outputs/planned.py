@@ -156,7 +156,7 @@ class PlannedOutput:
             self.started(event.transaction)
         elif isinstance(event, Ended):
             self._end(event)
-            if event.complete:
+            if event.complete and not event.transaction.snapshot:
                 self.rows.last_end = event.transaction.end_lsn
         else:
             self.other(event)

@@ -29,6 +29,11 @@ def bounds(buf: Buffer, pos: int, framing: int = LENGTHS) -> tuple[int, int]:
     return start, start + size - (LENGTH.size if framing == COPY_DATA else 0)
 
 
+def head(size: int, framing: int) -> bytes:
+    """What stands before a frame of `size` bytes; for LENGTHS and COPY_DATA."""
+    return LENGTH.pack(size) if framing == LENGTHS else b"d" + LENGTH.pack(size + LENGTH.size)
+
+
 def walk(buf: Buffer, pos: int = 0, framing: int = LENGTHS) -> Iterator[tuple[int, int]]:
     """The bounds of every frame from `pos` to the end of the buffer."""
     end = len(buf)

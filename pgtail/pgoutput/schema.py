@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+import struct
+from typing import Final, NamedTuple, Self
 
 from pgtail.errors import Malformed
 from pgtail.pgoutput.cursor import MAX_COLUMNS, Cursor
+
+_COLUMN_TYPE: Final = struct.Struct(">Ii")
+_OID: Final = struct.Struct(">I")
+_COUNT: Final = struct.Struct(">H")
 
 
 class RelationColumn(NamedTuple):
@@ -24,6 +29,10 @@ class RelationColumn(NamedTuple):
             cur.oid(f"{field} type"),
             cur.i32(f"{field} atttypmod"),
         )
+
+    def encode(self, encoding: str) -> bytes:
+        """The column as a Relation has it."""
+        return bytes((self.flags,)) + _string(self.name, encoding) + _COLUMN_TYPE.pack(self.type_oid, self.typmod)
 
 
 class Relation(NamedTuple):
@@ -47,6 +56,13 @@ class Relation(NamedTuple):
         columns = tuple([RelationColumn.read(cur, f"column[{index}]") for index in range(count)])
         return cls(xid, oid, namespace, name, identity, columns)
 
+    def encode(self, encoding: str = "utf-8") -> bytes:
+        """The message outside a stream segment (src/backend/replication/logical/proto.c, logicalrep_write_rel)."""
+        assert self.xid is None
+        head = b"R" + _OID.pack(self.oid) + _string(self.namespace, encoding) + _string(self.name, encoding)
+        columns = [column.encode(encoding) for column in self.columns]
+        return head + self.identity.encode() + _COUNT.pack(len(columns)) + b"".join(columns)
+
 
 class Type(NamedTuple):
     """Y: the name of a type that is not built in. A domain has its own OID and the name of its base type."""
@@ -59,3 +75,13 @@ class Type(NamedTuple):
     @classmethod
     def read(cls, cur: Cursor) -> Self:
         return cls(cur.stream_xid(), cur.oid("oid"), cur.string("namespace"), cur.string("name"))
+
+    def encode(self, encoding: str = "utf-8") -> bytes:
+        """The message outside a stream segment (src/backend/replication/logical/proto.c, logicalrep_write_typ)."""
+        assert self.xid is None
+        return b"Y" + _OID.pack(self.oid) + _string(self.namespace, encoding) + _string(self.name, encoding)
+
+
+def _string(text: str, encoding: str) -> bytes:
+    """A null-terminated string; lone surrogates are the bytes that could not be decoded."""
+    return text.encode(encoding, "surrogateescape") + b"\0"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Final, NamedTuple, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
 
 _BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
+_BEGIN_BYTES: Final = struct.Struct(">cQqI")
+_COMMIT_BYTES: Final = struct.Struct(">cBQQq")
 COMMIT: Final = Layout(("flags", *INT8), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME))
 
 
@@ -21,6 +24,10 @@ class Begin(NamedTuple):
     def read(cls, cur: Cursor) -> Self:
         return cls(*cur.fixed(_BEGIN))
 
+    def encode(self) -> bytes:
+        """The message."""
+        return _BEGIN_BYTES.pack(b"B", *self)
+
 
 class Commit(NamedTuple):
     """C: the transaction is committed. Resume at `end_lsn`; `commit_lsn` equals Begin's final_lsn."""
@@ -33,6 +40,10 @@ class Commit(NamedTuple):
     @classmethod
     def read(cls, cur: Cursor) -> Self:
         return cls(*cur.fixed(COMMIT))
+
+    def encode(self) -> bytes:
+        """The message."""
+        return _COMMIT_BYTES.pack(b"C", *self)
 
 
 class Origin(NamedTuple):

@@ -13,6 +13,8 @@ _STATUS_FIELDS: Final = Layout(
     ("written", *LSN), ("flushed", *LSN), ("applied", *LSN), ("client clock", *TIME), ("reply requested", *INT8)
 )
 _STATUS: Final = struct.Struct(">cQQQqB")
+_HEADER: Final = struct.Struct(">cQQq")
+_KEEPALIVE: Final = struct.Struct(">cQqB")
 _START: Final = re.compile(
     r"\s*START_REPLICATION\s+SLOT\s+(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?",
     re.IGNORECASE | re.DOTALL,
@@ -34,6 +36,10 @@ class XLogData(NamedTuple):
     def read(cls, cur: Cursor) -> Self:
         return cls(*cur.fixed(HEADER))
 
+    def encode(self, message: bytes) -> bytes:
+        """The frame of a message."""
+        return _HEADER.pack(b"w", *self) + message
+
 
 class Keepalive(NamedTuple):
     """k: how far the server has decoded, and whether it requests an immediate reply."""
@@ -45,6 +51,10 @@ class Keepalive(NamedTuple):
     @classmethod
     def read(cls, cur: Cursor) -> Self:
         return cls(cur.lsn("end of WAL"), cur.time("server clock"), cur.u8("reply requested"))
+
+    def encode(self) -> bytes:
+        """The frame."""
+        return _KEEPALIVE.pack(b"k", *self)
 
 
 class StandbyStatusUpdate(NamedTuple):

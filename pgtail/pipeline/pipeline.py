@@ -14,6 +14,7 @@ from pgtail.changes.events import (
     Outcome,
     RowChange,
     SchemaChange,
+    SnapshotEnded,
     Started,
     Transaction,
     UndecodedRows,
@@ -34,9 +35,9 @@ _MOST_PREPARED: Final = 1 << 18
 class Pipeline:
     """Renders the changes that pass the filter.
 
-    `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes. `shown`
-    counts the shown transactions, prepared ones when they are committed if the output needs outcomes. `damaged` says
-    that a warning reported lost input.
+    `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes, and a
+    snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
+    committed if the output needs outcomes. `damaged` says that a warning reported lost input.
 
     Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
     before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
@@ -80,8 +81,8 @@ class Pipeline:
 
     @property
     def inside(self) -> bool:
-        """Whether the stream is inside a transaction that is not streamed."""
-        return self._assembler.open_transaction is not None
+        """Whether the stream is inside a transaction that is not streamed, or between two tables of a snapshot."""
+        return self._assembler.open_transaction is not None or self._assembler.in_snapshot
 
     @property
     def commits_at(self) -> int | None:
@@ -93,7 +94,7 @@ class Pipeline:
         """The xid of the open transaction with the most changes so far, and how many; any thread may ask."""
         found: list[tuple[int | None, int]] = list(self._assembler.streams.received.items())
         open_ = self._assembler.open_transaction
-        if open_ is not None and open_.begun:
+        if open_ is not None and open_.begun and not open_.snapshot:
             found.append((open_.xid, open_.changes))
         return max(found, key=lambda one: one[1], default=None)
 
@@ -190,7 +191,7 @@ class Pipeline:
     def break_off(self) -> None:
         """The source failed: complete the output so that it is well formed."""
         open_ = self._assembler.interrupted or self._assembler.open_transaction
-        shown = open_ is not None and open_.begun and open_.changes > 0 and self._waiting is None
+        shown = open_ is not None and open_.begun and open_.count > 0 and self._waiting is None
         self.broken_off = open_ if shown else None
         self.lost()
         self._output.finish()
@@ -211,14 +212,17 @@ class Pipeline:
                 self._outcome(event)
             elif isinstance(event, UndecodedRows):
                 self._take_buffered(event)
-            elif self._filter is None or isinstance(event, FromClient):
+            elif self._filter is None or isinstance(event, FromClient | SnapshotEnded):
                 self._emit(event)
             else:
                 self._filtered(self._filter, event)
 
     def _filtered(self, filter_: Filter, event: Started | Change | SchemaChange) -> None:
         if isinstance(event, Started):
-            self._waiting = event
+            if event.transaction.snapshot and filter_.snapshot_passes(event.transaction):
+                self._emit(event)
+            else:
+                self._waiting = event
         elif isinstance(event, SchemaChange):
             if filter_.described(event):
                 self._emit(event)
@@ -232,14 +236,14 @@ class Pipeline:
 
     def _end(self, event: Ended) -> None:
         transaction = event.transaction
-        shown = self._waiting is None and bool(transaction.changes or transaction.messages)
+        shown = self._waiting is None and bool(transaction.count or transaction.messages)
         if self._waiting is None:
             self._emit(event)
         self._waiting = None
         if transaction.state == "prepared" and (self._filter is None or self._filter.selects(transaction)):
             self._remember(transaction.xid, shown=shown and event.complete)
         if transaction.state != "prepared" or not self._output.needs_outcomes:
-            self.shown += shown
+            self.shown += shown and not transaction.snapshot
         if event.complete and transaction.end_lsn is not None:
             self.end_lsn = transaction.end_lsn
 

@@ -39,11 +39,13 @@ SELECT usename, application_name, coalesce(client_hostname, host(client_addr), '
     extract(epoch FROM now() - backend_start)::bigint AS age
 FROM pg_stat_activity WHERE pid = %s
 """
-_BLOCKERS = """
+_BLOCKERS = r"""
 SELECT a.pid, a.usename, a.application_name, a.state,
+    left(regexp_replace(regexp_replace(a.query, '[''$].*', '...'), '\s+', ' ', 'g'), 60) AS query,
     extract(epoch FROM clock_timestamp() - a.xact_start)::bigint AS age
 FROM unnest(pg_blocking_pids(%s)) AS b JOIN pg_stat_activity a ON a.pid = b ORDER BY a.xact_start
 """
+"""The query ends before its first literal, which may be a password."""
 _PREPARED_BLOCKERS = """
 SELECT p.gid, p.owner, extract(epoch FROM clock_timestamp() - p.prepared)::bigint AS age
 FROM pg_locks l JOIN pg_prepared_xacts p ON p.transaction = l.transactionid
@@ -196,6 +198,12 @@ def slot(connection: Connection, name: str) -> Slot | None:
     return None if row is None else Slot.of(row.object("slot"))
 
 
+def safe_wal_size(connection: Connection, slot: str) -> int | None:
+    """How many bytes of WAL can be written until max_slot_wal_keep_size invalidates a slot; None without a limit."""
+    row = rows.first(connection, f"slot {slot}", _SLOT, slot)
+    return None if row is None else row.object("slot").optional_integer("safe_wal_size")
+
+
 def publications(connection: Connection) -> list[Publication]:
     """All publications of the database, by name."""
     found = rows.rows(connection, "the publications", _PUBLICATIONS)
@@ -221,7 +229,8 @@ def blockers(connection: Connection, pid: int) -> list[str]:
     """Descriptions of the transactions that a session waits for, oldest first."""
     found = [
         f"pid {row.integer('pid')}, user {row.optional_text('usename') or ''},"
-        f" {row.optional_text('application_name') or 'no application name'}, {row.optional_text('state') or ''},"
+        f" {row.optional_text('application_name') or 'no application name'}, {row.optional_text('state') or ''}:"
+        f" {row.optional_text('query') or 'its query cannot be seen'},"
         f" running for {seconds_text(row.optional_integer('age') or 0)}"
         for row in rows.rows(connection, "the blocking transactions", _BLOCKERS, pid)
     ]

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pgtail.errors import OptionError, ServerError
 from pgtail.postgres import rows
 from pgtail.postgres.errors import connection_error
+from pgtail.postgres.pgoutput_options import literal
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 connection_string: Final = make_conninfo
@@ -28,6 +29,10 @@ _SILENT_PEER: Final = "60000"
 """Milliseconds after which unacknowledged data ends the connection (libpq's tcp_user_timeout). We send every few
 seconds, so this detects a peer that is gone."""
 
+_IDLE_PEER: Final = "60"
+"""Seconds without data after which the kernel asks whether the peer is still there: a session that copies a table sends
+nothing for hours."""
+
 PINNED: Final[Mapping[str, str]] = {
     "DateStyle": "ISO",
     "IntervalStyle": "postgres",
@@ -39,6 +44,15 @@ PINNED: Final[Mapping[str, str]] = {
     "quote_all_identifiers": "off",
 }
 """Settings that change the text of values. SET after connecting, because `options` belongs to the user."""
+
+_TIMEOUTS: Final = {
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 140_000,
+    "transaction_timeout": 170_000,
+}
+"""The settings that end long work, and the servers that have them: from this server_version_num on."""
 
 _SECRETS: Final = frozenset(("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"))
 _SET_IF_DIRECT: Final = """
@@ -120,6 +134,11 @@ def set_if_direct(connection: Connection, name: str, value: str) -> None:
     rows.run(connection, f"the setting {name}", _SET_IF_DIRECT, connection.pgconn.backend_pid, name, value)
 
 
+def no_timeouts(version: int) -> dict[str, str]:
+    """The settings, for a server of this server_version_num, with which no timeout ends a session or its work."""
+    return {name: "0" for name, since in _TIMEOUTS.items() if version >= since}
+
+
 def application_name(connection: Connection) -> str:
     """The session's application_name."""
     return (connection.pgconn.parameter_status(b"application_name") or b"").decode(errors="replace")
@@ -171,11 +190,34 @@ class Connector:
             raise
         return connection
 
-    def _pin(self, connection: Connection, *, passthrough: bool) -> None:
+    def importing(self, snapshot: str, *, passthrough: bool = False, connect_timeout: int | None = None) -> Connection:
+        """A connection in a read-only transaction with an exported snapshot. Raises ServerError.
+
+        Its settings are those of replication(), no timeout ends it, and row-level security that would hide rows is an
+        error. All are of the transaction alone, as a pooler may give the session to another client after it.
+        """
+        connection = self._connect(**_timeout(connect_timeout))
+        try:
+            rows.run(connection, "the transaction", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            rows.run(connection, "the exported snapshot", f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+            settings = {
+                **no_timeouts(connection.pgconn.server_version),
+                "row_security": "off",
+                "synchronize_seqscans": "off",
+            }
+            self._pin(connection, passthrough=passthrough, local=settings)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _pin(self, connection: Connection, *, passthrough: bool, local: Mapping[str, str] | None = None) -> None:
+        """Set the pinned settings for the session; with `local` for the transaction, and these too."""
         ascii_server = connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
         encoding = "SQL_ASCII" if passthrough or ascii_server else "UTF8"
-        for name, value in {**PINNED, "client_encoding": encoding}.items():
-            rows.run(connection, f"the setting {name}", f"SET {name} TO '{value}'")
+        word = "SET" if local is None else "SET LOCAL"
+        for name, value in {**PINNED, "client_encoding": encoding, **(local or {})}.items():
+            rows.run(connection, f"the setting {name}", f"{word} {name} TO '{value}'")
         actual = (connection.pgconn.parameter_status(b"client_encoding") or b"").decode(errors="replace")
         if actual.replace("-", "").upper() not in ("", encoding):
             raise rows.unreadable("its client_encoding", f"it is {rows.shown(actual)}, not {encoding}")
@@ -196,7 +238,11 @@ class Connector:
 
     def _open(self, **more: str) -> Connection:
         # Our `replication` and `client_encoding` override those in the user's string.
-        defaults = {"fallback_application_name": APPLICATION_NAME, "tcp_user_timeout": _SILENT_PEER}
+        defaults = {
+            "fallback_application_name": APPLICATION_NAME,
+            "tcp_user_timeout": _SILENT_PEER,
+            "keepalives_idle": _IDLE_PEER,
+        }
         conninfo = make_conninfo("", **{**defaults, **self._parameters, **more})
         connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
         connection.pgconn.notify_handler = None  # psycopg's own one keeps notifications, and fails if one is no UTF-8

@@ -155,9 +155,16 @@ def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> Ser
     return kind(text, cure=cure)
 
 
-def server_error(sqlstate: str | None, text: str, *, role: str = "THE_ROLE", doing: str | None = None) -> ServerError:
-    """The error for a server's error response; `doing` says what failed."""
-    cure = _cure((*RUNNING, *CONNECTING), sqlstate, text, {"user": role})
+def server_error(
+    sqlstate: str | None,
+    text: str,
+    *,
+    role: str = "THE_ROLE",
+    doing: str | None = None,
+    first: tuple[Cure, ...] = (),
+) -> ServerError:
+    """The error for a server's error response; `doing` says what failed, `first` has cures that win over the others."""
+    cure = _cure((*first, *RUNNING, *CONNECTING), sqlstate, text, {"user": role})
     text = text or "the server reports an error without a message"
     reason = text if doing is None else f"{doing}: {text}"
     transient = sqlstate in TRANSIENT or (sqlstate is None and _TRANSIENT_TEXT.search(text))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
+from pgtail.changes.filters import name_matches
 from pgtail.errors import ServerError
 from pgtail.humanize import counted, did_you_mean
 from pgtail.postgres import catalog, rows
@@ -25,6 +25,9 @@ SELECT schemaname, tablename, a.pubname AS one, b.pubname AS other
 FROM pg_publication_tables a JOIN pg_publication_tables b USING (schemaname, tablename)
 WHERE a.pubname = ANY(%s) AND b.pubname = ANY(%s) AND a.pubname < b.pubname AND a.attnames <> b.attnames
 ORDER BY a.pubname, b.pubname, schemaname, tablename LIMIT 1
+"""
+_OPERATIONS: Final = """
+SELECT pubname, to_jsonb(p) AS publication FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
 """
 _COLUMN_LISTS_SINCE: Final = 15
 
@@ -84,9 +87,9 @@ def warnings(
 
 def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
     """If a pattern matches no table: that, and which one it may mean. Else nothing."""
-    names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
-    if any(fnmatchcase(name, glob) for name in names):
+    if any(name_matches(schema, table, glob) for schema, table in published):
         return ""
+    names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
     return f" matches none of the {len(names)} published tables{did_you_mean(glob, names)}"
 
 
@@ -122,6 +125,21 @@ def check_columns(connection: Connection, found: list[Publication], server: Serv
             )
 
 
+def check_operations(connection: Connection, names: Sequence[str]) -> None:
+    """Check that these publications leave out no operation. Raises ServerError, which names those that do."""
+    for row in rows.rows(connection, "what the publications leave out", _OPERATIONS, list(names)):
+        flags_ = row.object("publication")
+        words = ("insert", "update", "delete", "truncate")
+        left_out = [word for word in words if flags_.optional_boolean(f"pub{word}") is False]
+        if left_out:
+            name = identifier(row.text("pubname"))
+            raise ServerError(
+                f"publication {name} leaves out {', '.join(left_out)}: what its tables have does not follow from it.",
+                cure=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate'); then copy its"
+                " tables again: pgtail record --snapshot-table",
+            )
+
+
 def in_words(chosen: Sequence[Publication]) -> str:
     """Names of publications, each with its number of tables, for a message; quoted where a comma may be in one."""
     names = [one.name if one.name.isidentifier() else identifier(one.name) for one in chosen]
@@ -138,9 +156,11 @@ def _missing(missing: list[str], found: list[Publication], server: ServerFacts, 
     there = f"It has: {_names(found)}." if found else "It has none."
     cure = "\n".join([f"Create it: CREATE PUBLICATION {identifier(name)} FOR TABLE some_table;" for name in missing])
     if allow_missing:
-        cure += "\n--allow-missing-publication needs PostgreSQL 18: older servers stop at the first change."
+        cure += (
+            "\npgtail stream --allow-missing-publication needs PostgreSQL 18: older servers stop at the first change."
+        )
     elif server.major >= 18:
-        cure += "\nOr continue without it: --allow-missing-publication"
+        cure += "\nOr continue without it: pgtail stream --allow-missing-publication"
     return ServerError(f"database {server.database} has no publication {names}. {there}", cure=cure)
 
 

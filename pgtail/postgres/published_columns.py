@@ -40,14 +40,14 @@ _STORED: Final = "a.attgenerated = ''"
 """Generated columns, which PostgreSQL has since 12, are not sent before 18."""
 
 
-class PublishedTable(NamedTuple):
+class CheckedTable(NamedTuple):
     """A table, and whether it may have had other columns at the position of the slot."""
 
     relation: Relation
     altered: bool
 
 
-def published_tables(connection: Connection, publications: list[str], slot: str | None) -> list[PublishedTable]:
+def checked_tables(connection: Connection, publications: list[str], slot: str | None) -> list[CheckedTable]:
     """The tables of these publications; with a slot those that were altered later are marked. Raises ServerError."""
     relations = Relations(Types())
     found = []
@@ -69,5 +69,5 @@ def published_tables(connection: Connection, publications: list[str], slot: str 
             )
         )
         created_whole = len({row.text("written_by") for row in table}) == 1  # and not altered since
-        found.append(PublishedTable(relation, not created_whole and any(row.boolean("is_new") for row in table)))
+        found.append(CheckedTable(relation, not created_whole and any(row.boolean("is_new") for row in table)))
     return found

@@ -55,6 +55,10 @@ class Row:
     def text(self, name: str) -> str:
         return self._required(name, self.optional_text(name), "text")
 
+    def raw(self, name: str) -> bytes:
+        """The bytes of a text as the server sent them."""
+        return self._required(name, self._read(name, "text", _raw), "text")
+
     def integer(self, name: str) -> int:
         return self._required(name, self.optional_integer(name), "a whole number")
 
@@ -187,6 +191,12 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return _spelled(value, "\\")
+
+
+def _raw(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError
+    return value.encode("utf-8", "surrogateescape")
 
 
 def _integer(value: object) -> int:

@@ -12,14 +12,14 @@ import secrets
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import ServerFacts, Slot
-from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.connection import Connection, Connector, no_timeouts
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier
 from pgtail.postgres.walsender import Session
@@ -32,6 +32,16 @@ _COPY_SINCE: Final = 12
 _FAILOVER_SINCE: Final = 17
 _CREATION_PAUSE: Final = 1.0
 """Seconds after which pgtail reports what the creation of a slot waits for."""
+
+
+class NewSlot(NamedTuple):
+    """A slot that was created: where it starts, and the name of its exported snapshot.
+
+    The snapshot has every transaction with commit_lsn < consistent_point and no other.
+    """
+
+    consistent_point: int
+    snapshot: str | None
 
 
 class SyncedSlot(Unreachable):
@@ -178,12 +188,13 @@ def create(
     temporary: bool,
     two_phase: bool,
     failover: bool = False,
+    export: bool = False,
     tell: Callable[[str], None],
-) -> int:
-    """Create a slot; returns its consistent point. Raises ServerError.
+) -> NewSlot:
+    """Create a slot. Raises ServerError.
 
-    If it takes longer than a second, `tell` gets what it waits for. SNAPSHOT 'nothing' exports no snapshot, so no
-    transaction stays open.
+    If it takes longer than a second, `tell` gets what it waits for. With `export` a transaction stays open on the
+    session, for its exported snapshot, until its next command. Without, SNAPSHOT 'nothing' leaves none open.
     """
     explained: set[str] = set()
 
@@ -196,13 +207,18 @@ def create(
 
     words = [f"CREATE_REPLICATION_SLOT {identifier(name)}", *(["TEMPORARY"] if temporary else []), f"LOGICAL {PLUGIN}"]
     if server.major >= 15:
-        options = ["SNAPSHOT 'nothing'", *(["TWO_PHASE"] if two_phase else []), *(["FAILOVER"] if failover else [])]
+        snapshot = "export" if export else "nothing"
+        options = [f"SNAPSHOT '{snapshot}'", *(["TWO_PHASE"] if two_phase else []), *(["FAILOVER"] if failover else [])]
         words.append(f"({', '.join(options)})")
     else:
-        words.append("NOEXPORT_SNAPSHOT")
+        words.append("EXPORT_SNAPSHOT" if export else "NOEXPORT_SNAPSHOT")
+    if export:
+        for setting, value in no_timeouts(server.version).items():
+            session.query(f"the setting {setting}", f"SET {setting} TO {value}")
     purpose, doing = "the new slot", f"slot {name} cannot be created"
     found = session.query(purpose, " ".join(words), doing=doing, interval=_CREATION_PAUSE, on_wait=explain)
-    return rows.single(purpose, found).lsn("consistent_point")
+    row = rows.single(purpose, found)
+    return NewSlot(row.lsn("consistent_point"), row.text("snapshot_name") if export else None)
 
 
 def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]:
@@ -231,6 +247,8 @@ class Creation:
     temporary: bool = False
     two_phase: bool = False
     failover: bool = False
+    export: bool = False
+    """Whether to export the slot's snapshot."""
 
     def prepare(self) -> ServerFacts:
         """Check that the slot can be created. Raises OptionError and ServerError."""
@@ -247,18 +265,27 @@ class Creation:
             _check_new(connection, self.name)
         return server
 
-    def create(self, interrupt: Interrupt, server: ServerFacts, tell: Callable[[str], None]) -> tuple[Session, int]:
-        """Create it; returns the session and the slot's position. Raises ServerError and KeyboardInterrupt."""
+    def create(self, interrupt: Interrupt, server: ServerFacts, tell: Callable[[str], None]) -> tuple[Session, NewSlot]:
+        """Create it; returns its session, too. Raises ServerError and KeyboardInterrupt."""
         with interrupt.raising():
             connection = self.connector.replication()
         session = Session(connection, interrupt)
         try:
-            kinds = {"temporary": self.temporary, "two_phase": self.two_phase, "failover": self.failover}
-            point = create(session, self.connector, self.name, server, **kinds, tell=tell)
+            created = create(
+                session,
+                self.connector,
+                self.name,
+                server,
+                temporary=self.temporary,
+                two_phase=self.two_phase,
+                failover=self.failover,
+                export=self.export,
+                tell=tell,
+            )
         except BaseException:
             session.close()
             raise
-        return session, point
+        return session, created
 
 
 def hold(session: Session, interrupt: Interrupt) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pgtail.capture.format import DUMPS
+from pgtail.capture.format import DUMPS, TIMELINE
 from pgtail.errors import OptionError, ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
@@ -18,7 +18,6 @@ from pgtail.replication.request import Request
 
 SLOT: Final = "pgtail.slot"
 SYSTEM: Final = "pgtail.system_identifier"
-TIMELINE: Final = "pgtail.timeline"
 STARTED: Final = "pgtail.postmaster_start_time"
 
 

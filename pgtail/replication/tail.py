@@ -26,6 +26,8 @@ from pgtail.replication.lag import LagProbe
 from pgtail.replication.loop import Ending, Limits, Reporter, SessionLoop
 from pgtail.replication.plan import Plan, check_resume, check_synchronous
 from pgtail.replication.queue import FrameQueue
+from pgtail.replication.snapshot import Exported
+from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.timelines import TimelineProbe
 
 DRAIN: Final = 2.0
@@ -43,8 +45,9 @@ MakeConsumer = Callable[[FrameQueue, int, Identity], ConsumerThread]
 class Tail:
     """One run over as many sessions as necessary. `reconnect` None: reconnect only if nothing is lost by it.
 
-    `known` continues an earlier run: the server that it read, and the position it reached. `ready` is called with the
-    start position, once every later commit is sure to be received.
+    `known` continues an earlier run: the server that it read, and the position it reached. `snapshot` copies tables
+    where the slot to create begins, before the stream. `ready` is called with the start position, once every later
+    commit is sure to be received.
     """
 
     def __init__(
@@ -58,9 +61,11 @@ class Tail:
         *,
         reconnect: bool | None = None,
         known: tuple[Identity, int] | None = None,
+        snapshot: StreamSnapshot | None = None,
         ready: Callable[[int], None] | None = None,
     ) -> None:
         self._plan = plan
+        self._snapshot = snapshot
         self._connector = connector
         self._interrupt = interrupt
         self._reporter = reporter
@@ -76,6 +81,8 @@ class Tail:
         self._slot = plan.slot_name
         self._repeated = decoding_errors.RepeatedFailure()
         self.resume: int | None = None
+        self.copied = True
+        """Whether the copy of the tables was complete, if there was one."""
 
     def run(self) -> Ending:
         """Follow the slot to the end. `resume` is then the position to resume from, None if nothing was started.
@@ -84,7 +91,6 @@ class Tail:
         """
         session: Session | None = self._begin()
         ending = Ending.STOP
-        self._consumer.start()
         try:
             session, ending = self._sessions(session)
         except ServerError:
@@ -104,8 +110,8 @@ class Tail:
     # -- sessions ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Session:
-        """Open the first session and start its stream."""
-        plan = self._plan
+        """Open the first session, copy tables if wanted, and start the stream and the consumer."""
+        plan, copied = self._plan, None
         session = self._connect()
         try:
             if self._known is None:
@@ -114,7 +120,13 @@ class Tail:
                 before, read = self._known
                 identity = check_same(before, session.query, read)
             self._timelines.identity = identity
-            position = self._create(session) if plan.slot is None else plan.slot.confirmed_flush_lsn or 0
+            if plan.slot is None:
+                created = self._create(session, export=self._snapshot is not None)
+                position = created.consistent_point
+                if created.snapshot is not None:
+                    copied = Exported(self._connector, created, identity, plan.encoding)
+            else:
+                position = plan.slot.confirmed_flush_lsn or 0
             start = max(plan.start, position)
             if 0 < plan.start < start:
                 self._reporter.tell(f"--from is before the slot's position: starting at {lsn_text(start)}")
@@ -131,13 +143,37 @@ class Tail:
                 LagProbe(self._connector),
             )
             self._report_start(start)
+            if copied is not None:
+                self._copy(copied)
             self._start(session, plan.start, flushed=position)
             if self._ready is not None:
                 self._ready(start)
         except BaseException:
             session.close()
             raise
+        if copied is None:
+            self._consumer.start()
         return session
+
+    def _copy(self, source: Exported) -> None:
+        """Copy tables at the slot's consistent point; without them the slot is of no use, and is dropped.
+
+        Raises ServerError, OutputError, KeyboardInterrupt.
+        """
+        assert self._snapshot is not None
+        self._consumer.start()
+        try:
+            self._snapshot.copy(source, self._queue, self._consumer)
+            if self._consumer.error is not None:
+                raise self._consumer.error
+        except BaseException:
+            self.copied = False
+            self._consumer.stop(_OUTPUT_PAUSE)
+            if not self._plan.temporary:
+                self._drop_slot()
+            raise
+        if self._plan.until is not None and self._loop.wait(None, self._queue):  # every table ends at the same LSN
+            self._consumer.end_at(max(self._plan.until, source.lsn))
 
     def _sessions(self, session: Session | None) -> tuple[Session | None, Ending]:
         """Run one session after another; returns the last one, if it is still open, and why it ended."""
@@ -204,7 +240,7 @@ class Tail:
         session = self._connect()
         try:
             self._timelines.identity = identity = check_same(self._timelines.identity, session.query, resume)
-            created = self._create(session) if plan.temporary else resume
+            created = self._create(session).consistent_point if plan.temporary else resume
             position = max(created, resume)  # a copy of a slot may start before what was read
             self._consumer.restart(gap=position > resume, position=position)
             self._consumer.server_changed(identity)
@@ -241,24 +277,38 @@ class Tail:
         session.on_notice(self._notice)
         return session
 
-    def _create(self, session: Session) -> int:
+    def _drop_slot(self) -> None:
+        try:
+            with self._connector.without_asking().ordinary() as connection:
+                slot = catalog.slot(connection, self._slot)
+                if slot is not None:
+                    slots.drop(connection, slot)
+                    self._reporter.tell(f"slot {self._slot} was dropped again: the copy of the tables is not complete")
+        except ServerError as error:  # what has ended the copy is raised
+            self._reporter.tell(
+                f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
+                f" pgtail slot drop {self._slot}"
+            )
+
+    def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
         plan = self._plan
         if plan.fork is not None:
-            return slot_copy.copy(session, plan.fork.name, self._slot)
-        position = slots.create(
+            return slots.NewSlot(slot_copy.copy(session, plan.fork.name, self._slot), None)
+        created = slots.create(
             session,
             self._connector,
             self._slot,
             self._server,
             temporary=plan.temporary,
             two_phase=plan.two_phase,
+            export=export,
             tell=self._reporter.tell,
         )
         if not plan.temporary:
             self._reporter.tell(
                 f"slot {self._slot} was created. It retains WAL until it is dropped: pgtail slot drop {self._slot}"
             )
-        return position
+        return created
 
     def _start(self, session: Session, lsn: int, *, flushed: int) -> None:
         command = self._plan.options.start_replication(self._slot, lsn)

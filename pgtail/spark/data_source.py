@@ -25,7 +25,7 @@ from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import directories, plan, segments, survey_each
+from pgtail.spark.segments.listing import Listing, directories, listing, plan, segments, survey_each
 from pgtail.spark.segments.ranges import EVERYWHERE
 from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
@@ -64,9 +64,9 @@ class Selection:
         """The columns that are read, in the order in which they were named."""
         return pa.schema([CHANGES.field(name) for name in self.columns or CHANGES.names])
 
-    def segments(self) -> dict[str, int]:
-        """The segments that there are, with their bytes. Raises InputError."""
-        return segments(self.captures, self.storage)
+    def listing(self) -> Listing:
+        """The segments and snapshots that there are. Raises InputError."""
+        return listing(self.captures, self.storage)
 
     def narrowed(self, filters: Iterable[Filter]) -> Selection:
         """The same without rows that one of these filters would remove, as far as that is known from its form."""
@@ -142,11 +142,12 @@ class SegmentReader:
 
 
 class BatchReader(SegmentReader, datasource.DataSourceReader):
-    """All closed segments that there are; a change that several of them have comes once."""
+    """All closed segments and snapshots that there are; a change that several of them have comes once."""
 
     def partitions(self) -> list[InputPartition]:
-        surveys = partial(survey_each, storage=self.selection.storage)
-        return [InputPartition(part) for part in plan(surveys, self.selection.segments()).items()]
+        surveys, found = partial(survey_each, storage=self.selection.storage), self.selection.listing()
+        parts = {**plan(surveys, found.segments), **dict.fromkeys(found.snapshot_segments(self.selection.tables))}
+        return [InputPartition(part) for part in parts.items()]
 
 
 class FilteringReader(BatchReader):
@@ -159,7 +160,8 @@ class FilteringReader(BatchReader):
 
 
 class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
-    """The segments of one capture in the order of their names, as they are closed. Offsets are names of segments."""
+    """The segments of one capture in the order of their names, as they are closed, without snapshots of tables: one may
+    be listed after later segments. Offsets are names of segments."""
 
     def __init__(self, selection: Selection, limit: str | None) -> None:
         """Raises OptionError."""
@@ -186,7 +188,7 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
 
     def _names(self) -> dict[str, str]:
         """The names of the segments and their paths, in order. Raises InputError."""
-        paths = self.selection.segments()
+        paths = segments(self.selection.captures, self.selection.storage)
         if len(directories(paths)) > 1:
             raise InputError("a stream reads one capture: several may have the same changes")
         return {name_of(path): path for path in paths}

@@ -28,6 +28,9 @@ def fields(text: str) -> list[pa.Field]:
     return [pa.field(name, _TYPES[kind]) for name, kind in map(str.split, text.split(","))]
 
 
+SNAPSHOT: Final = "snapshot"
+"""The operation of a row of a table's snapshot."""
+
 CHANGES: Final = pa.schema(
     fields(
         "op text, schema text, table text, xid bigint, seq bigint, position bigint, commit_lsn text, commit_ts time,"
@@ -57,6 +60,14 @@ TRANSACTIONS: Final = pa.schema(
     )
 )
 """One row for each transaction."""
+
+SNAPSHOTS: Final = pa.schema(
+    fields(
+        "relid bigint, schema text, table text, lsn text, position bigint, commit_ts time, relation text, rows bigint,"
+        "capture text"
+    )
+)
+"""One row for each snapshot of a table; `position` is the one that its rows have."""
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -24,6 +24,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation, differences
 from pgtail.native import compiled
+from pgtail.native.plan import INSERT_OPS
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
@@ -42,9 +43,9 @@ class TableCount:
     """The counts of one table.
 
     `bytes` is the size of its row messages (manual: logical replication message formats) without frames and without
-    the xid of streamed ones. `compared` counts updates whose whole old row was sent, `same` those of them that changed
-    nothing, `moved` updates of the key, `unsent` updates with an unsent TOASTed value; `unsent_columns` counts the
-    latter by column.
+    the xid of streamed ones. Rows of snapshots are no changes: they and their bytes are counted apart. `compared`
+    counts updates whose whole old row was sent, `same` those of them that changed nothing, `moved` updates of the key,
+    `unsent` updates with an unsent TOASTed value; `unsent_columns` counts the latter by column.
     """
 
     relation: Relation
@@ -53,6 +54,8 @@ class TableCount:
     deletes: int = 0
     truncates: int = 0
     bytes: int = 0
+    snapshot_rows: int = 0
+    snapshot_bytes: int = 0
     compared: int = 0
     same: int = 0
     moved: int = 0
@@ -98,6 +101,8 @@ class Statistics(Output):
         self.hot_keys = HotKeys()
         self.clients = Clients()
         self.messages = self.message_bytes = 0
+        self.snapshots = 0
+        """How many times a table was copied."""
         self.schema_changes: list[tuple[Relation, list[str]]] = []
         self.more_schema_changes = 0
         self._by_version: dict[int, tuple[TableCount, Sequence[int]]] = {}
@@ -130,9 +135,22 @@ class Statistics(Output):
         """The bytes of all tables."""
         return sum([table.bytes for table in self.tables.values()])
 
+    @property
+    def snapshot_rows(self) -> int:
+        """The rows of all snapshots."""
+        return sum([table.snapshot_rows for table in self.tables.values()])
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Their bytes."""
+        return sum([table.snapshot_bytes for table in self.tables.values()])
+
     def by_bytes(self) -> list[TableCount]:
         """The tables by bytes, in descending order."""
-        return sorted(self.tables.values(), key=lambda one: (-one.bytes, -one.rows, one.relation.qualified))
+        return sorted(
+            self.tables.values(),
+            key=lambda one: (-one.bytes, -one.rows, -one.snapshot_bytes, one.relation.qualified),
+        )
 
     def hottest(self, limit: int) -> list[HotKey]:
         """The keys whose rows were updated or deleted most often, at most `limit`."""
@@ -191,6 +209,9 @@ class Statistics(Output):
             self.transactions.incomplete += 1
 
     def _end(self, transaction: Transaction) -> None:
+        if transaction.snapshot:
+            self.snapshots += 1
+            return
         if not self.anything:
             self.transactions.empty += 1
             return
@@ -207,21 +228,28 @@ class Statistics(Output):
             size += _tuple_size(new)
         if old is not None:
             size += _tuple_size(old)
-        if new is None:
-            table.deletes += 1
-        elif change.op == "update":
-            table.updates += 1
-            self._update(table, change, new)
+        if change.op == "snapshot":
+            table.snapshot_rows += 1
+            table.snapshot_bytes += size
         else:
-            table.inserts += 1
-        if key and change.op != "insert":
+            self._count_change(table, change, size)
+        if key and change.op not in INSERT_OPS:
             self._touch(change.relation.version, key, old if change.old_kind == "K" else new)
-        table.bytes += size
         self.now_bytes += size
         self.now_rows += 1
         self.anything = True
         if self.first_lsn is None:
             self.first_lsn = change.lsn
+
+    def _count_change(self, table: TableCount, change: RowChange, size: int) -> None:
+        table.bytes += size
+        if change.new is None:
+            table.deletes += 1
+        elif change.op == "update":
+            table.updates += 1
+            self._update(table, change, change.new)
+        else:
+            table.inserts += 1
 
     def _update(self, table: TableCount, change: RowChange, new: TupleData) -> None:
         old = change.old

@@ -54,6 +54,7 @@ def _object(stats: Statistics) -> dict[str, Any]:
     total = stats.bytes
     return {
         "transactions": _transactions(stats),
+        **_snapshots(stats),
         "tables": [_table(table, total) for table in stats.by_bytes()],
         "messages": {"count": stats.messages, "bytes": stats.message_bytes},
         "rate": _rate(stats),
@@ -81,6 +82,7 @@ def _table(table: TableCount, total: int) -> dict[str, Any]:
         "updates": table.updates,
         "deletes": table.deletes,
         "truncates": table.truncates,
+        **_snapshot(table),
         "bytes": table.bytes,
         "share": round(table.bytes / total, 6) if total else 0.0,
         "key_updates": table.moved,
@@ -89,6 +91,19 @@ def _table(table: TableCount, total: int) -> dict[str, Any]:
         "updates_with_unsent_toast": table.unsent,
         "unsent_toast": table.most_unsent,
     }
+
+
+def _snapshots(stats: Statistics) -> dict[str, Any]:
+    """What was copied, if anything was."""
+    if not stats.snapshots:
+        return {}
+    return {"snapshots": {"count": stats.snapshots, "rows": stats.snapshot_rows, "bytes": stats.snapshot_bytes}}
+
+
+def _snapshot(table: TableCount) -> dict[str, int]:
+    if not table.snapshot_rows:
+        return {}
+    return {"snapshot_rows": table.snapshot_rows, "snapshot_bytes": table.snapshot_bytes}
 
 
 def _transactions(stats: Statistics) -> dict[str, Any]:

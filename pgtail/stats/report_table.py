@@ -73,6 +73,9 @@ class _View(ReportLayout):
         items: list[Item] = [((counted(found.count, "transaction"), "xid"),)]
         items.append(((counted(sum([table.rows for table in stats.tables.values()]), "row"), "xid"),))
         items.append(((size_text(stats.bytes), "xid"),))
+        if stats.snapshots:
+            copied = f"{counted(stats.snapshots, 'snapshot')}: {counted(stats.snapshot_rows, 'row')}"
+            items.append(((f"{copied}, {size_text(stats.snapshot_bytes)}", "snapshot"),))
         if stats.messages:
             items.append(((f"{counted(stats.messages, 'message')}, {size_text(stats.message_bytes)}", "message"),))
         if found.empty:
@@ -93,8 +96,10 @@ class _View(ReportLayout):
         truncates = any(table.truncates for table in tables)
         heads: list[Fragment] = [("table", "dim"), ("inserts", "insert"), ("updates", "update"), ("deletes", "delete")]
         heads += [("truncates", "truncate")] if truncates else []
+        snapshots = bool(self._stats.snapshot_rows)
+        heads += [("snapshot", "snapshot")] if snapshots else []
         heads += [("bytes", "dim"), ("share", "dim")]
-        rows = [_table_row(table, total, truncates=truncates) for table in shown]
+        rows = [_table_row(table, total, truncates=truncates, snapshots=snapshots) for table in shown]
         yield from self.columns(heads, rows, [table.bytes / total for table in shown] if total else ())
         rest = tables[MAX_TABLES:]
         if rest:
@@ -195,8 +200,9 @@ class _View(ReportLayout):
         yield from self.columns(heads, rows)
 
 
-def _table_row(table: TableCount, total: int, *, truncates: bool) -> list[Item]:
+def _table_row(table: TableCount, total: int, *, truncates: bool, snapshots: bool) -> list[Item]:
     counts = [table.inserts, table.updates, table.deletes, *([table.truncates] if truncates else [])]
+    counts += [table.snapshot_rows] if snapshots else []
     share = f"{100 * table.bytes / total:.1f} %" if total else ""
     return [
         ((table_name(table.relation), "table"),),

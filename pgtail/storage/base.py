@@ -159,6 +159,10 @@ class Location(ABC):
     def delete(self) -> None:
         """Delete this file; does nothing if there is none."""
 
+    def delete_all(self) -> None:
+        """Delete this folder with everything in it; does nothing if there is none."""
+        raise OutputError(f"cannot remove {self}: pgtail only reads there")
+
 
 def check_small(size: int, source: str) -> None:
     """Raises InputError for a file of more bytes than Location.read() reads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,14 @@ class LocalLocation(Location):
     def delete(self) -> None:
         try:
             self.local.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot remove {self}: {error.strerror}") from error
+
+    def delete_all(self) -> None:
+        try:
+            shutil.rmtree(self.local)
+        except FileNotFoundError:
+            pass
         except OSError as error:
             raise OutputError(f"cannot remove {self}: {error.strerror}") from error
 

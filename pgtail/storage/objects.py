@@ -306,6 +306,18 @@ class ObjectLocation(Location):
         except Exception as error:  # noqa: BLE001 -- the library raises various ones
             raise writing_failed(error, str(self), self.options) from None
 
+    def delete_all(self) -> None:
+        store = self.store()
+
+        def delete() -> None:
+            for page in obstore.list(store, self.key or None):
+                obstore.delete(store, [meta["path"] for meta in page])
+
+        try:
+            _call(delete)
+        except Exception as error:  # noqa: BLE001 -- the library raises various ones
+            raise writing_failed(error, str(self), self.options) from None
+
     def _put(self, data: bytes, mode: Any) -> str:
         store = self.store()
         try:

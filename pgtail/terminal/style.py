@@ -46,6 +46,7 @@ class Palette:
     update: Style = _NONE
     delete: Style = _NONE
     truncate: Style = _NONE
+    snapshot: Style = _NONE
     message: Style = _NONE
     table: Style = _NONE
     key: Style = _NONE
@@ -66,7 +67,7 @@ class Palette:
 THINGS: Final = [field.name for field in fields(Palette)]
 PLAIN: Final = Palette()
 _GREEN, _CYAN, _RED = "color(16) on color(77)", "color(16) on color(81)", "color(231) on color(124)"
-_MAGENTA, _GREY = "color(231) on color(90)", "color(16) on color(250)"
+_MAGENTA, _GREY, _BLUE = "color(231) on color(90)", "color(16) on color(250)", "color(231) on color(25)"
 COLORED: Final = Palette(
     dot=Style.parse("bold"),
     xid=Style.parse("bold"),
@@ -76,6 +77,7 @@ COLORED: Final = Palette(
     update=Style.parse(_CYAN),
     delete=Style.parse(_RED),
     truncate=Style.parse(_MAGENTA),
+    snapshot=Style.parse(_BLUE),
     message=Style.parse(_GREY),
     table=Style.parse("bold"),
     key=Style.parse("bold underline"),

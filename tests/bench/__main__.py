@@ -15,6 +15,7 @@ from rich.table import Table
 
 from pgtail.errors import ServerError
 from tests.bench.contenders import Contender, contenders
+from tests.bench.copies import copies
 from tests.bench.latency import latency
 from tests.bench.live import Drain, live_server
 from tests.bench.measure import FLOOR, Cost, Failed, Run, run
@@ -55,6 +56,7 @@ def main() -> None:
     outputs(backlog, console)
     on_spark(backlog, console)
     _live(backlog.size)
+    copies(console)
     console.print("\nCPU: user and system time; ratio: CPU time, as a multiple of the first line's.")
     console.print("framing (finding where frames end, nothing else) and cat show what limits there are.")
 

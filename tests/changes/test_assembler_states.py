@@ -198,6 +198,7 @@ LEADING_MESSAGES: dict[State, tuple[AnyFrame | Restart, ...]] = {
     State.BEGUN: (begin(),),
     State.INSIDE: (begin(), TRANSACTIONAL),
     State.REPEATED: (begin(), TRANSACTIONAL, RESTART, begin()),
+    State.SNAPSHOT: (begin()._replace(xid=0), insert()),
     State.SEGMENT: (start(),),
 }
 ONE_OF_EACH: list[AnyFrame] = [
@@ -230,6 +231,7 @@ EXPECTED: dict[State, set[type]] = {
     State.BEGUN: {Insert, Update, Delete, Truncate, Message, Commit, Origin},
     State.INSIDE: {Insert, Update, Delete, Truncate, Message, Commit},
     State.REPEATED: {Insert, Update, Delete, Truncate, Message, Commit, Origin},
+    State.SNAPSHOT: {Insert, Commit},
     State.SEGMENT: {Insert, Update, Delete, Truncate, Message, Origin, StreamStop},
 }
 ALWAYS = {Relation, Type, Keepalive, StandbyStatusUpdate}

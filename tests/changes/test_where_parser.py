@@ -106,7 +106,7 @@ def test_the_language(where: str, meaning: str) -> None:
         ("b = x y and a between'1' and 2", "and", "'and' begins"),
         ("b = hard rock and roll like that", "and", "if it is part of the value: b = 'hard rock and roll like that'"),
         ("a = x && b like o%", "&&", "write AND, not &&"),
-        ("a = 1 and op = insrt", "op", "op is one of insert, update, delete, truncate, message; a column of this name"),
+        ("a = 1 and op = insrt", "op", "op is one of insert, update, delete, snapshot, truncate, message; a column of"),
         ("op in (insert, 'commit_prepared')", "op", "op is one of insert"),
         ("a = or b = 1", "or", "'or' begins"),
         ("a = 1 and b = hello world", "hello", "put one with blanks, commas or brackets in single quotes"),

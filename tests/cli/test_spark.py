@@ -8,10 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.cli import main
-from pgtail.commands import spark
-from pgtail.commands.options import Verbosity
+from pgtail.commands import spark, spark_verify
+from pgtail.commands.options import ReportOptions, Verbosity
+from pgtail.commands.server_options import ConnectionOptions
 from pgtail.commands.spark import Dataset
-from pgtail.commands.spark_options import SparkOptions
+from pgtail.commands.spark_options import SparkOptions, VerifyOptions
 from pgtail.storage import StorageOptions
 
 CHANGES = ["-t", "a.*", "-t", "b", "--watch", "--every", "2m", "--master", "yarn", "--conf", "a=b"]
@@ -55,6 +56,33 @@ def test_every_option_of_a_command_is_passed_on(
     assert passed == [(expected, datasets)]
 
 
+def test_every_option_of_verify_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[tuple[Sequence[str], VerifyOptions]] = []
+
+    def run(places: Sequence[str], options: VerifyOptions) -> bool:
+        passed.append((places, options))
+        return True
+
+    monkeypatch.setattr(spark_verify, "run", run)
+    given = ["-t", "a.*,b", "--sample", "2.5%", "--timeout", "90s", "-P", "p", "-P", "q", "-o", "json", "-h", "server"]
+    more = ["--master", "yarn", "--conf", "a=b", "--storage", "aws_region=x", "-v"]
+    ran = CliRunner().invoke(main, ["spark", "verify", *given, *more, "one", "out", "shop"], catch_exceptions=False)
+    assert ran.exit_code == 1, "there is a difference"
+    expected = VerifyOptions(
+        connection=ConnectionOptions(host="server"),
+        publications=("p", "q"),
+        tables=("a.*", "b"),
+        sample=2.5,
+        timeout=90,
+        report=ReportOptions(output="json"),
+        storage=StorageOptions((("aws_region", "x"),)),
+        master="yarn",
+        conf=("a=b",),
+        verbosity=Verbosity(verbose=1),
+    )
+    assert passed == [(("one", "out", "shop"), expected)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -64,6 +92,10 @@ def test_every_option_of_a_command_is_passed_on(
         (["all", "--until", "someday", "capture", "out"], "--until: 'someday' is neither an LSN"),
         (["tables", "--every", "soon", "capture", "out"], "'soon' is not a time such as 30s"),
         (["tables", "capture", "ftp://host/out"], "ftp:// is no storage"),
+        (["verify", "out", "shop"], "expected CAPTURE... OUT DSN"),
+        (["verify", "-d", "shop", "out"], "expected CAPTURE... OUT DSN"),
+        (["verify", "--sample", "0", "capture", "out", "shop"], "0 is not a percentage above 0"),
+        (["verify", "--sample", "few", "capture", "out", "shop"], "few is not a percentage above 0"),
     ],
 )
 def test_contradictions_are_refused_before_spark_starts(arguments: list[str], message: str) -> None:

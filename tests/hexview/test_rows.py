@@ -9,7 +9,7 @@ import pytest
 
 from pgtail.changes.redaction import Redaction
 from pgtail.files.sink import Sink
-from pgtail.hexview.fields import Fields
+from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.rows import TemplateWriter
 from pgtail.hexview.scope import Scope
@@ -45,7 +45,7 @@ class Both:
 
     def __init__(self, make: Callable[[Sink], View], limit: int | None, scope: Scope) -> None:
         self._by_templates, self._by_fields = Memory(), Memory()
-        self._fields = Fields(scope, ValueStyle(limit), encoding="utf-8")
+        self._fields = FieldDescriber(scope, ValueStyle(limit), encoding="utf-8")
         self._rows = TemplateWriter(self._by_templates, make(self._by_templates), self._fields, scope)
         self._view = make(self._by_fields)
         self.taken = 0

@@ -15,7 +15,7 @@ from pgtail.hexview import rows
 from pgtail.native import compiled
 from tests.support.captures import record, segments
 from tests.support.corpus import captures
-from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation
+from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation, snapshot
 from tests.support.every import every
 from tests.support.forms import copydata
 from tests.support.forms import lengths as in_lengths
@@ -138,3 +138,24 @@ def test_damage_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     shown = compare([path], options, monkeypatch, capfdbinary)
     assert b'"message":53,' in shown
     assert b'"error":' in shown
+
+
+@pytest.mark.parametrize("report", [JSON, TABLE], ids=["json", "table"])
+def test_a_begin_with_xid_0_is_shown_as_that_of_a_snapshot(
+    report: ReportOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
+) -> None:
+    path = tmp_path / "dump"
+    ordinary = [begin(), *[insert(str(number), "v") for number in range(20)], commit()]
+    path.write_bytes(
+        recvlogical(relation(), *ordinary, *snapshot(["1", "a"]), *ordinary, *snapshot(["1", "a"]), *ordinary)
+    )
+    monkeypatch.setenv("COLUMNS", "160")
+    shown = compare([path], InspectOptions(report=report), monkeypatch, capfdbinary)
+    assert shown.count(b"none: the rows of a snapshot follow") == 2
+
+
+def test_only_the_rows_of_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(recvlogical(*snapshot(["1", "a"], ["2", "b"]), begin(), insert("3", "c"), commit()))
+    options = InspectOptions(report=JSON, filter=FilterOptions(ops=("snapshot",)))
+    assert compare([path], options, monkeypatch, capfdbinary).count(b'"kind":"Insert"') == 2

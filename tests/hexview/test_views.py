@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pgtail.errors import DecodeError
-from pgtail.hexview.fields import Fields
+from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.text_view import TextView
@@ -170,7 +170,7 @@ def test_a_field_in_json() -> None:
 def damaged(data: bytes, view: View, *, known: bool = True) -> DecodeError:
     """Decode a damaged frame after the others of a capture, and show it."""
     scope = Scope(Types())
-    fields = Fields(scope, ValueStyle(48), encoding="utf-8")
+    fields = FieldDescriber(scope, ValueStyle(48), encoding="utf-8")
     cursor = TracedCursor()
     decoder = Decoder(cursor=cursor)
     for frame in list(Z_SMALL.frames())[:5] if known else []:

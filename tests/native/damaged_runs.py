@@ -64,7 +64,7 @@ def main(path: str) -> None:
                         damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
                     scanner.leave()
                     taken += scanner.scan(bytes(damaged), 0, len(damaged), framing)
-    print(taken + columns(module, choose) + inspected(choose))
+    print(taken + columns(module, choose) + inspected(choose) + copied(module, choose))
 
 
 def scanners(table: Any) -> Iterator[Any]:
@@ -125,7 +125,7 @@ def columns(module: Any, choose: random.Random) -> int:
 
 def inspected(choose: random.Random) -> int:
     """The same for the scanner of `pgtail inspect`, which first sees every message whole."""
-    from pgtail.hexview.fields import Fields
+    from pgtail.hexview.fields import FieldDescriber
     from pgtail.hexview.json_view import JsonView
     from pgtail.hexview.rows import TemplateWriter
     from pgtail.hexview.scope import Scope
@@ -145,7 +145,7 @@ def inspected(choose: random.Random) -> int:
     for view in (JsonView(Discard()), TextView(Discard(), width=120, color=True, max_bytes=40)):
         scope, cursor = Scope(Types()), TracedCursor()
         decoder = Decoder(cursor=cursor)
-        fields = Fields(scope, ValueStyle(40 if view.spaced else None), encoding="utf-8")
+        fields = FieldDescriber(scope, ValueStyle(40 if view.spaced else None), encoding="utf-8")
         shown = TemplateWriter(Discard(), view, fields, scope)
         for one in map(frame, [relation(), *messages]):
             message, lsn, _ = decoder.frame(one, 0, len(one))
@@ -160,6 +160,33 @@ def inspected(choose: random.Random) -> int:
             damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
             end = choose.randrange(len(data))
             taken += shown.scan(bytes(damaged[:end]), 0, end, LENGTHS, False, base, 1, 99)[0]
+    return taken
+
+
+def copied(module: Any, choose: random.Random) -> int:
+    """The same for rows of COPY, in its text and in its binary form."""
+    from pgtail.pgoutput.frames import COPY_DATA, LENGTHS
+
+    text = b"7\t\\N\ta\\tb\\\\\\n" + b"x" * 40 + b"\t\t\\N\n"
+    cells = [struct.pack(">I", len(one)) + one for one in (b"\0\0\0\7", b"", b"x" * 40, b"y")]
+    binary = struct.pack(">H", 5) + b"".join(cells) + b"\xff\xff\xff\xff"
+    header = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+    taken = 0
+    for row, kinds in ((text, None), (binary, b"bbtbb"), (header + binary, b"bbtbb"), (header + b"\xff\xff", b"bbtbb")):
+        for number in range(MUTATIONS):
+            damaged = bytearray(row)
+            if number:
+                damaged[choose.randrange(len(row))] = choose.choice((0, 9, 10, 92, 0xFF, 0x7F, choose.randrange(256)))
+            end = choose.randrange(1, len(row)) if number % 2 else len(row)
+            lines = iter([(end, memoryview(bytes(damaged[:end]))), (-1, memoryview(b""))])
+            parts: list[bytes] = []
+            framing = choose.choice((LENGTHS, COPY_DATA))
+            try:
+                taken += module.copy_inserts(lambda _, of=lines: next(of), b"head", kinds, 5, framing, 1 << 20, parts)[
+                    1
+                ]
+            except ValueError:
+                assert number, "none of this is unusual"
     return taken
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from pgtail.terminal.escape import quoted
 from tests.outputs.test_sql import contents, databases, psql, run, server
+from tests.support.encode import snapshot
+from tests.support.render import render
 from tests.support.servers import Database
 from tests.support.workload import make_slots, pgoutput, published, write
 
@@ -67,6 +69,31 @@ def test_rows_of_child_tables_are_not_matched(databases: tuple[Database, Databas
     target.execute("INSERT INTO base VALUES (1, 'a'); INSERT INTO whole VALUES ('a')")
     run(target, written)
     assert contents(target, tables) == contents(source, tables)
+
+
+def test_a_table_that_is_copied_again_has_the_rows_of_the_later_snapshot(databases: tuple[Database, Database]) -> None:
+    """A partitioned table with those of its partitions, any other one with its own."""
+    _, target = databases
+    target.execute(
+        "CREATE TABLE base (id int PRIMARY KEY, v text); CREATE TABLE derived (PRIMARY KEY (id)) INHERITS (base)",
+        "CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF root FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO derived VALUES (9, 'kept')",
+    )
+    first, second = ([["1", "a"], ["2", None]], [["2", "b"], ["3", "c"]])
+    copied = [
+        part
+        for end, rows in ((0x100, first), (0x200, second))
+        for oid, name in ((100, "base"), (101, "root"))
+        for part in snapshot(*rows, oid=oid, name=name, end=end)
+    ]
+    run(target, render(*copied, *snapshot(oid=101, name="root", end=0x300), output="sql").written)
+    tables = {("public", name) for name in ("base", "derived", "root")}
+    assert contents(target, tables) == {
+        ("public", "base"): ["(2,b)", "(3,c)", "(9,kept)"],
+        ("public", "derived"): ["(9,kept)"],
+        ("public", "root"): [],
+    }
 
 
 def test_an_update_that_changed_nothing_still_needs_its_row(databases: tuple[Database, Database]) -> None:

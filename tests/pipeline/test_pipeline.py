@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.corpus import Capture, capture
-from tests.support.render import WAYS, Way, render
+from tests.support.encode import begin, commit, insert, lengths, relation, snapshot
+from tests.support.render import WAYS, Way, render, rows_by
 from tests.support.run import decode
 
 
@@ -31,3 +32,12 @@ def rows_of(one: Capture, *options: str) -> int:
     """The rows that decode shows."""
     found = decode(*options, one.forms["walsender.bin"]).objects
     return len([row for row in found if row["op"] in ("insert", "update", "delete")])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_limit_does_not_count_snapshots(way: Way) -> None:
+    transactions = [part for xid in (7, 8) for part in (begin(xid, 0x200), insert(str(xid), "v"), commit(0x200, 0x208))]
+    copied = [*snapshot(["1", "a"]), *snapshot(["1", "a"], oid=200, name="u")]
+    with rows_by(way):
+        shown = decode("-n", "1", input=lengths(*copied, relation(), *transactions)).objects
+    assert [(row["op"], row.get("xid")) for row in shown] == [("snapshot", None), ("snapshot", None), ("insert", 7)]

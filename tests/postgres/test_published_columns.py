@@ -9,7 +9,7 @@ from pgtail.changes.relations import Relation, Relations
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type
-from pgtail.postgres.published_columns import published_tables
+from pgtail.postgres.published_columns import checked_tables
 from pgtail.values import Types
 from tests.support.servers import Database
 from tests.support.workload import pgoutput
@@ -20,7 +20,7 @@ SLOT = "SELECT pg_create_logical_replication_slot('s', 'pgoutput')"
 def in_catalog(database: Database, slot: str | None = None) -> tuple[dict[str, Relation], list[str]]:
     """The tables by name, and the names of those that were altered."""
     with contextlib.closing(database.connect()) as session:
-        tables = published_tables(session, ["pub"], slot)
+        tables = checked_tables(session, ["pub"], slot)
     found = {table.relation.name: table.relation for table in tables}
     assert len(found) == len(tables)
     return found, [table.relation.name for table in tables if table.altered]

@@ -245,7 +245,8 @@ def test_slot_creation_reports_the_transactions_it_waits_for(database: Database)
         session.execute("INSERT INTO t VALUES (7)")
         with tailing(database, "-S", "made", "--create-slot") as running:
             running.wait_for_words("waits for a transaction to end")
-            assert f"pid {session.info.backend_pid}, user postgres, long runner, idle in transaction" in running.stderr
+            who = f"pid {session.info.backend_pid}, user postgres, long runner, idle in transaction"
+            assert f"{who}: INSERT INTO t VALUES (7), running for" in running.stderr
             words = running.stop()
             assert "stopped before anything was read" in words
         assert not database.query("SELECT 1 FROM pg_replication_slots")

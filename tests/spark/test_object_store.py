@@ -36,6 +36,7 @@ from tests.support.object_store import SECRET, AzureStore, EmulatedAzureStore, O
 from tests.support.run import command
 from tests.support.servers import Database, fresh_database
 from tests.support.spark.captures import record, rows_of
+from tests.support.spark.copied import Recording, Server, Snapshot
 from tests.support.spark.quick import CONF, start
 
 TABLES = ["changes", "transactions", "relations", "catalog"]
@@ -179,6 +180,22 @@ def test_the_data_source_and_the_functions_read_a_bucket(
     spark.dataSource.register(pgtail.spark.DataSource)
     storage = {f"storage.{name}": value for name, value in s3.options.items()}
     assert in_order(spark.read.format("pgtail").options(**storage).load(uri)) == rows_of(paths)
+
+
+def test_the_snapshots_that_a_capture_in_a_bucket_lists_are_read(
+    spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    made = Server(random.Random(1), 3)
+    made.snapshot(made.tables)
+    made.run(3)
+    made.snapshot(made.tables[:1])
+    Recording(tmp_path / "capture").record(made.steps)
+    uri = s3.upload(tmp_path / "capture", prefix)
+    found = changes(spark, uri, storage=s3.options)
+    local = changes(spark, str(tmp_path / "capture"))
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, local.collect()))
+    rows = sum(len(table.rows) for step in made.steps if isinstance(step, Snapshot) for table in step.tables)
+    assert found.where("op = 'snapshot'").count() == rows > 0
 
 
 @pytest.mark.parametrize("store", ["gs", "az"], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from tests.support.encode import (
     frame,
     insert,
     relation,
+    snapshot,
     stream_commit,
     stream_start,
     truncate,
@@ -106,3 +108,25 @@ def test_a_streamed_change_from_before_columns_were_dropped_names_its_own_column
     dropped = [relation(columns=[("id", INT4)]), begin(8), insert("1"), commit()]
     first = [relation(), begin(6), update(("1", UNCHANGED)), commit()]
     same([[frame(message) for message in (*first, *streamed, *dropped, stream_commit(7))]])
+
+
+def test_rows_of_snapshots_are_counted_apart() -> None:
+    rows = [[str(number), "v"] for number in range(500)]
+    messages = [
+        *snapshot(*rows),
+        *snapshot(oid=200, name="u"),
+        begin(7),
+        insert("1", "v"),
+        update(("1", "w")),
+        commit(),
+    ]
+    same([[frame(message) for message in messages[:300]], [frame(message) for message in messages[300:]]])
+    *_, (found, *_) = states([[frame(message) for message in messages]], "decoder")
+    report = json.loads(found)
+    [table] = report["tables"]
+    assert report["transactions"]["count"] == 1
+    assert report["transactions"]["rows"]["total"] == 2
+    assert report["snapshots"] == {"count": 2, "rows": 500, "bytes": sum(len(insert(*row)) for row in rows)}
+    assert (table["inserts"], table["updates"], table["snapshot_rows"]) == (1, 1, 500)
+    assert table["bytes"] == len(insert("1", "v")) + len(update(("1", "w")))
+    assert report["hot_keys"]["counted"] == 1

@@ -130,6 +130,20 @@ def test_missing_buckets_and_objects(store: ObjectStore, prefix: str) -> None:
         missing.create(b"")
 
 
+def test_a_folder_is_deleted_with_all_that_is_in_it(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    for place in (store.locate(prefix), locate(str(tmp_path / "folder"))):
+        files = [place / "one", place / "two" / "three", place / "two" / "four" / "five", place / "two-b" / "six"]
+        for file in files:
+            writer = file.writer()
+            writer.write(b"x")
+            writer.finish()
+        (place / "two").delete_all()
+        assert [file.head() is not None for file in files] == [True, False, False, True]
+        place.delete_all()
+        place.delete_all()
+        assert [file.head() for file in files] == [None] * 4
+
+
 @pytest.fixture(scope="module")
 def strict() -> Iterator[ObjectStore]:
     """A server that knows no user: it accepts nothing after the bucket was created."""

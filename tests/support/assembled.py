@@ -15,6 +15,7 @@ from pgtail.changes.events import (
     Outcome,
     RowChange,
     SchemaChange,
+    SnapshotEnded,
     Started,
     TableTruncate,
     UndecodedRows,
@@ -38,6 +39,12 @@ def table(oid: int = T, *names: str, xid: int | None = None) -> Relation:
 
 def begin(xid: int = 7) -> Begin:
     return Begin(xid * 16, 5, xid)
+
+
+def snapshot(oid: int, *values: bytes, end_lsn: int = 100) -> list[AnyFrame]:
+    """A table as it was at this LSN."""
+    lsn = end_lsn - 1
+    return [Begin(lsn, 5, 0), table(oid), *[insert(one, oid) for one in values], Commit(0, lsn, end_lsn, 5)]
 
 
 def commit(xid: int = 7) -> Commit:
@@ -86,6 +93,8 @@ def shown(event: Event) -> tuple[Any, ...]:
             return "message", event.content, None if event.transaction is None else event.transaction.xid
         case Outcome():
             return event.op, event.gid
+        case SnapshotEnded(complete):
+            return "snapshot ended", complete
         case SchemaChange():
             return "described", event.now.oid, len(event.now.columns)
         case UndecodedRows():

@@ -61,6 +61,12 @@ def commit(lsn: int = 0x100, end: int = 0x108, time: int = 0, flags: int = 0) ->
     return b"C" + struct.pack(">BQQq", flags, lsn, end, time)
 
 
+def snapshot(*rows: Sequence[Cell], oid: int = 100, name: str = "t", end: int = 0x100, time: int = 0) -> list[bytes]:
+    """The rows of a table, as they were at the LSN `end`; xid 0 is what says that."""
+    inserts = [insert(*cells, oid=oid) for cells in rows]
+    return [begin(0, end - 1, time), relation(oid, name), *inserts, commit(end - 1, end, time)]
+
+
 def origin(name: str | bytes, lsn: int = 0) -> bytes:
     return b"O" + struct.pack(">Q", lsn) + string(name)
 

@@ -10,7 +10,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.outputs.redacted import RedactedOutput
-from pgtail.outputs.table.table import Table
+from pgtail.outputs.table.table import TableOutput
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.schema import Relation, RelationColumn
 from pgtail.pgoutput.transaction import Begin, Commit
@@ -28,7 +28,7 @@ INT4, TEXT, NUMERIC, TIMESTAMPTZ, JSONB, BOOL, BYTEA = 23, 25, 1700, 1184, 3802,
 def table(options: OutputOptions | None = None, filter_: Filter | None = None) -> tuple[Sink, Pipeline]:
     """A pipeline to a table, and its sink."""
     sink = Sink()
-    output = Table(sink, options or OutputOptions(), now=lambda: NOON)
+    output = TableOutput(sink, options or OutputOptions(), now=lambda: NOON)
     return sink, Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
 
 
@@ -58,9 +58,9 @@ def scanned_table(
     """Frames as a table, through the fast path if there is one."""
     with rows_by(way):
         sink = Sink()
-        output: Output = Table(sink, options, now=lambda: NOON)
+        output: Output = TableOutput(sink, options, now=lambda: NOON)
         if redaction is not None:
-            output = RedactedOutput(Table(sink, options, now=lambda: NOON), redaction)
+            output = RedactedOutput(TableOutput(sink, options, now=lambda: NOON), redaction)
         pipeline = Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
         decoder = Decoder()
         feed(frames, decoder, pipeline)

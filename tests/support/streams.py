@@ -1,4 +1,4 @@
-"""Random streams as a server sends them: plain, streamed, prepared and aborted transactions in any order."""
+"""Random streams: plain, streamed, prepared and aborted transactions as a server sends them, and snapshots."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class Stream:
         self._open: list[Open] = []
         self._prepared: list[tuple[int, str, int]] = []
         steps = choose.choice((1, 3, 6, 12, 20))
-        kinds: list[Callable[[], None]] = [self._plain, self._plain, self._streamed, self._prepare, self._outcome]
+        kinds: list[Callable[[], None]] = [
+            *(self._plain, self._plain, self._streamed, self._prepare, self._outcome, self._snapshot)
+        ]
         kinds = choose.sample(kinds, choose.randrange(1, len(kinds) + 1)) if choose.random() < 0.5 else kinds
         for _ in range(steps):
             choose.choice(kinds)()
@@ -209,6 +211,23 @@ class Stream:
         self._origin()
         self._items(self._described)
         self._send(encode.commit(lsn, end, time))
+
+    def _snapshot(self) -> None:
+        """The rows of some tables; sometimes with a message that no snapshot has."""
+        choose, (lsn, _, time) = self._choose, self._commits()
+        for table in choose.sample(self.tables, choose.randrange(1, len(self.tables) + 1)):
+            before = choose.random() < 0.5  # as in a segment of a capture
+            if before:
+                self._describe(table, {}, None)
+            self._send(encode.begin(0, lsn, time), lsn)
+            if not before:
+                self._describe(table, {}, None)
+            self._described[table.oid] = table.version
+            for _ in range(choose.choice((0, 1, 2, 5, 40))):
+                row = encode.insert(*[self._cell(kind) for _, kind in table.columns], oid=table.oid)
+                self._send(self._row(table, None) if choose.random() < 0.01 else row, lsn)
+            if choose.random() < 0.95:
+                self._send(encode.commit(lsn, lsn + 1, time), lsn)
 
     def _prepare(self) -> None:
         xid, (lsn, end, time) = self._next_xid(), self._commits()
@@ -377,7 +396,10 @@ _SELECTIONS: Final[tuple[_Selection, ...]] = (
     _where,
     _where,
     _where,
-    lambda choose, stream, columns, names: ["--op", choose.choice(("insert", "update", "delete,insert", "message"))],
+    lambda choose, stream, columns, names: [
+        "--op",
+        choose.choice(("insert", "update", "delete,insert", "message", "snapshot")),
+    ],
     lambda choose, stream, columns, names: ["--op", choose.choice(("truncate", "commit_prepared,update"))],
     lambda choose, stream, columns, names: ["--xid", str(choose.choice([*stream.xids, *stream.xids, 99]))],
     lambda choose, stream, columns, names: ["-t", choose.choice((*names, "s.*", "nosuch"))],

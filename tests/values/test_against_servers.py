@@ -15,6 +15,7 @@ from tests.support.truth import both_forms, cast
 from tests.values.conftest import World
 
 PG_CATALOG = "pg_catalog"
+FLOATING = ("float4", "float8", "point", "line", "lseg", "box", "path", "polygon", "circle")
 
 
 def check(types: Types, oid: int, cells: list[tuple[bytes, bytes]]) -> None:
@@ -42,6 +43,8 @@ def samples(world: World, name: str) -> list[str]:
     need_type(world, name)
     if name == "xml" and not world.has_xml:
         pytest.skip("this server was built without libxml")
+    if world.version < 12 and name in FLOATING:
+        pytest.skip("PostgreSQL before 12 writes floating point numbers with 17 digits, also where fewer suffice")
     newer = SINCE.get(name, {})
     return [value for value in SAMPLES[name] if world.version >= newer.get(value, 0)]
 

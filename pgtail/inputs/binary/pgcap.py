@@ -13,12 +13,13 @@ from pgtail.capture.format import (
     PARAMETER_STATUS,
     PREDECESSOR,
     SEGMENT,
+    SNAPSHOT,
     START,
     read_parameter,
 )
 from pgtail.capture.segment import Head
 from pgtail.errors import InputError, Malformed
-from pgtail.inputs.base import Chunk
+from pgtail.inputs.base import Chunk, SegmentsRead
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.decoder import Continued, Decoded, Decoder
@@ -41,6 +42,8 @@ class Segments(CopyDataFrames):
         self._continued: Continued | None = None
         self._refused = False
         """Whether the last error was a wrong checksum of the whole."""
+        self._sought = False
+        """Whether bytes of this segment were skipped."""
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
@@ -82,13 +85,21 @@ class Segments(CopyDataFrames):
     def _seek(self) -> bool:
         """As in the base class; at a wrong checksum of the whole, continue with all of it."""
         refused, self._refused = self._refused, False
+        self.read, self._sought = self.read._replace(snapshot=""), True
         return refused or super()._seek()
 
     @property
     def _follows(self) -> bool:
         """Whether the segment before this one was read."""
-        predecessor = self._head.parameters.get(PREDECESSOR)
-        return bool(predecessor) and predecessor == self.segment
+        snapshot, predecessor = self._snapshot, self._head.parameters.get(PREDECESSOR)
+        if snapshot:
+            return snapshot == self.read.snapshot
+        return bool(predecessor) and predecessor == self.read.segment
+
+    @property
+    def _snapshot(self) -> str:
+        """The consistent point and the table of a segment of a snapshot: one that has the same continues it."""
+        return self._head.parameters.get(SNAPSHOT, "").rpartition(" ")[0]
 
     def _passed(self, buf: bytes, pos: int) -> None:
         if buf[pos] != PARAMETER_STATUS:
@@ -97,22 +108,23 @@ class Segments(CopyDataFrames):
         at = self._window.base + pos
         if name == FORMAT:
             self._check_ended()
-            self._head, self._begins_at, self._continued = Head(), at, None
+            self._head, self._begins_at, self._continued, self._sought = Head(), at, None, False
         elif name == END:
             self._check_size(value, at)
-        self._head.take(name, value)
-        if name == START:
-            self._begin_own(at)
-
-    def _begin_own(self, at: int) -> None:
-        """The segment's own messages follow."""
         try:
-            transaction = self._head.transaction
+            self._head.take(name, value)
+            if name == START:
+                self._begin_own()
         except InputError as error:
             error.source, error.offset = self.source.name, at
             raise
-        if transaction is not None and not self._follows:
+
+    def _begin_own(self) -> None:
+        """The segment's own messages follow."""
+        transaction = self._head.transaction
+        if transaction is not None and (self._snapshot or not self._follows):
             self._continued = Continued(*transaction[:2])
+        self.read = self.read._replace(snapshot="")  # until its end was read
 
     def _check_size(self, value: str, at: int) -> None:
         """Compare the size in the end parameter with the bytes before it. Raises Malformed."""
@@ -120,7 +132,10 @@ class Segments(CopyDataFrames):
         if value.split(" ")[1:2] != [str(size)]:
             reason = f"a part of the segment is missing: its end follows {size} bytes and says {value!r}"
             raise Malformed(reason, offset=at - self._window.base)
-        self.segment = self._head.parameters.get(SEGMENT, "")
+        if self._snapshot:
+            self.read = self.read._replace(snapshot="" if self._sought else self._snapshot)
+        else:
+            self.read = SegmentsRead(self._head.parameters.get(SEGMENT, ""))
 
     def _check_end(self) -> None:
         super()._check_end()

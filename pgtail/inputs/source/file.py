@@ -49,6 +49,7 @@ class Source(ByteStream):
         self._start = 0
         self._reader: Reader | None = None
         """What reads a file that is not local."""
+        self._gunzip: Gunzip | None = None
         self.size: int | None
         """Bytes of the file, before decompression; None for a pipe."""
         if isinstance(path, Location) and path.path is None:
@@ -62,7 +63,6 @@ class Source(ByteStream):
         self._poll = select.poll()
         if self._reader is None:
             self._poll.register(self._fd, select.POLLIN)
-        self._gunzip: Gunzip | None = None
         self._seekable = not self.live
         self._first: bytes | None = None
         self._detect()

@@ -12,7 +12,14 @@ from pgtail.inputs.base import Input
 from pgtail.inputs.binary.detect import best_run
 from pgtail.inputs.source.window import LARGE, Window
 from pgtail.inputs.text.bytea import BadText
-from pgtail.inputs.text.layout import Form, Layout, default_layout, find_layout, find_layouts_of_cut_rows, message_codec
+from pgtail.inputs.text.layout import (
+    RowLayout,
+    TextForm,
+    default_layout,
+    find_layout,
+    find_layouts_of_cut_rows,
+    message_codec,
+)
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.inputs.text.refused import other_format
 from pgtail.inputs.text.rows import RowReader
@@ -41,7 +48,7 @@ _BLANK_START: Final = re.compile(rb"[-+| \xe2\x94\x80-\xbf]{65536}")
 class TextInput(Input):
     """Rows with one line each, or one line for each column. A base64 value may span several lines."""
 
-    form: ClassVar[Form]
+    form: ClassVar[TextForm]
     comments: ClassVar[bool] = False
     """Whether lines that begin with # are comments."""
 
@@ -71,7 +78,7 @@ class TextInput(Input):
         return False if final or len(lines) == _SAMPLE or len(head) > LARGE else None
 
     @classmethod
-    def _layout(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> Layout | None:
+    def _layout(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> RowLayout | None:
         """The layout of rows; if lines have whole rows but no LSN, rather that of cut rows with LSNs."""
         layout = find_layout(lines, cls.form, decoder)
         if layout is None or not layout.has_lsn:
@@ -81,7 +88,7 @@ class TextInput(Input):
         return layout
 
     @classmethod
-    def _of_cut_rows(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> Layout | None:
+    def _of_cut_rows(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> RowLayout | None:
         """The layout of rows that no line has whole, which is one in which they are messages."""
         for layout in find_layouts_of_cut_rows(lines, cls.form, decoder):
             rows = RowReader(layout, Decoder(assume=decoder.assume), PsqlDecoration(comments=cls.comments))
@@ -98,7 +105,7 @@ class TextInput(Input):
         return layout is not None and cls._fits(layout, lines)
 
     @classmethod
-    def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+    def _fits(cls, layout: RowLayout, lines: list[bytes]) -> bool:
         """Whether a layout that was found in these lines belongs to this form."""
         return True
 
@@ -187,7 +194,7 @@ class TextInput(Input):
         self._find_stream_state(self._rows.layout)
         return self._rows
 
-    def _find_stream_state(self, layout: Layout) -> None:
+    def _find_stream_state(self, layout: RowLayout) -> None:
         window = self._window
         matches = map(layout.row.fullmatch, self._sample(window.buf[window.pos :], final=window.final))
         cells = []
@@ -251,7 +258,7 @@ class TextInput(Input):
         window.pos = newline + 1
         return True
 
-    def _is_row(self, layout: Layout) -> bool:
+    def _is_row(self, layout: RowLayout) -> bool:
         """Whether the line that starts here is a row with a message, or the beginning of a very long one."""
         window = self._window
         while (newline := window.buf.find(b"\n", window.pos)) < 0 and len(window.buf) - window.pos <= _LONG:
@@ -283,7 +290,7 @@ def _has_messages(rows: RowReader, head: bytes, *, final: bool) -> bool:
         return False
 
 
-def _without_border(text: bytes, layout: Layout) -> bytes:
+def _without_border(text: bytes, layout: RowLayout) -> bytes:
     """The end of a long line without what follows its value."""
     text = text.removesuffix(b"\r")
     if not layout.padded:

@@ -7,7 +7,7 @@ from typing import Final
 
 from pgtail.inputs.text.base import TextInput
 from pgtail.inputs.text.bytea import Base64, Escape, Hex, SpacedHex
-from pgtail.inputs.text.layout import Form, Layout
+from pgtail.inputs.text.layout import RowLayout, TextForm
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.pgoutput.decoder import Decoder
 
@@ -16,10 +16,10 @@ class CopyText(TextInput):
     """Rows as COPY writes them, with any delimiter; every backslash is doubled."""
 
     name = "copytext"
-    form = Form({"hex": Hex(), "escape": Escape(copied=True), "base64": Base64(copied=True)}, separators=None)
+    form = TextForm({"hex": Hex(), "escape": Escape(copied=True), "base64": Base64(copied=True)}, separators=None)
 
     @classmethod
-    def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+    def _fits(cls, layout: RowLayout, lines: list[bytes]) -> bool:
         lines = [line for line in lines if b"\\" in line] or lines
         doubled = sum(rb"\\" in line for line in lines)
         return 2 * doubled > len(lines) or (layout.codec.wrapped and any(rb"\n" in line for line in lines))
@@ -38,7 +38,7 @@ class Csv(TextInput):
     """Columns separated by commas, semicolons, bars or tabs, or cells in quotes."""
 
     name = "csv"
-    form = Form(
+    form = TextForm(
         {"hex": Hex(), "escape": Escape(quoted=True), "base64": Base64()}, separators=b",;|\t", quoted=True, fields=True
     )
 
@@ -48,7 +48,7 @@ class Csv(TextInput):
         return _HEADER.fullmatch(head) is not None if found is False and final else found
 
     @classmethod
-    def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+    def _fits(cls, layout: RowLayout, lines: list[bytes]) -> bool:
         if any(line.lstrip().startswith(b'"') for line in lines):
             return True
         # psql's and COPY's own texts have bars and tabs too, but no cell in quotes.
@@ -64,10 +64,10 @@ class HexLines(TextInput):
 
     name = "hex"
     comments = True
-    form = Form({"hex": SpacedHex()}, separators=b"")
+    form = TextForm({"hex": SpacedHex()}, separators=b"")
 
     @classmethod
-    def _fits(cls, layout: Layout, lines: list[bytes]) -> bool:
+    def _fits(cls, layout: RowLayout, lines: list[bytes]) -> bool:
         # Where blanks separate columns, such as psql's xid and data, one of them is longer.
         return all(len(group) <= _LONGEST_GROUP for line in lines if b" " in line.strip() for group in line.split())
 
@@ -80,7 +80,7 @@ class Psql(TextInput):
     """Rows of pg_logical_slot_peek_binary_changes and similar functions, as psql shows them."""
 
     name = "psql"
-    form = Form({"hex": Hex(), "escape": Escape(), "base64": Base64()}, separators=None, bordered=True, fields=True)
+    form = TextForm({"hex": Hex(), "escape": Escape(), "base64": Base64()}, separators=None, bordered=True, fields=True)
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:

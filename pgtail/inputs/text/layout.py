@@ -50,7 +50,7 @@ _MAX_AFTER: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TextForm:
     """The layouts that a text form may have.
 
     `separators`: possible column separators (one byte each), None for any. `quoted`: cells may be in double quotes.
@@ -65,7 +65,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """`row` matches a whole line, with groups lsn (if there is one) and data; `start` matches what precedes the data.
 
     `lone`: the data is the only column. `padded`: spaces after the data belong to it or fill the column. `quoted`: a
@@ -91,9 +91,9 @@ class Layout:
         return text if self.codec.name == "escape" else text.rstrip(b" ")
 
 
-def find_layout(lines: list[bytes], form: Form, decoder: Decoder) -> Layout | None:
+def find_layout(lines: list[bytes], form: TextForm, decoder: Decoder) -> RowLayout | None:
     """The layout in which most lines are messages; None if no line is one."""
-    best: tuple[int, Layout] | None = None
+    best: tuple[int, RowLayout] | None = None
     for shape in _shapes(lines, form):
         found = _tried(shape, lines, form, decoder, cut=False)
         if found is not None and (best is None or found[0] > best[0]):
@@ -103,7 +103,7 @@ def find_layout(lines: list[bytes], form: Form, decoder: Decoder) -> Layout | No
     return None if best is None else best[1]
 
 
-def find_layouts_of_cut_rows(lines: list[bytes], form: Form, decoder: Decoder) -> list[Layout]:
+def find_layouts_of_cut_rows(lines: list[bytes], form: TextForm, decoder: Decoder) -> list[RowLayout]:
     """The layouts in which lines are beginnings of messages, the most of them first."""
     if any(map(_WRAPPED.match, lines)):
         lines = [_MARK.sub(b" ", line) for line in lines if not _WRAPPED.match(line)]
@@ -113,8 +113,8 @@ def find_layouts_of_cut_rows(lines: list[bytes], form: Form, decoder: Decoder) -
 
 
 def _tried(
-    shape: _Arrangement | _Fields, lines: list[bytes], form: Form, decoder: Decoder, *, cut: bool
-) -> tuple[int, Layout] | None:
+    shape: _Arrangement | _Fields, lines: list[bytes], form: TextForm, decoder: Decoder, *, cut: bool
+) -> tuple[int, RowLayout] | None:
     """How many lines are messages in this layout; with `cut`, also those that are the beginning of one."""
     row = shape.row()
     matches = [match for line in lines if (match := row.fullmatch(line))]
@@ -125,12 +125,12 @@ def _tried(
     return names.total(), shape.layout(form.codecs[names.most_common(1)[0][0]], matches)
 
 
-def default_layout(form: Form) -> Layout:
+def default_layout(form: TextForm) -> RowLayout:
     """The layout to try if none was found: only the data, in hex."""
     return _Arrangement(form, b"", b"", 0, 0, b"").layout(form.codecs["hex"], [])
 
 
-def message_codec(text: bytes, form: Form, decoder: Decoder, *, cut: bool = False) -> str | None:
+def message_codec(text: bytes, form: TextForm, decoder: Decoder, *, cut: bool = False) -> str | None:
     """The name of the codec in which a cell is a message or its first line; with `cut`, any beginning of one."""
     text, goes_on = unmarked(text.removesuffix(b'"').rstrip(b" ") if form.quoted else text.rstrip(b" "))
     if cut:
@@ -169,7 +169,7 @@ def unmarked(text: bytes) -> tuple[bytes, bool]:
 class _Arrangement:
     """Columns side by side: `before` and `after` are how many surround the data."""
 
-    form: Form
+    form: TextForm
     separator: bytes
     cell: bytes
     """The pattern of a cell between separators."""
@@ -187,12 +187,12 @@ class _Arrangement:
         end = self.border + rb" *+"
         return re.compile(self._start(lsn) + rb"(?P<data>" + data + rb")" + b"".join(after) + end)
 
-    def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> Layout:
+    def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> RowLayout:
         columns = self.before + self.after
         found = Counter(i for match in matches for i in range(columns) if LSN.fullmatch(match[f"c{i}"].strip()))
         lsn = found.most_common(1)[0][0] if found else None
         start, padded = re.compile(self._start(lsn)), bool(self.border or self.after)
-        return Layout(self.row(lsn), start, codec, lone=not columns, padded=padded, quoted=self.form.quoted)
+        return RowLayout(self.row(lsn), start, codec, lone=not columns, padded=padded, quoted=self.form.quoted)
 
     def _start(self, lsn: int | None) -> bytes:
         before = [self._cell(i, lsn) + self.separator for i in range(self.before)]
@@ -222,9 +222,9 @@ class _Fields:
             kinds.append(rb"(?:" + b"|".join(map(re.escape, sorted(self.others))) + rb")" + self.separator + rb".*+")
         return re.compile(self.border + rb" *+(?:" + b"|".join(kinds) + rb") *+")
 
-    def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> Layout:
+    def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> RowLayout:
         start = re.compile(self.border + rb" *+" + self._start())
-        return Layout(self.row(), start, codec, lone=False, padded=bool(self.border), quoted=self.quoted)
+        return RowLayout(self.row(), start, codec, lone=False, padded=bool(self.border), quoted=self.quoted)
 
     def _start(self) -> bytes:
         return re.escape(self.data) + self.separator + rb'"?' * self.quoted + _PREFIX
@@ -237,7 +237,7 @@ def _data(border: bytes, *, more: bool = False) -> bytes:
     return rb"(?:\S.*)?" if border or more else rb"(?:\S.*+)?"
 
 
-def _shapes(lines: list[bytes], form: Form, border: bytes | None = None) -> Iterator[_Arrangement | _Fields]:
+def _shapes(lines: list[bytes], form: TextForm, border: bytes | None = None) -> Iterator[_Arrangement | _Fields]:
     if border is None:
         bordered = form.bordered and sum(line.lstrip().startswith(_BARS) for line in lines) * 3 > len(lines)
         border = _BAR if bordered else b""
@@ -251,7 +251,7 @@ def _shapes(lines: list[bytes], form: Form, border: bytes | None = None) -> Iter
                     yield _Arrangement(form, separator, cell, before, after, border)
 
 
-def _separators(lines: list[bytes], form: Form) -> list[tuple[bytes, bytes]]:
+def _separators(lines: list[bytes], form: TextForm) -> list[tuple[bytes, bytes]]:
     """Patterns of separators and cells, from what is next to LSNs and transaction ids."""
     if form.separators == b"":
         return []
@@ -264,7 +264,7 @@ def _separators(lines: list[bytes], form: Form) -> list[tuple[bytes, bytes]]:
     return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
 
 
-def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
+def _separator(run: bytes, form: TextForm) -> tuple[bytes, bytes] | None:
     """The patterns of a separator and of a cell; None if the form does not have this separator."""
     core = run.strip(b' "\n' if form.quoted else b" \n")
     if form.separators is not None and (len(core) != 1 or core not in form.separators):
@@ -280,7 +280,7 @@ def _separator(run: bytes, form: Form) -> tuple[bytes, bytes] | None:
     return re.escape(separator), rb"[^" + re.escape(separator[:1]) + rb"]*+"
 
 
-def _field_shapes(lines: list[bytes], form: Form, border: bytes) -> Iterator[_Fields]:
+def _field_shapes(lines: list[bytes], form: TextForm, border: bytes) -> Iterator[_Fields]:
     """One shape for each column name that may be the data's."""
     values: dict[bytes, list[bytes]] = {}
     runs: Counter[bytes] = Counter()

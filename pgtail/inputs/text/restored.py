@@ -172,7 +172,7 @@ class RestoringInput(Input):
             if self._inner is None:
                 window = Window(self._restored)
                 self._inner = self._form(window)(window, self._decoder)
-                self._inner.segment = self.segment
+                self._inner.read = self.read
             yield from self._inner.items()
         except InputError as error:
             if error.source == self.source.name and error.offset is not None:
@@ -181,7 +181,7 @@ class RestoringInput(Input):
             raise
         finally:
             if self._inner is not None:
-                self.segment = self._inner.segment
+                self.read = self._inner.read
         self._check_end()
 
     def resync(self) -> int | None:

@@ -10,7 +10,7 @@ from pgtail.inputs.binary.detect import MESSAGE_START
 from pgtail.inputs.source.lookahead import release_buffer
 from pgtail.inputs.text.bytea import BadText, Escape, Hex
 from pgtail.inputs.text.continued import CONTINUATION, WRAP_MARKS, ContinuedRow, ends_in_prefix
-from pgtail.inputs.text.layout import LSN, Layout, unmarked
+from pgtail.inputs.text.layout import LSN, RowLayout, unmarked
 from pgtail.inputs.text.long_value import LongValue
 from pgtail.inputs.text.psql_decoration import PsqlDecoration, begins_record
 from pgtail.pgoutput.decoder import AnyMessage, Decoded, Decoder, Unknown
@@ -30,7 +30,7 @@ _START_SIZE: Final = 16
 class RowReader:
     """Reads lines one after another; a row may span several."""
 
-    def __init__(self, layout: Layout, decoder: Decoder, noise: PsqlDecoration) -> None:
+    def __init__(self, layout: RowLayout, decoder: Decoder, noise: PsqlDecoration) -> None:
         self.layout = layout
         self.again = False
         """Whether to pass the last line again: it only ended the row before it."""
@@ -136,7 +136,7 @@ class RowReader:
         self._cell = self._lsn = self._row = None
 
     def long_row(self, match: re.Match[bytes], base: int) -> LongValue:
-        """Begin a row with a long value. `match` is that of Layout.start."""
+        """Begin a row with a long value. `match` is that of RowLayout.start."""
         return self.begin(self._position(match, base), base + match.end())
 
     def _go_on(self, match: re.Match[bytes] | None, buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:

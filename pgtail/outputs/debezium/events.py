@@ -12,7 +12,7 @@ from typing import Final
 
 from pgtail import __version__
 from pgtail._orjson import orjson
-from pgtail.changes.events import Event, LogicalMessage, TableTruncate
+from pgtail.changes.events import Ended, Event, LogicalMessage, SnapshotEnded, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
@@ -33,11 +33,13 @@ from pgtail.native.plan import (
 )
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.debezium import schema
+from pgtail.outputs.debezium.snapshot import MARK, SnapshotRows
 from pgtail.outputs.debezium.values import UNAVAILABLE, Converter, converter
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, encoding_of_text
 
-_OPS: Final = {"insert": b"c", "update": b"u", "delete": b"d"}
+_READ: Final = b"r"
+_OPS: Final = {"insert": b"c", "update": b"u", "delete": b"d", "snapshot": _READ}
 _ROWS: Final = {"old": "before", "new": "after"}
 _XID: Final = (Value(Field.XID, missing=b"None"), b":")
 _POSITION: Final = (Value(Field.POSITION_NUMBER, missing=b"None"),)
@@ -69,6 +71,7 @@ class Debezium(PlannedOutput):
         self._database = database or options.database
         self.begin = self._boundary(b"BEGIN", _POSITION, [b'"event_count":null,"data_collections":null'])
         self.end = self._boundary(b"END", [Value(Field.END_NUMBER, missing=Field.POSITION_NUMBER)], [Ordinals(_counts)])
+        self._snapshot = SnapshotRows(self.write)
         self._truncates = 0
         """The truncates that were left out."""
         self._without_key: set[str] = set()
@@ -78,8 +81,22 @@ class Debezium(PlannedOutput):
                 "--keys is for one Kafka topic; the connector sends the events of --transactions to another"
             )
 
+    def started(self, transaction: Transaction) -> None:
+        """The connector sends no transactions for snapshots."""
+        if transaction.snapshot:
+            self._snapshot.begin_table(transaction)
+        else:
+            super().started(transaction)
+
+    def ended(self, event: Ended) -> None:
+        if not event.transaction.snapshot:
+            super().ended(event)
+        elif event.complete:
+            self._snapshot.end_table()
+
     def close(self) -> None:
         super().close()
+        self._snapshot.end(complete=False)
         if self._truncates:
             self.options.tell(f"left out {counted(self._truncates, 'truncate')}: they have no key (--keys)")
             self._truncates = 0
@@ -103,10 +120,12 @@ class Debezium(PlannedOutput):
             key = tuple([index for index, column in enumerate(relation.columns) if column.key])
             # The connector writes a delete of the old key and a create of the new one.
             plan = (IfChanged(key, event(b"d", before, None) + event(b"c", None, after), plan),)
-        return plan, self.write
+        return plan, self._snapshot.write if shape.op == "snapshot" else self.write
 
     def other(self, event: Event) -> None:
-        if isinstance(event, TableTruncate) and self.options.keys:
+        if isinstance(event, SnapshotEnded):
+            self._snapshot.end(complete=event.complete)
+        elif isinstance(event, TableTruncate) and self.options.keys:
             self._truncates += 1
         elif isinstance(event, TableTruncate):
             relation = event.relation
@@ -140,17 +159,18 @@ class Debezium(PlannedOutput):
         inside: bool = True,
     ) -> list[Piece]:
         """An event; `inside` a transaction, or outside any. A message has no relation."""
-        source, block = self._source(relation), self._block(relation) if inside else [b"null"]
+        source = self._source(relation, MARK if op == _READ else b"false")
+        block = self._block(relation) if inside and op != _READ else [b"null"]
         return [b"{", *states, *source, b',"transaction":', *block, b',"op":"%b",' % op, *_TIMES, *last, b"}"]
 
-    def _source(self, relation: Relation | None) -> list[Piece]:
+    def _source(self, relation: Relation | None, snapshot: bytes) -> list[Piece]:
         """The source block of a change. Its time is that of the commit; without a commit, the current time."""
         version, name, database = _dumps(f"pgtail {__version__}"), _dumps(self._server), _dumps(self._database)
         table = (b'""', b'""') if relation is None else (_dumps(relation.schema), _dumps(_name(relation)))
         return [
             b'"source":{"version":%b,"connector":"postgresql","name":%b' % (version, name),
             *(b',"ts_ms":', Value(Field.UNIX_MS, missing=Field.NOW_MS)),
-            b',"snapshot":"false","db":%b' % database,
+            b',"snapshot":"%b","db":%b' % (snapshot, database),
             *(b',"sequence":"[', Value(Field.LAST_END, b'\\"', b'\\"', b"null")),
             *(b",", Value(Field.LSN_NUMBER, b'\\"', b'\\"', b"null")),
             *(b']","ts_us":', Value(Field.UNIX_US, missing=Field.NOW_US)),

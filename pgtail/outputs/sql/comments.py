@@ -13,9 +13,21 @@ _MAX_SHOWN = 200
 
 
 def heading(before: bytes = b"") -> Plan:
-    """A comment that names a transaction."""
+    """A comment that names a transaction, or the table of a snapshot."""
     lsn, time = Value(Field.COMMIT_LSN, b", "), Value(Field.COMMIT_TIME, b", committed at ")
-    return (b"-- " + before + b"xid ", Value(Field.XID, missing=b"unknown"), lsn, time, Text(_unusual), b"\n")
+    return (b"-- " + before, Value(Field.XID, b"xid "), Text(_without_xid), lsn, time, Text(_unusual), b"\n")
+
+
+def _without_xid(transaction: Transaction) -> bytes:
+    if transaction.snapshot:
+        return snapshot_text(transaction).encode()
+    return b"" if transaction.xid is not None else b"xid unknown"
+
+
+def snapshot_text(transaction: Transaction) -> str:
+    """A snapshot and its table in words."""
+    table = transaction.table
+    return f"snapshot of {'an unknown table' if table is None else escape(table.qualified)}"
 
 
 def _unusual(transaction: Transaction) -> bytes:

@@ -5,10 +5,19 @@ Prepared transactions become PREPARE TRANSACTION, and their outcomes COMMIT PREP
 
 from __future__ import annotations
 
-from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate
+from pgtail.changes.events import (
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    TableTruncate,
+    Transaction,
+)
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
-from pgtail.native.plan import Cells, Empty, NoPlan, Plan
+from pgtail.native.plan import INSERT_OPS, Cells, Empty, NoPlan, Plan
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.outputs.planned import PlannedOutput
@@ -16,6 +25,7 @@ from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, message_text, schema_change_text
 from pgtail.outputs.sql.statements import RowCondition, comment
+from pgtail.outputs.written import WrittenTables
 from pgtail.terminal.escape import quoted
 
 
@@ -29,7 +39,10 @@ def open_sql(sink: Sink, options: OutputOptions) -> Output:
 
 
 class Sql(PlannedOutput):
-    """`-o sql`. A change that cannot be written as SQL becomes a comment, and is reported at the end."""
+    """`-o sql`. A change that cannot be written as SQL becomes a comment, and is reported at the end.
+
+    A snapshot of a table that was written before deletes its rows first.
+    """
 
     begin = (*heading(), b"BEGIN;\n")
     end = (b"COMMIT;\n\n",)
@@ -43,9 +56,17 @@ class Sql(PlannedOutput):
         self._begun = False
         self._truncated: list[TableTruncate] = []
         self._omitted = 0
+        self._written = WrittenTables()
+
+    def started(self, transaction: Transaction) -> None:
+        super().started(transaction)
+        repeated = self._written.repeated(transaction)
+        if repeated is not None:
+            self.write(statements.delete_all(repeated))
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
-        if shape.op == "insert":
+        self._written.add(shape.relation)
+        if shape.op in INSERT_OPS:
             return statements.insert(shape, "new"), self.write
         where = _where(shape)
         if shape.new_width is None:

@@ -76,12 +76,14 @@ END $$;
 
 """
 
+_OWN: Final = "CASE relkind WHEN 'p' THEN '' ELSE 'ONLY ' END || oid::regclass::text"
 _TRUNCATE: Final = (
-    " BEGIN EXECUTE (SELECT 'TRUNCATE ' || string_agg(CASE relkind WHEN 'p' THEN '' ELSE 'ONLY ' END"
-    " || oid::regclass::text, ', ') || '{}' FROM pg_catalog.pg_class WHERE oid IN ({})); END "
+    f" BEGIN EXECUTE (SELECT 'TRUNCATE ' || string_agg({_OWN}, ', ') || '{{}}' FROM pg_catalog.pg_class"
+    " WHERE oid IN ({})); END "
 )
 """TRUNCATE needs ONLY for tables with children and rejects it for partitioned ones; the stream does not say which they
 are. All tables of one TRUNCATE go into one statement, because of their foreign keys."""
+_DELETE_ALL: Final = f" BEGIN EXECUTE (SELECT 'DELETE FROM ' || {_OWN} FROM pg_catalog.pg_class WHERE oid = {{}}); END "
 
 
 _DEPENDENT: Final = re.compile(r"(timestamp(?=.* with )|interval|tstzrange|tstzmultirange|bytea)\b[^\[]*(\[\])?")
@@ -195,7 +197,16 @@ def truncate(changes: Sequence[TableTruncate]) -> bytes:
     """TRUNCATE of the tables. Raises NoPlan."""
     oids = ", ".join([f"{_regclass(change.relation)}::regclass" for change in changes])
     restart = " RESTART IDENTITY" if changes[0].restart_identity else ""
-    return b"DO " + dollar_quoted(_TRUNCATE.format(restart, oids).encode()) + b";\n"
+    return _do(_TRUNCATE.format(restart, oids))
+
+
+def delete_all(relation: Relation) -> bytes:
+    """DELETE of all rows of a table. Raises NoPlan."""
+    return _do(_DELETE_ALL.format(f"{_regclass(relation)}::regclass"))
+
+
+def _do(block: str) -> bytes:
+    return b"DO " + dollar_quoted(block.encode()) + b";\n"
 
 
 def key_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowCondition:

@@ -20,7 +20,7 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
-from pgtail.outputs.sql.comments import heading, schema_change_text
+from pgtail.outputs.sql.comments import heading, schema_change_text, snapshot_text
 from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import RowCondition, comment
 
@@ -51,6 +51,8 @@ class SqlUndo(PlannedOutput):
         """The omitted changes of committed transactions, by operation, table and reason."""
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
+        if shape.op == "snapshot":
+            return (), _write_nothing
         if shape.op == "insert":
             return statements.delete(shape, _where(shape, "new")), self.write
         if not _whole(shape):
@@ -80,6 +82,8 @@ class SqlUndo(PlannedOutput):
 
     def ended(self, event: Ended) -> None:
         if event.complete:
+            if event.transaction.snapshot:
+                self._omit_snapshot(event.transaction)
             super().ended(event)
             self._add_omitted(self.rows.counts)
         else:
@@ -130,6 +134,11 @@ class SqlUndo(PlannedOutput):
         to_set = statements.assignments(shape, "old", keys)
         return statements.update(shape, _where(shape, "new"), to_set), self.write
 
+    def _omit_snapshot(self, transaction: Transaction) -> None:
+        text = f"{snapshot_text(transaction)}: what the table had before was not sent"
+        self.write(comment(f"cannot be undone: {text}"))
+        self._add_omitted({text: 1})
+
     def _omit(self, change: RowChange | TableTruncate, reason: str) -> None:
         self.write(self.rows.truncate(_omission(change.op, change.relation, reason), change))
 
@@ -147,6 +156,10 @@ class SqlUndo(PlannedOutput):
         self.options.tell(f"{changes} cannot be undone; each is replaced by a comment")
         for reason, count in self._omitted.most_common():
             self.options.tell(f"{count} times {reason}" if count > 1 else reason)
+
+
+def _write_nothing(text: bytes) -> None:
+    """For the rows of a snapshot: one comment stands for all of them."""
 
 
 def _whole(shape: Shape) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
+from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.choice import MAYBE, ColumnChoice
 from pgtail.outputs.rows import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
@@ -38,7 +39,7 @@ def _sized(text: str, style: str) -> SizedItem:
     return sized(((text, style),))
 
 
-_OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ("insert", "update", "delete")}
+_OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ROW_OPS}
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
 _MESSAGE: Final = _operation("MESSAGE", "message")
 _SCHEMA: Final = _operation("SCHEMA", "dim")
@@ -46,7 +47,7 @@ _CLIENT: Final = _operation("CLIENT", "origin")
 
 
 @dataclass(slots=True)
-class Row:
+class TableRow:
     """One row of a table, independent of the widths of columns."""
 
     op: Item
@@ -59,10 +60,10 @@ class Row:
         return sum([len(text) for _, item in self.values for text, _ in item])
 
 
-def rolled_back(row: Row) -> Row:
+def rolled_back(row: TableRow) -> TableRow:
     """The row struck through and labelled: some terminals cannot strike text through."""
     values = [*map(_strike, row.values), sized((("rolled back", "note"),))]
-    return Row(_operation(row.op[1][0], "aborted"), _strike(row.table), _strike(row.key), values)
+    return TableRow(_operation(row.op[1][0], "aborted"), _strike(row.table), _strike(row.key), values)
 
 
 def _strike(sized_item: SizedItem) -> SizedItem:
@@ -121,8 +122,8 @@ class RowFormatter:
         self._fill = fill_unchanged
         self._tables: dict[int, _TableParts] = {}
 
-    def change(self, change: RowChange) -> Row:
-        """A row inserted, updated or deleted."""
+    def change(self, change: RowChange) -> TableRow:
+        """A row inserted, updated, deleted or read for a snapshot."""
         old, new = change.old, change.new
         parts = self._table(change.relation, len(new or ()) if old is None else max(len(old), len(new or ())))
         if new is None:
@@ -136,22 +137,22 @@ class RowFormatter:
         key = self._key(parts, old, new)
         if not values and not key[1]:
             values = [_NO_COLUMNS]
-        return Row(_OF_ROWS[change.op], parts.table, key, values)
+        return TableRow(_OF_ROWS[change.op], parts.table, key, values)
 
-    def truncate(self, change: TableTruncate) -> Row:
+    def truncate(self, change: TableTruncate) -> TableRow:
         """One table of a Truncate."""
         text = change.options
-        return Row(_TRUNCATE, self._table(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
+        return TableRow(_TRUNCATE, self._table(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
 
-    def message(self, message: LogicalMessage) -> Row:
+    def message(self, message: LogicalMessage) -> TableRow:
         """A logical decoding message."""
         size: Item = (SPACE, (f"({len(message.content)} bytes)", "note"))
         values = [sized(self._values.cell(UNKNOWN, message.content, mark=size))]
         if not message.transactional:
             values.append(_sized("not transactional", "note"))
-        return Row(_MESSAGE, _sized(name(message.prefix), "table"), _NO_KEY, values)
+        return TableRow(_MESSAGE, _sized(name(message.prefix), "table"), _NO_KEY, values)
 
-    def from_client(self, event: FromClient) -> Row:
+    def from_client(self, event: FromClient) -> TableRow:
         """What a client sent, in a packet capture."""
         message, values = event.message, list[SizedItem]()
         if isinstance(message, StartReplication):
@@ -164,9 +165,9 @@ class RowFormatter:
                 values.append(_sized("reply requested", "note"))
         if event.time is not None:
             values.append(_sized(time_text(event.time).replace("T", " "), "dim"))
-        return Row(_CLIENT, _sized(event.client, "dim"), _NO_KEY, values)
+        return TableRow(_CLIENT, _sized(event.client, "dim"), _NO_KEY, values)
 
-    def schema(self, event: SchemaChange) -> Row:
+    def schema(self, event: SchemaChange) -> TableRow:
         """A table that was described for the first time, or whose description changed."""
         now = event.now
         if event.before is None:
@@ -183,7 +184,7 @@ class RowFormatter:
             values.append(_sized(f"identity {now.identity}", "note"))
         else:
             values = [_sized(name(text), "dim") for text in differences(event.before, now)]
-        return Row(_SCHEMA, _sized(table_name(now), "dim"), _NO_KEY, values)
+        return TableRow(_SCHEMA, _sized(table_name(now), "dim"), _NO_KEY, values)
 
     def _table(self, relation: Relation, count: int = 0) -> _TableParts:
         parts = self._tables.get(relation.version)

@@ -33,13 +33,13 @@ from pgtail.native import Scanner, compiled
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
-from pgtail.outputs.table.rows import LEFT, MARGIN, Row, RowFormatter, rolled_back
+from pgtail.outputs.table.rows import LEFT, MARGIN, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
-from pgtail.terminal.values import ValueStyle, name
+from pgtail.terminal.values import ValueStyle, name, table_name
 
 PAGE: Final = 100
 """The maximum number of rows in a page."""
@@ -61,7 +61,7 @@ def clock() -> int:
     return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
 
 
-class Table(Output):
+class TableOutput(Output):
     """`-o table`. Lines are at most `options.width` cells wide, or what `options.measure` gives for a block.
 
     `now` is the clock for ages.
@@ -79,7 +79,7 @@ class Table(Output):
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
         self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
-        self._page: list[Row] = []
+        self._page: list[TableRow] = []
         self._page_text = 0
         self._columns: _Columns | None = None
         self._headed = self._placed = False
@@ -170,7 +170,7 @@ class Table(Output):
 
     def _ended(self, event: Ended) -> None:
         transaction = event.transaction
-        nothing = not (self._seen or self._messages or self._rolled_back)
+        nothing = not (self._seen or self._messages or self._rolled_back or transaction.snapshot)
         if not (nothing and event.complete and transaction.gid is None):
             if not self._headed:
                 self._head(transaction)
@@ -183,30 +183,30 @@ class Table(Output):
         self._lay_out()
         prepared: Item = ((f"prepared {name(quoted(outcome.gid))}", "prepared"),)
         if outcome.op == "commit_prepared":
-            items = self._opening(outcome.xid, outcome.lsn, outcome.time)
+            items = self._opening(_xid(outcome.xid), outcome.lsn, outcome.time)
             items += [(*prepared, (" committed", "insert")), ((f"end {lsn_text(outcome.end_lsn)}", "dim"),)]
         else:
-            items = self._opening(outcome.xid, outcome.end_lsn, outcome.time)
+            items = self._opening(_xid(outcome.xid), outcome.end_lsn, outcome.time)
             items.append((*prepared, (" rolled back", "delete")))
         self._block(items)
 
     # -- pages -------------------------------------------------------------------------------------------------
 
-    def _add(self, change: Change, row: Row) -> None:
+    def _add(self, change: Change, row: TableRow) -> None:
         if not self._headed and change.transaction is not None:
             self._head(change.transaction)
         self._push(rolled_back(row) if change.aborted else row)
         if not self.left:
             self._lay_out()
 
-    def _push(self, row: Row) -> None:
+    def _push(self, row: TableRow) -> None:
         self._page.append(row)
         if self._long_values:
             self._page_text += row.weight()
         if len(self._page) >= PAGE or self._page_text >= PAGE_TEXT:
             self._lay_out()
 
-    def _by_itself(self, row: Row) -> None:
+    def _by_itself(self, row: TableRow) -> None:
         """Show a row of no transaction, between transactions or between the rows of one."""
         if self._headed:
             self._push(row)
@@ -230,7 +230,8 @@ class Table(Output):
     def _head(self, transaction: Transaction) -> None:
         self._headed = True
         self._placed = transaction.lsn is not None
-        items = self._opening(transaction.xid, transaction.lsn, transaction.time)
+        title = _snapshot_of(transaction) if transaction.snapshot else _xid(transaction.xid)
+        items = self._opening(title, transaction.lsn, transaction.time)
         if transaction.origin is not None:
             items.append(((f"from {name(transaction.origin)}", "origin"),))
         if transaction.gid is not None:
@@ -243,8 +244,8 @@ class Table(Output):
             items.append((("its beginning was not seen", "note"),))
         self._block(items)
 
-    def _opening(self, xid: int | None, lsn: int | None, when: int | None) -> list[Item]:
-        items: list[Item] = [((f"xid {'unknown' if xid is None else xid}", "xid"),)]
+    def _opening(self, title: str, lsn: int | None, when: int | None) -> list[Item]:
+        items: list[Item] = [((title, "xid"),)]
         if lsn is not None:
             items.append(((lsn_text(lsn), "lsn"),))
         if when is not None:
@@ -254,9 +255,10 @@ class Table(Output):
 
     def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
         seen, messages, rolled_back, width = self._seen, self._messages, self._rolled_back, self._width - MARGIN
-        counts = [counted(seen, "change")] if seen or not (messages or rolled_back) else []
-        if transaction.changes > seen:
-            counts[:1] = [f"{grouped(seen)} of {counted(transaction.changes, 'change')}"]
+        what = "row" if transaction.snapshot else "change"
+        counts = [counted(seen, what)] if seen or not (messages or rolled_back) else []
+        if transaction.count > seen:
+            counts[:1] = [f"{grouped(seen)} of {counted(transaction.count, what)}"]
         if messages:
             counts.append(counted(messages, "message"))
         if rolled_back:
@@ -295,7 +297,7 @@ class Table(Output):
 class _Columns:
     """The column positions and widths of one transaction, from its first page."""
 
-    def __init__(self, page: list[Row], width: int) -> None:
+    def __init__(self, page: list[TableRow], width: int) -> None:
         self._width = width
         self._table = _common([row.table[0] for row in page], int(width * _TABLE_SHARE))
         self._key = _common([row.key[0] for row in page], int(width * _KEY_SHARE))
@@ -303,7 +305,7 @@ class _Columns:
         self._min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
         self._below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
 
-    def lines(self, row: Row) -> Iterable[list[Fragment]]:
+    def lines(self, row: TableRow) -> Iterable[list[Fragment]]:
         """The lines of a row: values beside the key, or below it if there is no room."""
         left, used = self._left(row)
         start = max(self._values, used + GAP)
@@ -318,7 +320,7 @@ class _Columns:
         below = (padding(self._below),) if row.values else ()
         return chain(first, wrap_sized(row.values, self._width - self._below, below, below))
 
-    def _left(self, row: Row) -> tuple[list[Fragment], int]:
+    def _left(self, row: TableRow) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and their width in cells."""
         (size, table), (key_size, key) = row.table, row.key
         left, used = [*row.op, *table], LEFT + size
@@ -327,6 +329,15 @@ class _Columns:
             left += (padding(gap), *key)
             used += gap + key_size
         return left, used
+
+
+def _xid(xid: int | None) -> str:
+    return f"xid {'unknown' if xid is None else xid}"
+
+
+def _snapshot_of(transaction: Transaction) -> str:
+    table = transaction.table
+    return f"snapshot of {'an unknown table' if table is None else table_name(table)}"
 
 
 def _common(widths: list[int], limit: int) -> int:

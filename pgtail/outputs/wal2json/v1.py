@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pgtail.changes.events import Event, LogicalMessage, TableTruncate
+from pgtail.changes.events import Event, LogicalMessage, TableTruncate, Transaction
 from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
-from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, joined
+from pgtail.native.plan import INSERT_OPS, Cell, Cells, Field, Piece, Plan, Side, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, undecoded_names
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
-from pgtail.outputs.wal2json.v2 import message_keys, next_lsn, table_keys
+from pgtail.outputs.wal2json.v2 import message_keys, next_lsn, table_keys, tell_repeated
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
+from pgtail.outputs.written import WrittenTables
 
 
 class Wal2JsonV1(PlannedOutput):
@@ -41,11 +42,18 @@ class Wal2JsonV1(PlannedOutput):
             begin.append(member(b"timestamp", Field.TIMESTAMP, after=b","))
         self.begin = joined([*begin, b'"change":['])
         self.end = joined([b"]", *next_lsn(on), b"}\n"])
+        self._written = WrittenTables()
+
+    def started(self, transaction: Transaction) -> None:
+        tell_repeated(self._written.repeated(transaction), transaction, self.options.tell)
+        super().started(transaction)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         relation, columns = shape.relation, shape.columns
         name = relation.name if relation.seen else relation.qualified
-        pieces: list[Piece] = [b'{"kind":"%b"' % shape.op.encode(), table_keys(self._on, relation.schema, name)]
+        self._written.add(relation)
+        kind = "insert" if shape.op in INSERT_OPS else shape.op
+        pieces: list[Piece] = [b'{"kind":"%b"' % kind.encode(), table_keys(self._on, relation.schema, name)]
         if shape.new_width is not None:
             pieces += [b",", *self._lists(b'"column%b":[', columns, "new", range(shape.new_width), whole=True)]
         identity = identity_of(shape)

@@ -5,10 +5,10 @@ Source: wal2json.c (pg_decode_begin_txn_v2, pg_decode_change_v2, ...).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from pgtail.changes.events import Event, LogicalMessage, TableTruncate
-from pgtail.changes.relations import Column
+from pgtail.changes.events import Event, LogicalMessage, TableTruncate, Transaction
+from pgtail.changes.relations import Column, Relation
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Value, joined
 from pgtail.outputs import OutputOptions
@@ -17,8 +17,10 @@ from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
+from pgtail.outputs.written import WrittenTables
+from pgtail.pgoutput.scalars import lsn_text
 
-_ACTIONS = {"insert": b"I", "update": b"U", "delete": b"D"}
+_ACTIONS = {"insert": b"I", "update": b"U", "delete": b"D", "snapshot": b"I"}
 
 
 class Wal2Json(PlannedOutput):
@@ -31,9 +33,15 @@ class Wal2Json(PlannedOutput):
         self._on = enabled(options.wal2json)
         if "include-transaction" in self._on:
             self.begin, self.end = self._boundary(b"B"), self._boundary(b"C")
+        self._written = WrittenTables()
+
+    def started(self, transaction: Transaction) -> None:
+        tell_repeated(self._written.repeated(transaction), transaction, self.options.tell)
+        super().started(transaction)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         relation = shape.relation
+        self._written.add(relation)
         name = relation.name if relation.seen else relation.qualified
         pieces = [*self._head(_ACTIONS[shape.op], Field.LSN), table_keys(self._on, relation.schema, name)]
         if shape.new_width is not None:
@@ -81,6 +89,13 @@ class Wal2Json(PlannedOutput):
         as_string = "numeric-data-types-as-string" in self._on
         encoding = encoding_of(column, as_string=as_string, mark=b',"undecoded":true')
         return Cell(index, before + b',"value":', encoding, b"null" if null else None, after=b"}")
+
+
+def tell_repeated(table: Relation | None, transaction: Transaction, tell: Callable[[str], None]) -> None:
+    """Tell that a snapshot repeats rows of a table, if there is one."""
+    if table is not None:
+        place = lsn_text(transaction.commit_lsn or 0)
+        tell(f"note: the snapshot of {table.qualified} at {place} repeats rows: readers take them for inserts")
 
 
 def next_lsn(on: frozenset[str]) -> list[Piece]:

@@ -11,7 +11,7 @@ from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import OWN
 from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
-from pgtail.spark.segments.listing import plan, segments, surveys
+from pgtail.spark.segments.listing import listing, plan, surveys
 from pgtail.spark.segments.ranges import Parts
 from pgtail.spark.segments.survey import first_seen
 from pgtail.storage import StorageOptions, locate
@@ -31,14 +31,17 @@ def changes(
     tables: Sequence[str] = (),
     storage: Options = None,
 ) -> DataFrame:
-    """One row for each change in the closed segments of these captures (directories, files, or patterns of them).
+    """One row for each change in the closed segments of these captures (directories, files, or patterns of them), and
+    for each row of the snapshots that directories list.
 
     A change that several of them have comes once. `tables` are globs, as --table takes them. Raises InputError if
     there is nothing to read; if a segment is damaged, Spark's job fails and names it.
     """
     options = StorageOptions.of(storage)
-    sizes = segments(_several(captures), options)
-    parts = plan(lambda paths: surveys(spark, paths, options), sizes)
+    found = listing(_several(captures), options)
+    copied = found.snapshot_segments(tables)
+    sizes = found.segments | copied
+    parts = {**plan(lambda paths: surveys(spark, paths, options), found.segments), **dict.fromkeys(copied)}
 
     def decoded(items: Sequence[tuple[str, Parts]]) -> Iterator[pa.RecordBatch]:
         for path, some in items:
@@ -71,7 +74,8 @@ def transactions(found: DataFrame) -> DataFrame:
 def relations(spark: SparkSession, captures: str | Sequence[str], *, storage: Options = None) -> DataFrame:
     """One row for each version of each table in these captures, with the place where it was first seen."""
     options = StorageOptions.of(storage)
-    found = surveys(spark, segments(_several(captures), options), options)
+    listed = listing(_several(captures), options)
+    found = surveys(spark, listed.segments | listed.snapshot_segments(), options)
     rows = first_seen(row for one in found for row in one.relations)
     return spark.createDataFrame(
         [tuple(row[name] for name in RELATIONS.names) for row in rows], spark_schema(RELATIONS)

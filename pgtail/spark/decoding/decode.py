@@ -159,10 +159,12 @@ class SegmentChanges:
     def _go_on(self) -> None:
         """What was repeated at the beginning ends here."""
         self._own = True
-        transaction = self._frames.head.transaction
+        transaction, begun = self._frames.head.transaction, self._assembler.open_transaction
         if transaction is not None:
             changes, messages, self._ordinal = transaction
             self._assembler.feed(Continued(changes, messages), None)
+        if self.survey.snapshot is not None and begun is not None:
+            self.survey.commit_ts = _micros(begun.commit_ts or 0)
 
     def _count(self, message: AnyFrame) -> None:
         """The number of the message in its transaction."""
@@ -215,7 +217,7 @@ class SegmentChanges:
         if change.new is not None:
             new = table.texts(change.new, [], unchanged, undecoded)
         rare = RareColumns(unchanged or None, undecoded or None) if unchanged or undecoded else NOTHING_RARE
-        columns = table.without_identity if change.op == "insert" else table.columns
+        columns = table.without_identity if change.op in ("insert", "snapshot") else table.columns
         self._add(change.op, change.seq, change.lsn, size, columns, rare, old, new)
 
     def _truncate(self, change: TableTruncate, size: int) -> None:

@@ -14,12 +14,13 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, compiled
+from pgtail.native.plan import ROW_OPS
 from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.spark.decoding.batches import TableColumns, TransactionColumns, with_all_columns
 from pgtail.spark.decoding.tables import Table
-from pgtail.spark.schemas import CHANGES
+from pgtail.spark.schemas import CHANGES, SNAPSHOT
 
-_OPS: Final = pa.array(["insert", "update", "delete"])
+_OPS: Final = pa.array(ROW_OPS)
 _NUMBERS: Final = ("xid", "seq", "position", "commit_ts", "bytes", "ordinal")
 """Columns that the scanner writes as numbers, as wide as those of Arrow."""
 
@@ -119,6 +120,8 @@ class Runs:
             for name, value in self._special._asdict().items():
                 columns[name] = pa.repeat(pa.scalar(value, CHANGES.field(name).type), rows)
         columns["op"] = _OPS.take(_numbers(found, "op", pa.uint8(), rows))
+        if columns["op"][0].as_py() == SNAPSHOT:  # then all are
+            columns["xid"] = pa.nulls(rows, pa.int64())
         columns["lsn_number"] = pa.Array.from_buffers(pa.int64(), rows, [found["lsn_valid"], found["lsn_number"]])
         return with_all_columns(columns)
 

@@ -10,7 +10,7 @@ the next writer finishes it: the plan says everything, and a table that has the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -21,11 +21,14 @@ from pgtail.spark.lake.delta import Commit, LakeTable
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.segments.ranges import Place, Range
+from pgtail.spark.segments.snapshots import UnfinishedSnapshot
 from pgtail.storage import Location
 
 _NAME: Final = "_batches"
 _SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
-_FORMAT: Final = 3
+_FORMAT: Final = 4
+_FORMATS: Final = (3, _FORMAT)
+"""What is read: in format 3 no snapshot was applied."""
 _KEPT: Final = 86_400.0
 _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
 
@@ -42,6 +45,10 @@ class TableNotes:
     buckets: int = 1
     whole: bool = False
     """Whether a hash of what identifies its rows no longer finds them: they stay in one bucket."""
+    snapshot: int = -1
+    """The position of the last snapshot that is in it, -1 if there is none."""
+    snapshots: int = 0
+    """How many snapshots up to that one are in it, or were superseded."""
 
 
 @dataclass(slots=True)
@@ -58,6 +65,11 @@ class Notes:
     def end(self) -> Place:
         """The place up to which everything is in it."""
         return self.applied[-1].end if self.applied else Place(-1, 0)
+
+    @property
+    def reach(self) -> Place:
+        """The same, or the place after the last snapshot that is in it, if that is later."""
+        return max([self.end, *(Place(one.snapshot + 1, 0) for one in self.tables.values())])
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Notes:
@@ -81,8 +93,12 @@ class BatchPlan:
     server: str = ""
     typed: bool = False
     """Whether there are `tables/*`."""
+    snapshot_changes: bool = True
+    """Whether `changes` has the rows of snapshots."""
     captures: dict[str, Capture] = field(default_factory=dict)
     """What was applied, by directory."""
+    unfinished: list[UnfinishedSnapshot] = field(default_factory=list)
+    """Snapshots of which a part was applied; the table `snapshots` has those that are complete."""
     notes: dict[str, Notes] = field(default_factory=dict)
     """Of `state` and of `history`."""
 
@@ -98,7 +114,8 @@ class BatchPlan:
             place: Capture([SegmentRun.of(run) for run in one["runs"]]) for place, one in found.pop("captures").items()
         }
         notes = {kind: Notes.of(one) for kind, one in found.pop("notes").items()}
-        return cls(**found, captures=captures, notes=notes)
+        unfinished = [UnfinishedSnapshot(**one) for one in found.pop("unfinished", ())]
+        return cls(**found, captures=captures, unfinished=unfinished, notes=notes)
 
 
 class Batches:
@@ -121,7 +138,7 @@ class Batches:
         place = self._table.place / path
         try:
             found = json.loads(rows_in(place)["plan"][0].as_py())
-            if found["format"] != _FORMAT:
+            if found["format"] not in _FORMATS:
                 raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=str(place))
             return BatchPlan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
@@ -131,6 +148,11 @@ class Batches:
         """Commit the tables of the last batch that are not committed yet. Raises OutputError."""
         for commit in self._commits:
             self.table(commit.table).commit(commit, self.plan.batch)
+
+    def settled(self, tables: Mapping[str, LakeTable]) -> bool:
+        """Whether these tables, by their names, are as the last batch left them: with what it commits, and no more."""
+        done = all(tables[one.table].batch >= self.plan.batch for one in self._commits if one.table in tables)
+        return done and all(table.batch <= self.plan.batch for table in tables.values())
 
     def table(self, name: str) -> LakeTable:
         """A table of OUT as it is now."""

@@ -18,6 +18,7 @@ from pgtail.spark.lake.delta import Commit, LakeFile
 from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.lake.update import Lake
+from pgtail.spark.state.fold import FROM_SNAPSHOT
 from pgtail.spark.state.tasks import CLOSED
 from pgtail.storage import Location
 
@@ -79,7 +80,8 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
     alike: dict[object, list[LakeFile]] = {}
     for file in table.files():
         if file.size < _SMALL and (not name.startswith("history/") or file.path.startswith(CLOSED)):
-            alike.setdefault(tuple(file.bounds(one).least for one in keys), []).append(file)
+            kind = file.of_snapshots if name.startswith("tables/") else file.has(FROM_SNAPSHOT.name)
+            alike.setdefault((kind, *(file.bounds(one).least for one in keys)), []).append(file)
     found = []
     for files in alike.values():
         neighbours = sorted(files, key=lambda one: one.bounds(order).least)
@@ -99,7 +101,8 @@ def vacuum(out: Location, *, delete: bool) -> list[str]:
     if not batches.plan.batch:
         raise InputError("has nothing that pgtail spark wrote", source=str(out))
     batches.finish()
-    names = ["changes", "transactions", "relations", "catalog", "_batches", *(one.folder for one in entries(out))]
+    own = ["changes", "transactions", "relations", "snapshots", "catalog", "_batches"]
+    names = [*own, *(one.folder for one in entries(out))]
     found = []
     for name in dict.fromkeys(names):
         table = batches.table(name)

@@ -21,7 +21,7 @@ from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import counted
 from pgtail.spark.lake.parquet import DataFile, FileWriter, row_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
-from pgtail.spark.schemas import CHANGES
+from pgtail.spark.schemas import CHANGES, SNAPSHOT
 from pgtail.spark.segments.ranges import Parts
 from pgtail.spark.segments.survey import Survey
 from pgtail.spark.typed.columns import META, columns_of, own_columns, schema_of
@@ -82,6 +82,8 @@ class Decoding:
     """None if no typed rows are wanted."""
     storage: StorageOptions = NO_OPTIONS
     """Of the segments."""
+    snapshot_changes: bool = True
+    """Whether `changes` gets the rows of snapshots."""
 
     def segments(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
         """Write the rows in these parts of these segments."""
@@ -100,11 +102,14 @@ class Decoding:
 
 
 class _Key(NamedTuple):
-    """What a file has the rows of: a table of OUT; a version and OID for `tables/*`."""
+    """What a file has the rows of: a table of OUT; for `tables/*` a version and OID, and whether they are of snapshots:
+    no file has these and changes.
+    """
 
     table: str
     version: Version | None = None
     relid: int = 0
+    snapshot: bool = False
 
 
 class _Files:
@@ -144,7 +149,9 @@ class _Files:
 
     def _changes(self, pieces: Iterator[pa.Table], described: Mapping[str, Version]) -> None:
         for piece in pieces:
-            self._write("changes", iter([piece]))
+            kept = piece if self._how.snapshot_changes else piece.filter(pc.invert(of_snapshots(piece["op"])))
+            if kept.num_rows:
+                self._write("changes", iter([kept]))
             if self._how.known is not None:
                 self.typed(piece, described)
 
@@ -158,15 +165,20 @@ class _Files:
             relation, relid = (rows[name][start].as_py() for name in ("relation", "relid"))
             version = described.get(relation)
             if version is not None:
-                self._typed(rows.slice(start, stop - start), version, relid)
+                some = rows.slice(start, stop - start)
+                copied = of_snapshots(some["op"])
+                for snapshot, mask in ((True, copied), (False, pc.invert(copied))):
+                    if pc.any(mask).as_py():
+                        own = some if pc.all(mask).as_py() else some.filter(mask)
+                        self._typed(own, version, relid, snapshot=snapshot)
             elif relid is not None:
                 self._done.undescribed.append(relid)
 
-    def _typed(self, rows: pa.Table, version: Version, relid: int) -> None:
+    def _typed(self, rows: pa.Table, version: Version, relid: int, *, snapshot: bool) -> None:
         assert self._how.known is not None
         names = (version.schema, version.table)
         columns = own_columns(version, columns_of([*self._how.known.get(names, ()), version]))
-        key = _Key(f"tables/{folder_name(*names)}", version, relid)
+        key = _Key(f"tables/{folder_name(*names)}", version, relid, snapshot)
         self._file(key, schema_of(columns, META, old=True)).write(typed_rows(rows, columns))
 
     def _file(self, key: _Key, schema: pa.Schema) -> FileWriter:
@@ -190,6 +202,11 @@ class _Files:
         for key in list(self._open):
             self._end(key)
         return self._done
+
+
+def of_snapshots(op: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which rows are of snapshots, by their operations."""
+    return pc.equal(op, SNAPSHOT)
 
 
 def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:

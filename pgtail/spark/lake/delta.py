@@ -27,6 +27,7 @@ from deltalake.transaction import (
 
 from pgtail.errors import OptionError, OutputError
 from pgtail.spark.lake.parquet import DataFile, footer_bounds, rows_in, write_file
+from pgtail.spark.schemas import SNAPSHOT
 from pgtail.storage import Location, reading_failed, writing_failed
 
 _APPLICATION: Final = "pgtail"
@@ -61,6 +62,15 @@ class LakeFile:
         if least is None and nulls != self.rows:
             return Bounds(*footer_bounds(self._place / self.path, column))
         return Bounds(least, most, nulls)
+
+    def has(self, column: str) -> bool:
+        """Whether the file has a column, by its statistics: it lacks those that were added later."""
+        return (self._stats.get("null_count") or {}).get(column) is not None
+
+    @property
+    def of_snapshots(self) -> bool:
+        """Whether a file of `tables/*` has rows of snapshots, and nothing else."""
+        return bool(self.bounds("_op").least == SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True)

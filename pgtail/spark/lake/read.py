@@ -34,10 +34,10 @@ def read(
 ) -> DataFrame:
     """A table of the folder `uri`, as it is now or as of a version of Delta's log.
 
-    `table` is changes, transactions, relations or catalog, or tables/NAME, state/NAME or history/NAME, where NAME is
-    the table's schema.table; `storage` are options as --storage takes them. With `columns` no others are read, which
-    counts in an object store: there Spark cannot tell the tasks which ones a query needs. Raises InputError where there
-    is no such table or column.
+    `table` is changes, transactions, relations, snapshots or catalog, or tables/NAME, state/NAME or history/NAME, where
+    NAME is the table's schema.table; `storage` are options as --storage takes them. With `columns` no others are read,
+    which counts in an object store: there Spark cannot tell the tasks which ones a query needs. Raises InputError where
+    there is no such table or column.
     """
     out = locate_target(uri, StorageOptions.of(storage))
     kind, _, name = table.partition("/")

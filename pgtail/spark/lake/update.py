@@ -17,21 +17,28 @@ from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, BatchPlan
 from pgtail.spark.lake.catalog import changed
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
-from pgtail.spark.lake.delta import Commit, LakeFile
+from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
 from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
-from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS
+from pgtail.spark.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.listing import (
     collapse_whole_segments,
     covered_by,
     directories,
+    listing,
     parts_of,
-    segments,
     server_of,
     surveys,
 )
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
+from pgtail.spark.segments.snapshots import (
+    ListedSnapshot,
+    SnapshotKey,
+    SnapshotSegment,
+    after_batch,
+    new_snapshots,
+)
 from pgtail.spark.segments.survey import Survey, first_seen, folder_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate, locate_target
@@ -49,14 +56,16 @@ class Update:
     """What was done."""
 
     segments: int = 0
+    snapshots: int = 0
+    """Of tables, that are complete."""
     batches: int = 0
     notes: list[str] = field(default_factory=list)
 
 
 class Lake:
-    """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `storage` has options of
-    OUT and of the captures; `tell` is called with what is under way. Raises OptionError where OUT is of another kind,
-    InputError where it is damaged.
+    """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `snapshot_changes` says
+    whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `tell` is called with
+    what is under way. Raises OptionError where OUT is of another kind, InputError where it is damaged.
     """
 
     def __init__(
@@ -65,41 +74,50 @@ class Lake:
         out: str,
         *,
         tables: Sequence[str] = (),
+        snapshot_changes: bool = True,
         storage: StorageOptions = NO_OPTIONS,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.spark = spark
         self.out = locate_target(out, storage)
-        self._storage = storage
+        self.storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
         self.tell = tell
         self.batches = Batches(self.out)
         self.plan = self.batches.plan
         if not self.plan.batch:
-            for kind in ("changes", "transactions", "relations"):
+            for kind in ("changes", "transactions", "relations", "snapshots"):
                 if self.batches.table(kind).schema is not None:
                     raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
             self.plan.tables = list(tables)
+            self.plan.snapshot_changes = snapshot_changes
         elif self.plan.tables != list(tables):
             held = f"--table {', '.join(self.plan.tables)}" if self.plan.tables else "all tables"
             raise OptionError(f"{self.out} was made with {held}: use another directory for other tables")
+        elif self.plan.snapshot_changes != snapshot_changes:
+            held, cure = ("with", "give it again") if snapshot_changes else ("without", "leave it out")
+            raise OptionError(f"{self.out} was made {held} --no-snapshot-changes: {cure}, or use another directory")
         self.batches.finish()
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
-        """Apply every segment of these captures that is not in it; with `typed` there are `tables/*` from now on.
+        """Apply every segment and snapshot of these captures that is not in it; with `typed` there are `tables/*` from
+        now on.
 
-        Raises InputError, OptionError, OutputError.
+        Segments come before snapshots: what was committed before a snapshot that is in it is in it, too. Raises
+        InputError, OptionError, OutputError.
         """
         done = Update()
         known = self.plan.captures
-        there = segments(captures, self._storage, {place: capture.complete_to for place, capture in known.items()})
-        new = new_ones(there, known)
+        there = listing(captures, self.storage, {place: capture.complete_to for place, capture in known.items()})
+        new = new_ones(there.segments, known)
         if typed and not self.plan.typed:
             self._type_all()
-        for start in range(0, len(new), _MOST_SEGMENTS):
-            some = new[start : start + _MOST_SEGMENTS]
-            self._batch({path: there[path] for path in some}, done)
-        if not there and not any(str(locate(place, self._storage).absolute()) in known for place in captures):
+        work: list[str | SnapshotSegment] = [*new, *self._new_snapshots(there.snapshots)]
+        for start in range(0, len(work), _MOST_SEGMENTS):
+            some = work[start : start + _MOST_SEGMENTS]
+            copied = [one for one in some if isinstance(one, SnapshotSegment)]
+            self._batch({one: there.segments[one] for one in some if isinstance(one, str)}, copied, done)
+        if not any(there) and not any(str(locate(place, self.storage).absolute()) in known for place in captures):
             done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
         return done
 
@@ -111,35 +129,53 @@ class Lake:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    def _batch(self, paths: Mapping[str, int], done: Update) -> None:
+    def _new_snapshots(self, listed: Sequence[ListedSnapshot]) -> list[SnapshotSegment]:
+        """What to read of these snapshots: those that were not applied, if any table is to have their rows."""
+        plan = self.plan
+        if not listed or not (plan.typed or plan.snapshot_changes):
+            return []
+        rows = self.snapshots()
+        pairs = zip(rows["relid"].to_pylist(), rows["position"].to_pylist(), strict=True)
+        applied = {SnapshotKey(relid, position + 1) for relid, position in pairs}
+        return new_snapshots(listed, applied, plan.unfinished, plan.tables)
+
+    def _batch(self, paths: Mapping[str, int], copied: Sequence[SnapshotSegment], done: Update) -> None:
         plan = copy.deepcopy(self.plan)
+        sizes = {**paths, **{one.path: one.bytes for one in copied}}
+        whole: dict[str, Parts] = {one.path: EVERYWHERE for one in copied}
         known = self.versions() if plan.typed else None
         decoded: Decoded | None = None
         if not plan.tables and len(directories([*paths, *(f"{place}/" for place in plan.captures)])) == 1:
             # Segments of one capture do not overlap: all of each will be wanted.
-            decoded = self._decode(dict.fromkeys(paths), paths, known)
-            found = decoded.surveys
+            decoded = self._decode(dict.fromkeys(sizes), sizes, known)
+            found = [one for one in decoded.surveys if one.path not in whole]
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
-            found = surveys(self.spark, paths, self._storage)
+            found = surveys(self.spark, paths, self.storage)
         plan.server = server_of(found, plan.server, plan.captures)
         done.notes += _missing(plan.captures, found)
         before = plan.runs
         parts = parts_of(found, before)
         wanted = collapse_whole_segments(parts, found)
         if decoded is None or any(wanted.get(one.path, ()) is not EVERYWHERE for one in found if covered_by(one)):
-            decoded = self._decode(wanted, paths, known)
+            decoded = self._decode({**wanted, **whole}, sizes, known)
+        read = {one.path: one for one in decoded.surveys if one.path in whole}
+        plan.server = server_of(read.values(), plan.server, plan.captures)
+        plan.unfinished, complete = after_batch(copied, read, plan.unfinished)
         for segment in found:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
         for relid in sorted(set(decoded.undescribed)):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
-        self.commit(plan, self._commits(decoded, found, known, split_at(parts, before)))
+        commits = self._commits(decoded, [*found, *read.values()], known, split_at(parts, before))
+        self.commit(plan, self._snapshots(complete) + commits)
         done.segments += len(paths)
+        done.snapshots += len(complete)
         done.batches += 1
 
     def _decode(self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Versions | None) -> Decoded:
         self.tell(f"decoding {counted(len(parts), 'segment')}")
-        how = Decoding(self.out, self.codec, tuple(self.plan.tables), known, self._storage)
+        plan = self.plan
+        how = Decoding(self.out, self.codec, tuple(plan.tables), known, self.storage, plan.snapshot_changes)
         items = groups(self.spark, [((path, some), sizes[path]) for path, some in parts.items()])
         return joined(collected(self.spark, how.segments, items))
 
@@ -167,6 +203,18 @@ class Lake:
         if rows == before:
             return rows, []
         return rows, [table.replacing("relations", pa.Table.from_pylist(rows, RELATIONS), self.codec)]
+
+    def snapshots(self) -> pa.Table:
+        """The snapshots that are in OUT: rows of SNAPSHOTS."""
+        return snapshots_in(self.batches.table("snapshots"))
+
+    def _snapshots(self, complete: Sequence[dict[str, Any]]) -> list[Commit]:
+        """The commit of rows for snapshots that are complete now."""
+        if not complete:
+            return []
+        rows = pa.concat_tables([self.snapshots(), pa.Table.from_pylist(complete, SNAPSHOTS)])
+        rows = rows.sort_by([("position", "ascending"), ("relid", "ascending")])
+        return [self.batches.table("snapshots").replacing("snapshots", rows, self.codec)]
 
     def versions(self) -> dict[Names, list[Version]]:
         """The versions of every table, in the order of their appearance."""
@@ -201,6 +249,12 @@ class Lake:
             self.tell("typing the changes that are there")
         made = joined(collected(self.spark, how.stored, groups(self.spark, files)))
         self.commit(plan, self._typed(made.tables, known, known))
+
+
+def snapshots_in(table: LakeTable) -> pa.Table:
+    """The rows of the table `snapshots`."""
+    rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
+    return pa.concat_tables([SNAPSHOTS.empty_table(), *rows])
 
 
 def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version]]:

@@ -14,8 +14,9 @@ from pgtail.spark.decoding.decode import survey
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.applied import SegmentRun
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
+from pgtail.spark.segments.snapshots import ListedSnapshot, listed_in, new_snapshots
 from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of
-from pgtail.storage import NO_OPTIONS, StorageOptions, locate
+from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,34 @@ class Covered(NamedTuple):
     late: bool = False
 
 
+class Listing(NamedTuple):
+    """What captures have: the closed segments, with their bytes, in the order of their names, and the snapshots."""
+
+    segments: dict[str, int]
+    snapshots: list[ListedSnapshot]
+
+    def snapshot_segments(self, tables: Sequence[str] = ()) -> dict[str, int]:
+        """The segments of all snapshots of tables that match the globs, with their bytes."""
+        return {one.path: one.bytes for one in new_snapshots(self.snapshots, (), (), tables)}
+
+
+def listing(
+    captures: Sequence[str], storage: StorageOptions = NO_OPTIONS, after: Mapping[str, str] | None = None
+) -> Listing:
+    """The segments, as segments() has them, and the snapshots that count in these directories.
+
+    The two fit each other while recorders write: what was committed before a snapshot's position is in the segments,
+    and the snapshots before the segments' end are there. Raises InputError.
+    """
+    folders = [one for capture in captures for one in _places(capture, storage) if one.is_folder()]
+    listed = listed_in(folders)
+    while True:
+        before, found = listed, segments(captures, storage, after)
+        listed = listed_in(folders)
+        if listed == before:
+            return Listing(found, listed)
+
+
 def segments(
     captures: Sequence[str], storage: StorageOptions = NO_OPTIONS, after: Mapping[str, str] | None = None
 ) -> dict[str, int]:
@@ -45,15 +74,20 @@ def segments(
     return {path: sizes[path] for path in sorted(named, key=lambda path: (name_of(path), path))}
 
 
+def _places(capture: str, storage: StorageOptions) -> list[Location]:
+    """A path or URI, or the local ones that match a pattern. Raises InputError if there is none."""
+    place = locate(capture, storage).absolute()
+    if place.path is None or place.path.exists():
+        return [place]
+    places = [locate(path) for path in sorted(glob.glob(str(place)))]
+    if not places:
+        raise InputError(f"there is no {place}")
+    return places
+
+
 def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
-    place = locate(capture, storage).absolute()
-    places = [place]
-    if place.path is not None and not place.path.exists():
-        places = [locate(path) for path in sorted(glob.glob(str(place)))]
-        if not places:
-            raise InputError(f"there is no {place}")
-    for one in places:
+    for one in _places(capture, storage):
         if one.is_folder():
             listed = one.list(f"{known}{CLOSED}" if (known := after.get(str(one))) else "")
             yield from ((f"{one}/{name}", size) for name, size in listed if name.endswith(CLOSED))

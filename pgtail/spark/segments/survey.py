@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
-from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, gap_in, is_gap
+from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, SnapshotPart, gap_in, is_gap
 from pgtail.capture.segment import Head
 from pgtail.spark.segments.ranges import Place, Range, joined
 
@@ -48,6 +48,12 @@ class Survey:
     """Whether it is the first one of a capture, or starts inside a transaction: what it starts with may be late."""
     ends_late: bool = False
     """Whether the last transaction was certainly sent late."""
+    snapshot: SnapshotPart | None = None
+    """What it has of a table's snapshot. It then has no places: a snapshot is no part of the stream."""
+    rows: int = 0
+    """How many rows of a snapshot it has."""
+    commit_ts: int = 0
+    """The time of a snapshot, in microseconds since 1970."""
 
     @classmethod
     def of(cls, path: str, head: Head) -> Survey:
@@ -58,10 +64,11 @@ class Survey:
         return cls(
             path,
             stream="; ".join(f"{name} {_comparable(parameters.get(name, ''))}" for name in _SAME),
-            server=" ".join(parameters.get(name, "") for name in _SERVER).strip(),
+            server=server_in(parameters),
             predecessor=predecessor,
             start=0 if name is None else name.position,
             doubtful=not predecessor or is_gap(predecessor) or head.transaction is not None,
+            snapshot=head.snapshot,
         )
 
     @property
@@ -71,6 +78,9 @@ class Survey:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """The next rows of `changes`."""
+        if self.snapshot is not None:
+            self.rows += rows.num_rows
+            return
         if rows["gid"].null_count == rows.num_rows:
             ends = rows.take(pa.array([0, rows.num_rows - 1]))
             first, last = map(Place, ends["position"].to_pylist(), ends["ordinal"].to_pylist())
@@ -96,6 +106,10 @@ class Survey:
 
     def end(self, *, inside: bool) -> None:
         """All rows were added; `inside` a transaction it ends."""
+        if self.snapshot is not None:
+            place = Place(self.snapshot.lsn - 1, 1)
+            self.relations = [row | place._asdict() for row in self.relations]
+            return
         self.open = inside and not self.ends_late
         # Tables that are only repeated here were described in an earlier segment, or at the start of this one.
         places = self.places or next(iter(self.late), None)
@@ -126,3 +140,8 @@ def _comparable(text: str) -> str:
     """Options without those that make no difference."""
     words = [word.strip() for word in text.split(",")]
     return ", ".join(word for word in words if word.split(" ")[0].strip("\"'") not in _OF_NO_MATTER)
+
+
+def server_in(parameters: Mapping[str, str]) -> str:
+    """The server's system identifier and the database of a segment's parameters; '' if they do not have them."""
+    return " ".join(parameters.get(name, "") for name in _SERVER).strip()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.spark.schemas import SNAPSHOT
 from pgtail.spark.typed.arrays import Flags, flags, lists_of, maps_of, one_chunk, texts_by_name
 from pgtail.spark.typed.arrow_types import TEXTS
 from pgtail.spark.typed.columns import columns_of
@@ -26,11 +27,18 @@ SIDE: Final = "\0side"
 """The column that says which rows of a change are applied, both or one; no name in PostgreSQL has a NUL."""
 BOTH_ROWS, OLD_ROW, NEW_ROW = 0, 1, 2
 
-_OPS: Final = ("insert", "update", "delete", "truncate")
-INSERT, UPDATE, DELETE, TRUNCATE = range(4)
+SNAPSHOT_STARTS: Final = "snapshot starts"
+"""The operation of a row that is no change: from here on the table has the rows of the snapshot that follow."""
+FROM_SNAPSHOT: Final = pa.field("_from_snapshot", pa.bool_())
+"""Whether a row began with a snapshot."""
+
+_OPS: Final = ("insert", "update", "delete", "truncate", SNAPSHOT, SNAPSHOT_STARTS)
+INSERT, UPDATE, DELETE, TRUNCATE, COPIED, STARTS = range(6)
 _SAME: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_temporal)
 """Types whose values are equal if their texts are."""
 _NOWHERE: Final = -1
+_MOMENT: Final = ("_position", "_seq", "_commit_ts", FROM_SNAPSHOT.name)
+"""pgtail's columns of a row that say how it began."""
 
 
 class Folded(NamedTuple):
@@ -46,7 +54,9 @@ class Folded(NamedTuple):
 def fold(rows: pa.Table, changes: pa.Table, version: Version, *, history: bool) -> Folded:
     """Apply changes to rows. Both have the columns of columns_of(version).
 
-    Rows have pgtail's columns of a state, changes those of a table of changes and SIDE. Neither need be in order.
+    Rows have pgtail's columns of a state and FROM_SNAPSHOT, changes those of a table of changes and SIDE. Neither need
+    be in order. Rows of a snapshot are inserts; after SNAPSHOT_STARTS, before which there must be no change, those that
+    are equal to a row which is there leave that one as it is, and all other rows end.
     """
     order = [("_position", "ascending"), ("_seq", "ascending")]
     rows = rows.sort_by(order).combine_chunks()
@@ -104,10 +114,13 @@ class Events:
                 before[name] = sent[name] if version.full else pc.if_else(has_old, sent[name], new[name])
 
 
-def identities(sides: Sequence[Cells], version: Version) -> Iterator[list[pa.Array]]:
-    """For each column that identifies a row, its values in each of the sides; they are equal if the rows' are."""
+def identities(
+    sides: Sequence[Cells], version: Version, names: Sequence[str] | None = None
+) -> Iterator[list[pa.Array]]:
+    """For each column that identifies a row, or each of these, its values in each of the sides; they are equal if the
+    rows' are."""
     by_name = {column.name: column for column in columns_of([version])}
-    for name in version.identifying:
+    for name in version.identifying if names is None else names:
         column = by_name[name]
         parts = [side.values[name] for side in sides]
         rescued = [side.rescued[name] for side in sides]
@@ -117,7 +130,7 @@ def identities(sides: Sequence[Cells], version: Version) -> Iterator[list[pa.Arr
         yield parts
 
 
-def _numbered(parts: Iterator[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Numbers]:
+def numbered(parts: Iterator[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Numbers]:
     """A number for each key, of sides of these sizes; equal if all parts are."""
     number = np.zeros(sum(sizes), np.int64)
     for part in parts:
@@ -135,16 +148,20 @@ class _Fold:
         self.events = events
         self.version = version
         self.first, self.total = len(rows), len(rows) + len(events.changes)
-        own = ["_position", "_seq", "_commit_ts", "_undecoded", "_unknown"]
+        own = [*_MOMENT, "_undecoded", "_unknown"]
         changes = events.changes.append_column("_unknown", pa.nulls(len(events.changes), TEXTS))
+        changes = changes.append_column(FROM_SNAPSHOT, pa.array(events.op == COPIED))
         self.own = pa.concat_tables([rows.select(own), changes.select(own)])
         """pgtail's columns of all places."""
         self.side: Numbers = one_chunk(changes[SIDE]).to_numpy()
+        self.repeated: list[int] = []
+        """The rows of a snapshot that were there before it, and go on."""
 
     def run(self, *, history: bool) -> Folded:
         before, until = self._match()
         is_row = np.ones(self.total, bool)
-        is_row[self.first :] = np.isin(self.events.op, (INSERT, UPDATE)) & (self.side != OLD_ROW)
+        is_row[self.first :] = np.isin(self.events.op, (INSERT, UPDATE, COPIED)) & (self.side != OLD_ROW)
+        is_row[self.repeated] = False
         source = {name: self._sources(unsent, before) for name, unsent in self.events.unsent.items()}
         rows = self._taken(np.flatnonzero(is_row & (until == _NOWHERE)), source)
         position = one_chunk(self.own["_position"]).to_numpy()
@@ -164,21 +181,29 @@ class _Fold:
         sides = (self.rows, self.events.before, self.events.new)
         changes = self.total - self.first
         parts = identities(sides, self.version)
-        keys, old, new = _numbered(parts, (self.first, changes, changes))
+        keys, old, new = numbered(parts, (self.first, changes, changes))
         before, until = np.full(self.total, _NOWHERE), np.full(self.total, _NOWHERE)
         alive: dict[int, list[int]] = {}
         for place, key in enumerate(keys.tolist()):
             alive.setdefault(key, []).append(place)
         unknown = self._unknown(keys) if self.version.full else {}
+        values, going = self._values(), dict[int, list[int]]()
         steps = zip(self.events.op.tolist(), self.side.tolist(), old.tolist(), new.tolist(), strict=True)
         for place, (op, side, old_key, new_key) in enumerate(steps, self.first):
-            if op == TRUNCATE:
+            if op in (TRUNCATE, STARTS):
                 for ends in alive.values():
                     until[ends] = place
                 alive.clear()
+                going = self._known_by_value(values) if op == STARTS else going
+                continue
+            if op == COPIED and going and (equal := going.get(values[place])):
+                row = equal.pop()
+                until[row] = _NOWHERE
+                alive.setdefault(new_key, []).append(row)
+                self.repeated.append(place)
                 continue
             row = _NOWHERE
-            if op != INSERT and side != NEW_ROW and found:
+            if op not in (INSERT, COPIED) and side != NEW_ROW and found:
                 row = alive[old_key].pop() if alive.get(old_key) else self._partly_known(alive, unknown, place)
                 if row != _NOWHERE:
                     until[row] = place
@@ -190,6 +215,27 @@ class _Fold:
                         until[stale] = place
                 alive.setdefault(new_key, []).append(place)
         return before, until
+
+    def _values(self) -> list[int]:
+        """A number for each place, equal if all values of the rows are; none if no row is there before a snapshot."""
+        if not self.first or STARTS not in self.events.op:
+            return []
+        sides = (self.rows, self.events.new)
+        names = [column.name for column in self.version.columns]
+        lists = one_chunk(self.own["_undecoded"])
+        undecoded = pc.binary_join(pc.fill_null(lists, []), "\0")
+        parts = [*identities(sides, self.version, names), [undecoded[: self.first], undecoded[self.first :]]]
+        found: list[int] = np.concatenate(numbered(iter(parts), (self.first, self.total - self.first))).tolist()
+        return found
+
+    def _known_by_value(self, values: Sequence[int]) -> dict[int, list[int]]:
+        """The rows at the beginning of which all is known, the latest first, by the numbers of their values."""
+        known = self.own["_unknown"][: self.first].is_null().to_pylist()
+        found: dict[int, list[int]] = {}
+        for row in reversed(range(self.first)):
+            if known[row]:
+                found.setdefault(values[row], []).append(row)
+        return found
 
     def _unknown(self, keys: Numbers) -> dict[int, tuple[int, list[str]]]:
         """The rows of which not all is known, their keys' numbers and the columns that are not known."""
@@ -237,7 +283,7 @@ class _Fold:
 
     def _taken(self, places: Numbers, sources: Mapping[str, Numbers]) -> pa.Table:
         """The rows at these places."""
-        found = {name: self.own[name].take(pa.array(places)) for name in ("_position", "_seq", "_commit_ts")}
+        found = {name: self.own[name].take(pa.array(places)) for name in _MOMENT}
         lists = {name: one_chunk(self.own[name]) for name in ("_undecoded", "_unknown")}
         rescued: dict[str, pa.Array] = {}
         undecoded: dict[str, Flags] = {}

@@ -76,9 +76,14 @@ def resolve(
 
 
 def last_before(
-    time: datetime.datetime, changes: LakeTable, transactions: LakeTable, increment: Increment
+    time: datetime.datetime,
+    changes: LakeTable,
+    transactions: LakeTable,
+    increment: Increment,
+    snapshots: Iterable[tuple[int, int]] = (),
 ) -> int | None:
-    """The last position before the first later commit; None if there is none."""
+    """The last position before the first later commit or snapshot; None if there is none. `snapshots` are the positions
+    and times (microseconds since 1970) of those."""
     positions = [
         row["position"]
         for row in _rows(transactions, increment.ranges, ["position", "commit_ts", "state"])
@@ -89,13 +94,14 @@ def last_before(
         for row in _rows(changes, increment.ranges, _COLUMNS, having="gid")
         if row["op"] == _COMMITTED and row["commit_ts"] > time
     ]
+    positions += [position for position, taken in snapshots if taken > _micros(time)]
     return min(positions) - 1 if positions else None
 
 
 def cut(increment: Increment, until: int, notes: Notes) -> None:
     """Leave out what is after a position. Raises InputError if the state goes beyond it."""
     end = Place(until + 1, 0)
-    if notes.end > end:
+    if notes.reach > end:
         raise InputError(f"the state goes beyond {lsn_text(until)} already: make one as of then in another directory")
     increment.ranges = [Range(one.first, min(one.end, end)) for one in increment.ranges if one.first < end]
 

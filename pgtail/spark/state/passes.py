@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,17 @@ from pgtail.spark.lake.delta import LakeFile
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.tasks import PART, ChangesFile, Pass, RowsFile, TableLayout, WantedChanges
+from pgtail.spark.state.snapshots import Snapshot
+from pgtail.spark.state.tasks import (
+    PART,
+    ChangesFile,
+    Item,
+    Pass,
+    RowsFile,
+    SnapshotStarts,
+    TableLayout,
+    WantedChanges,
+)
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
@@ -24,6 +35,8 @@ from pgtail.storage import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_END: Final = (1 << 63) - 2
+"""Beyond every position and seq."""
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
 
@@ -56,16 +69,19 @@ class TableBatch:
     """The files before the batch."""
     now: Sequence[RowsFile]
     """The files after the passes that were done."""
+    starts: Sequence[SnapshotStarts] = ()
+    """Of a history: where snapshots start, each at the first place of a run."""
 
-    def pass_of(self, number: int) -> tuple[Pass, list[tuple[ChangesFile | RowsFile, int]]]:
+    def pass_of(self, number: int) -> tuple[Pass, list[tuple[Item, int]]]:
         """What is to be done for a run, and the files, with their bytes, that are split for it."""
         version, places = self.runs[number]
         # Between two passes the rows of a state are as their version has them.
         layout = TableLayout(version, self.stored if self.history else columns_of([version]), self.buckets)
         files: dict[int, list[str]] = {}
-        items: list[tuple[ChangesFile | RowsFile, int]] = []
+        items: list[tuple[Item, int]] = [(one, 0) for one in self.starts if one.position == places.first.position]
+        by_value = bool(items) and not version.identified
         for one in self.now:
-            if one.bucket is not None and one.layout == layout:
+            if one.bucket is not None and one.layout == layout and not by_value:
                 files.setdefault(one.bucket, []).append(one.file.path)
             elif one.bucket is not None:
                 items.append((one, one.file.size))
@@ -73,12 +89,15 @@ class TableBatch:
             if file.bounds("_relation").least == version.relation:
                 items.append((source, file.size))
         wanted = dataclasses.replace(self.wanted, run=places if len(self.runs) > 1 else None)
-        return Pass(self.relid, self.place, self.codec, self.history, layout, wanted, files), items
+        done = Pass(self.relid, self.place, self.codec, self.history, layout, wanted, files, by_value)
+        return done, items
 
     def take(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
         """What a pass wrote in the place of the files of these buckets, and of all that were split."""
         left = [
-            one for one in self.now if one.bucket is None or (one.layout == done.layout and one.bucket not in buckets)
+            one
+            for one in self.now
+            if one.bucket is None or (one.layout == done.layout and not done.by_value and one.bucket not in buckets)
         ]
         needed = {one.file.path for one in (*left, *self.before)}
         for one in self.now:
@@ -87,30 +106,37 @@ class TableBatch:
         self.now = [*left, *(RowsFile(file, done.layout) for file in written)]
 
 
-def runs_of(changes: Changes, wanted: WantedChanges, versions: Mapping[str, Version]) -> tuple[list[VersionRun], int]:
-    """The runs of a table's versions among the wanted rows of its files, in order; and how many rows are wanted."""
-    relations = {file.bounds("_relation").least for file, _ in changes}
-    if len(relations) == 1 and all(_wholly(file, wanted) for file, _ in changes):
-        bounds = [file.bounds("_position") for file, _ in changes]
-        places = Range(Place(min(one.least for one in bounds), 0), Place(max(one.most for one in bounds) + 1, 0))
-        return [VersionRun(versions[relations.pop()], places)], sum(file.rows for file, _ in changes)
-    rows_of: list[tuple[int, int, str]] = []
-    for file, source in changes:
+def runs_of(
+    changes: Changes, wanted: WantedChanges, snapshots: Sequence[Snapshot], versions: Mapping[str, Version]
+) -> tuple[list[VersionRun], int]:
+    """The runs of a table's versions among the wanted rows of its files, in order, and how many rows are wanted. Each
+    snapshot is at the beginning of a run.
+    """
+    stream = [(file, source) for file, source in changes if not source.snapshot]
+    relations = {file.bounds("_relation").least for file, _ in stream} | {one.relation for one in snapshots}
+    copied = sum(one.rows for one in snapshots)
+    positions = [one.position for one in snapshots]
+    if len(relations) == 1 and all(wanted.has_all(file) for file, _ in stream):
+        bounds = [file.bounds("_position") for file, _ in stream]
+        first = min((one.least for one in bounds), default=_END)
+        edges = [*([first] if first < min(positions, default=_END) else []), *positions]
+        end = max([*edges, *(one.most for one in bounds)]) + 1
+        version = versions[relations.pop()]
+        places = itertools.pairwise(Place(position, 0) for position in (*edges, end))
+        return [VersionRun(version, Range(*pair)) for pair in places], sum(file.rows for file, _ in stream) + copied
+    # The rows of a snapshot are between these two places.
+    rows_of = [(one.position, seq, one.relation) for one in snapshots for seq in (0, _END)]
+    for file, source in stream:
         rows = rows_in(source.place, ["_position", "_seq", "_state", "_commit_ts"])
         columns = wanted.of(rows).select(["_position", "_seq"]).to_pydict().values()
         rows_of += [(*place, file.bounds("_relation").least) for place in zip(*columns, strict=True)]
     found = []
-    for relation, some in itertools.groupby(sorted(rows_of), key=lambda row: row[2]):
+    for (_, relation), some in itertools.groupby(
+        sorted(rows_of), key=lambda row: (bisect.bisect(positions, row[0]), row[2])
+    ):
         own = [Place(position, seq) for position, seq, _ in some]
         found.append(VersionRun(versions[relation], Range(own[0], own[-1].next)))
-    return found, len(rows_of)
-
-
-def _wholly(file: LakeFile, wanted: WantedChanges) -> bool:
-    """Whether all rows of a file are wanted, as far as its statistics show."""
-    position = file.bounds("_position")
-    inside = any(one.start <= position.least and position.most < one.stop for one in wanted.ranges)
-    return inside and file.bounds("_gid").nulls == file.rows
+    return found, len(rows_of) - 2 * len(snapshots) + copied
 
 
 def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
@@ -137,12 +163,15 @@ class _Folded(NamedTuple):
 
 
 def _fold(
-    spark: SparkSession, passes: Mapping[int, Pass], items: Sequence[tuple[tuple[int, ChangesFile | RowsFile], int]]
+    spark: SparkSession, passes: Mapping[int, Pass], items: Sequence[tuple[tuple[int, Item], int]]
 ) -> list[_Folded]:
     """One pass: every bucket that has changes, or files to be split, is folded."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
-    def split(some: Sequence[tuple[int, ChangesFile | RowsFile]]) -> Iterator[pa.RecordBatch]:
+    if not items:
+        return []
+
+    def split(some: Sequence[tuple[int, Item]]) -> Iterator[pa.RecordBatch]:
         for relid, item in some:
             yield from passes[relid].split(item)
 

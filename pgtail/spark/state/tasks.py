@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.spark.jobs import packed, unpacked
+from pgtail.spark.lake.delta import LakeFile
 from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import (
     BOTH_ROWS,
     DELETE,
+    FROM_SNAPSHOT,
     NEW_ROW,
     OLD_ROW,
     SIDE,
+    SNAPSHOT_STARTS,
     TRUNCATE,
     UPDATE,
     Cells,
@@ -28,9 +31,10 @@ from pgtail.spark.state.fold import (
     fold,
     identities,
 )
+from pgtail.spark.state.outcomes import files_within
 from pgtail.spark.typed.arrays import Flags, one_chunk
 from pgtail.spark.typed.casts import TableColumn
-from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, own_columns, schema_of
+from pgtail.spark.typed.columns import META, ROW, VALIDITY, columns_of, own_columns, schema_of
 from pgtail.spark.typed.rows import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
@@ -54,15 +58,30 @@ Numbers = npt.NDArray[np.int64]
 class WantedChanges:
     """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
 
-    `committed` is as in Outcomes. `run` are the places (position and seq) between which the table had the version.
+    `committed` is as in Outcomes. What was committed before the position `since` is left out. `snapshots` are the
+    positions of those whose rows are wanted. `run` are the places (position and seq) between which the table had the
+    version.
     """
 
     ranges: Sequence[range]
     committed: Mapping[int, tuple[int, int]]
+    since: int = -1
+    snapshots: frozenset[int] = frozenset()
     run: Range | None = None
 
-    def of(self, rows: pa.Table) -> pa.Table:
-        """The rows that are wanted, committed ones at their places."""
+    def of(self, rows: pa.Table, *, snapshot: bool = False) -> pa.Table:
+        """The rows that are wanted, committed ones at their places; `snapshot`: they are those of snapshots."""
+        rows = self._of_snapshots(rows) if snapshot else self._of_stream(rows)
+        if self.run is not None:
+            first, end = self.run
+            rows = rows.filter(_at_least(rows, first) & ~_at_least(rows, end))
+        return rows
+
+    def _of_snapshots(self, rows: pa.Table) -> pa.Table:
+        wanted = np.isin(rows["_position"].to_numpy(), list(self.snapshots))
+        return rows if wanted.all() else rows.filter(wanted)
+
+    def _of_stream(self, rows: pa.Table) -> pa.Table:
         position, inside = rows["_position"].to_numpy(), np.zeros(len(rows), bool)
         for one in self.ranges:
             inside |= (position >= one.start) & (position < one.stop)
@@ -72,10 +91,20 @@ class WantedChanges:
             rows = rows.filter(there)
         if self.committed and prepared.any():
             rows = self._at_commit(rows)
-        if self.run is not None:
-            first, end = self.run
-            rows = rows.filter(_at_least(rows, first) & ~_at_least(rows, end))
-        return rows
+        return rows if self.since < 0 else rows.filter(pc.greater_equal(rows["_position"], self.since))
+
+    def may_have(self, file: LakeFile) -> bool:
+        """Whether a file may have such rows, by its statistics."""
+        bounds = file.bounds("_position")
+        if file.of_snapshots:
+            return any(bounds.least <= one <= bounds.most for one in self.snapshots)
+        return bool(files_within([file], self.ranges, "_position", self.committed))
+
+    def has_all(self, file: LakeFile) -> bool:
+        """Whether all rows of a file of changes are such, as far as its statistics show."""
+        position = file.bounds("_position")
+        inside = any(one.start <= position.least and position.most < one.stop for one in self.ranges)
+        return inside and position.least >= self.since and file.bounds("_gid").nulls == file.rows
 
     def _at_commit(self, rows: pa.Table) -> pa.Table:
         index = pc.index_in(one_chunk(rows["_position"]), pa.array(self.committed, pa.int64()))
@@ -98,6 +127,19 @@ class ChangesFile(NamedTuple):
 
     place: Location
     columns: Sequence[TableColumn]
+    snapshot: bool
+    """Whether the rows are those of snapshots."""
+
+
+class SnapshotStarts(NamedTuple):
+    """In a history: at this position and time (microseconds since 1970) a snapshot starts."""
+
+    position: int
+    time: int
+
+
+Item: TypeAlias = "ChangesFile | RowsFile | SnapshotStarts"
+"""What a pass splits into buckets."""
 
 
 class TableLayout(NamedTuple):
@@ -110,12 +152,17 @@ class TableLayout(NamedTuple):
     @property
     def folded(self) -> pa.Schema:
         """The columns of the rows while they are folded."""
-        return schema_of(columns_of([self.version]), [field for field in ROW if field.name != "_relation"])
+        own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
+        return schema_of(columns_of([self.version]), own)
 
-    def bucket_of(self, rows: pa.Table, cells: Cells) -> Numbers:
-        """The bucket of each row, by a hash of what identifies it, which is the same everywhere."""
+    def bucket_of(self, rows: pa.Table, cells: Cells, *, by_value: bool = False) -> Numbers:
+        """The bucket of each row, by a hash of what identifies it, which is the same everywhere; `by_value`: of all its
+        values, if nothing identifies it."""
         if self.version.identified:
             parts = [part for [part] in identities([cells], self.version)]
+        elif by_value:
+            names = [column.name for column in self.version.columns]
+            parts = [part for [part] in identities([cells], self.version, names)]
         else:
             parts = [one_chunk(rows[name]) for name in ("_position", "_seq")]
         number = np.zeros(len(rows), np.uint64)
@@ -123,12 +170,12 @@ class TableLayout(NamedTuple):
             number = number * _FACTOR + _hash(texts_of(part))
         return (number >> np.uint64(16)).astype(np.int64) % self.buckets
 
-    def by_bucket(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    def by_bucket(self, rows: pa.Table, *, by_value: bool = False) -> Iterator[tuple[int, pa.Table]]:
         """Rows in their buckets."""
         if self.buckets == 1:
             yield 0, rows
             return
-        found = self.bucket_of(rows, Cells.of(rows, self.version))
+        found = self.bucket_of(rows, Cells.of(rows, self.version), by_value=by_value)
         for bucket in np.unique(found).tolist():
             yield bucket, rows.filter(found == bucket)
 
@@ -167,18 +214,31 @@ class Pass:
     wanted: WantedChanges
     files: Mapping[int, Sequence[str]]
     """The files of each bucket whose rows are kept like this already."""
+    by_value: bool = False
+    """Whether rows that nothing identifies are in buckets by all their values: a snapshot is compared with them."""
 
-    def split(self, item: ChangesFile | RowsFile) -> Iterator[pa.RecordBatch]:
+    def split(self, item: Item) -> Iterator[pa.RecordBatch]:
         """Parts of a file's changes, or of its rows, which are kept in another way."""
         if isinstance(item, ChangesFile):
             yield from self._changes(item)
+        elif isinstance(item, SnapshotStarts):
+            rows = self._starts(item)
+            for bucket in range(self.layout.buckets):
+                yield from self._parts(bucket, rows)
         else:
             rows = described(self._read(item.file.path, item.layout), item.layout.version, self.layout.version)
-            for bucket, some in self.layout.by_bucket(rows):
+            for bucket, some in self.layout.by_bucket(rows, by_value=self.by_value):
                 yield from self._parts(bucket, some)
 
+    def _starts(self, item: SnapshotStarts) -> pa.Table:
+        """A row of changes that says that a snapshot starts."""
+        schema = schema_of(columns_of([self.layout.version]), META, old=True)
+        row = {"_op": SNAPSHOT_STARTS, "_position": item.position, "_seq": 0, "_commit_ts": item.time}
+        rows = pa.Table.from_pylist([row], schema)
+        return rows.append_column(SIDE, pa.array([BOTH_ROWS]))
+
     def _changes(self, source: ChangesFile) -> Iterator[pa.RecordBatch]:
-        rows = self.wanted.of(rows_in(source.place))
+        rows = self.wanted.of(rows_in(source.place), snapshot=source.snapshot)
         if not len(rows):
             return
         rows = as_version(rows, self.layout.version, source.columns)
@@ -187,7 +247,9 @@ class Pass:
             return
         events = Events(rows, self.layout.version)
         deleted, updated, truncated = (events.op == op for op in (DELETE, UPDATE, TRUNCATE))
-        old_bucket, new_bucket = (self.layout.bucket_of(rows, cells) for cells in (events.before, events.new))
+        new_bucket = self.layout.bucket_of(rows, events.new, by_value=self.by_value)
+        identified = self.layout.version.identified
+        old_bucket = self.layout.bucket_of(rows, events.before) if identified else new_bucket
         old_bucket = np.where(deleted | updated, old_bucket, new_bucket)
         new_bucket = np.where(deleted, old_bucket, new_bucket)
         carries = np.logical_or.reduce([np.zeros(len(rows), bool), *events.unsent.values()])
@@ -216,8 +278,10 @@ class Pass:
         none = self.layout.folded.empty_table()
         there, closed = pa.concat_tables([none, *rows], promote_options="default"), none
         if changes:
-            there, closed = fold(there, pa.concat_tables(changes), self.layout.version, history=self.history)
-        for bucket, some in self.layout.by_bucket(there) if len(buckets) > 1 else [(buckets[0], there)]:
+            all_ = pa.concat_tables(changes, promote_options="default")
+            there, closed = fold(there, all_, self.layout.version, history=self.history)
+        split = self.layout.by_bucket(there, by_value=self.by_value) if len(buckets) > 1 else [(buckets[0], there)]
+        for bucket, some in split:
             if len(some):
                 yield self._write(some, f"b{bucket:05d}-")
         if len(closed):
@@ -228,6 +292,8 @@ class Pass:
         named = {then: now for now, then in _NAMES.items()}
         rows = rows_in(self.place / path)
         rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
+        if FROM_SNAPSHOT.name not in rows.column_names:
+            rows = rows.append_column(FROM_SNAPSHOT, pa.array(np.zeros(len(rows), bool)))
         return as_version(rows, layout.version, layout.stored).select(layout.folded.names).cast(layout.folded)
 
     def _write(self, rows: pa.Table, prefix: str) -> DataFile:

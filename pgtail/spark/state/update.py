@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.jobs import collected, translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
@@ -18,10 +20,11 @@ from pgtail.spark.lake.tables import Rewriting, columns_in
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
-from pgtail.spark.state.outcomes import Outcomes, cut, files_within, last_before, outcomes
+from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.tasks import ChangesFile, RowsFile, TableLayout, WantedChanges
+from pgtail.spark.state.snapshots import Snapshot, TableStart, apart, by_table, starts
+from pgtail.spark.state.tasks import ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 
@@ -49,48 +52,91 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
     now = next_increment(plan.runs, notes, allow_gap=settings.allow_gap)
+    snapshots = by_table(lake.snapshots())
+    alone = None if now.missing is not None else apart(snapshots, plan.captures, notes, now)
+    if alone is not None:
+        _leave_gap(now, alone, allow_gap=settings.allow_gap)
     if now.missing is not None and not settings.wait:
         raise now.missing
-    result = Applied(notes.end, waiting=now.missing, gaps=now.gaps)
+    result = Applied(notes.reach, waiting=now.missing, gaps=now.gaps)
     changes = lake.batches.table("changes")
     until = settings.until
     if isinstance(until, datetime.datetime):
-        until = last_before(until, changes, lake.batches.table("transactions"), now)
+        copied = [(one.position, one.time) for some in snapshots.values() for one in some]
+        until = last_before(until, changes, lake.batches.table("transactions"), now, copied)
     found = outcomes(changes, now, notes, until)
     if until is not None:
         cut(now, until, notes)
-    if not now.ranges:
+    begun = starts(snapshots, notes, now, until, history=settings.history)
+    if not now.ranges and not begun:
         return result
     with translate_spark_errors():
-        commits, result.changes = _Batch(lake, settings, notes, now, found).run()
+        commits, result.changes = _Batch(lake, settings, notes, now, found, begun).run()
     notes.applied = joined([*notes.applied, *now.ranges])
     notes.pending = found.pending
     notes.gaps += now.gaps
-    result.end = notes.end
+    result.end = notes.reach
     result.rewritten = sum(file.size for commit in commits for file in commit.adds)
     lake.commit(plan, commits)
     return result
 
 
+def _leave_gap(now: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
+    """Note that there is nothing between the end and this snapshot, or that this is waited for."""
+    before = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
+    if allow_gap:
+        now.gaps.append({"missing": "", "before": before, "place": alone.position})
+    else:
+        now.missing = MissingSegment("", before)
+
+
 class _Batch:
     """One batch: from the files of `tables/*` to commits."""
 
-    def __init__(self, lake: Lake, settings: Settings, notes: Notes, now: Increment, found: Outcomes) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        settings: Settings,
+        notes: Notes,
+        now: Increment,
+        found: Outcomes,
+        starts: Mapping[int, TableStart],
+    ) -> None:
         self._lake = lake
         self._settings = settings
         self._notes = notes
+        self._starts = starts
         self._wanted = WantedChanges([one.transactions for one in now.ranges], found.committed)
+        self._of_started = {
+            relid: dataclasses.replace(
+                self._all_since(now, found, start) if start.again else self._wanted,
+                since=start.since,
+                snapshots=frozenset(one.position for one in start.snapshots),
+            )
+            for relid, start in starts.items()
+        }
         self._by_names = lake.versions()
         self._versions = {one.relation: one for versions in self._by_names.values() for one in versions}
+
+    def _all_since(self, now: Increment, found: Outcomes, start: TableStart) -> WantedChanges:
+        """What was ever applied, for a table that is made again."""
+        ranges = joined([*self._notes.applied, *now.ranges])
+        committed = found.committed
+        if start.since < self._notes.end.position:
+            everything = Increment(ranges, late=now.late)
+            committed = outcomes(self._lake.batches.table("changes"), everything, Notes(), None).committed
+        return WantedChanges([one.transactions for one in ranges], committed)
 
     def run(self) -> tuple[list[Commit], int]:
         """Write the files, and note what is in them. Returns what is to be committed, and the number of changes."""
         tables, count = [], 0
         for relid, changes in sorted(self._changes().items()):
-            runs, rows = runs_of(changes, self._wanted, self._versions)
+            start = self._starts.get(relid)
+            snapshots = () if start is None else start.snapshots
+            runs, rows = runs_of(changes, self._of_started.get(relid, self._wanted), snapshots, self._versions)
             count += rows
             if runs:
-                tables.append(self._table(relid, changes, runs))
+                tables.append(self._table(relid, changes, runs, start))
         fold_all(self._lake.spark, tables)
         commits = [commit for table in tables for commit in self._commits(table)]
         names = [
@@ -102,14 +148,16 @@ class _Batch:
 
     def _changes(self) -> dict[int, list[tuple[LakeFile, ChangesFile]]]:
         """The files of OUT/tables that may have rows for the batch, by the table's OID."""
-        found: dict[int, list[tuple[LakeFile, ChangesFile]]] = {}
+        found: dict[int, list[tuple[LakeFile, ChangesFile]]] = {relid: [] for relid in self._starts}
         for entry in entries(self._lake.out):
             if entry.kind == "tables":
                 table = self._lake.batches.table(entry.folder)
                 columns = columns_of(self._by_names[entry.schema, entry.table])
-                for file in files_within(table.files(), self._wanted.ranges, "_position", self._wanted.committed):
-                    one = file, ChangesFile(table.place / file.path, columns)
-                    found.setdefault(file.bounds("_relid").least, []).append(one)
+                for file in table.files():
+                    relid = file.bounds("_relid").least
+                    if self._of_started.get(relid, self._wanted).may_have(file):
+                        one = file, ChangesFile(table.place / file.path, columns, file.of_snapshots)
+                        found.setdefault(relid, []).append(one)
         return found
 
     def _stored(self, notes: TableNotes) -> list[TableColumn]:
@@ -117,12 +165,19 @@ class _Batch:
         versions = [self._versions[relation] for relation in notes.versions]
         return columns_of(versions if self._settings.history else versions[-1:])
 
-    def _table(self, relid: int, changes: Changes, runs: Sequence[VersionRun]) -> TableBatch:
+    def _table(self, relid: int, changes: Changes, runs: Sequence[VersionRun], start: TableStart | None) -> TableBatch:
         """What is to be done with one table; what it will be is noted."""
         notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
         layout = TableLayout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets)
         table = self._lake.batches.table(notes.folder)
-        there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
+        before = there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
+        if start is not None:
+            notes.snapshot, notes.snapshots = start.taken, start.count
+            if start.again:
+                there = []
+                version, places = runs[0]
+                notes.versions, notes.since, notes.whole = [version.relation], places.first.position, False
+                layout = layout._replace(version=version)
         for version, places in runs:
             last = self._versions[notes.versions[-1]]
             if (last.schema, last.table) != (version.schema, version.table):
@@ -142,11 +197,15 @@ class _Batch:
             history=self._settings.history,
             changes=changes,
             runs=runs,
-            wanted=self._wanted,
+            wanted=self._of_started.get(relid, self._wanted),
             stored=self._stored(notes),
             buckets=notes.buckets,
-            before=there,
+            before=before,
             now=there,
+            starts=[
+                SnapshotStarts(one.position, one.time)
+                for one in (start.snapshots if start is not None and self._settings.history else ())
+            ],
         )
 
     def _new(self, relid: int, run: VersionRun) -> TableNotes:

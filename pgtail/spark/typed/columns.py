@@ -33,6 +33,7 @@ VALIDITY: Final = [
     *fields("_valid_from_position bigint, _valid_from_seq bigint, _valid_from time"),
     *fields("_valid_to_position bigint, _valid_to time"),
     *ROW[3:],
+    *fields("_from_snapshot bool"),
 ]
 """pgtail's own columns of a history."""
 

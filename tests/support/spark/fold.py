@@ -50,7 +50,14 @@ class Described(NamedTuple):
     version: Version
 
 
-Happening: TypeAlias = Truncate | Described
+class Snapshot(NamedTuple):
+    """From here on the table has these rows and no others."""
+
+    moment: Moment
+    rows: Sequence[Change]
+
+
+Happening: TypeAlias = Truncate | Described | Snapshot
 """What concerns all rows of a table."""
 
 
@@ -64,6 +71,8 @@ class Row:
     until: Moment | None = None
     unknown: list[str] = field(default_factory=list, compare=False)
     """Of a row as it was: the columns of that time of which nothing is known."""
+    from_snapshot: bool = False
+    """Whether it began with a snapshot."""
 
 
 class Fold:
@@ -113,6 +122,8 @@ class Fold:
             self._next += 1
             if isinstance(happening, Truncate):
                 self._truncate(happening.moment)
+            elif isinstance(happening, Snapshot):
+                self._snapshot(happening)
             else:
                 self._describe(happening.version)
 
@@ -182,6 +193,22 @@ class Fold:
         for row in self.rows():
             self._close(row, moment)
         self._rows = {}
+
+    def _snapshot(self, snapshot: Snapshot) -> None:
+        """In a history, rows that are equal to one of the snapshot go on; all others end."""
+        left = sorted(self.rows(), key=lambda row: row.since[:2]) if self._history else []
+        self._rows = {}
+        for change in snapshot.rows:
+            undecoded = frozenset(change.undecoded)
+            equal = (row for row in left if row.values == change.new and row.undecoded == undecoded)
+            row = next(equal, None)
+            if row is None:
+                row = Row(dict(change.new), change.moment, undecoded, from_snapshot=True)
+            else:
+                left = [one for one in left if one is not row]
+            self._add(row)
+        for row in left:
+            self._close(row, snapshot.moment)
 
     def _describe(self, version: Version) -> None:
         """Make rows of the new version of all rows; what that leaves unknown is gone from their values."""

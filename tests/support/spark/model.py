@@ -14,11 +14,11 @@ from pgtail.spark.typed.versions import Version
 from tests.support.run_process import pgtail
 from tests.support.servers import Database
 from tests.support.spark.captures import segments
-from tests.support.spark.fold import Change, Described, Fold, Happening, Moment, Truncate
+from tests.support.spark.fold import Change, Described, Fold, Happening, Moment, Snapshot, Truncate
 
 Rows = list[dict[str, Any]]
 SLOT = "s"
-OPS = ("insert", "update", "delete", "truncate")
+OPS = ("insert", "update", "delete", "truncate", "snapshot")
 SETUP = (
     "CREATE PUBLICATION p FOR ALL TABLES",
     f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput', false, {{}})",
@@ -72,12 +72,21 @@ def committed(rows: Rows) -> Rows:
     return sorted(found, key=lambda row: (row["position"], row["seq"] or 0))
 
 
-def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False, schema: bool = False) -> dict[str, Fold]:
-    """Each table by its last name (with its schema), folded from committed rows in order."""
+def folds(
+    rows: Rows,
+    versions: dict[str, Version],
+    *,
+    history: bool = False,
+    schema: bool = False,
+    snapshots: Sequence[dict[str, Any]] = (),
+) -> dict[str, Fold]:
+    """Each table by its last name (with its schema), folded from committed rows in order; `snapshots` are rows of the
+    table of that name."""
     found = {}
     tables: dict[int, Rows] = {}
-    for row in rows:
-        if row["op"] in OPS:
+    starts = [one | {"op": "starts", "seq": 0} for one in snapshots]
+    for row in sorted([*rows, *starts], key=lambda row: (row["position"], row["seq"] or 0)):
+        if row["op"] in (*OPS, "starts"):
             tables.setdefault(row["relid"], []).append(row)
     for own in tables.values():
         happenings: list[Happening] = []
@@ -88,7 +97,11 @@ def folds(rows: Rows, versions: dict[str, Version], *, history: bool = False, sc
                 happenings.append(Described(moment(row), versions[last]))
             if row["op"] == "truncate":
                 happenings.append(Truncate(moment(row)))
-        fold = Fold(happenings, history=history).take(change(row) for row in own if row["op"] != "truncate")
+            elif row["op"] == "starts":
+                copied = [one for one in own if one["op"] == "snapshot" and one["position"] == row["position"]]
+                happenings.append(Snapshot(moment(row), [change(one) for one in copied]))
+        changes_ = [change(row) for row in own if row["op"] in ("insert", "update", "delete")]
+        fold = Fold(happenings, history=history).take(changes_)
         fold.advance()
         now = versions[last]
         found[f"{now.schema}.{now.table}" if schema else now.table] = fold

@@ -164,10 +164,11 @@ def same_lives(folds: dict[str, Fold], found: dict[str, pa.Table]) -> None:
             until = (None, None) if row.until is None else (row.until.position, moment(row.until.time))
             unknown = fold.unknown(row) if row.until is None else row.unknown
             since = (row.since.position, moment(row.since.time), *until)
-            expected.append(as_text(values, since, unknown, rescued))
+            expected.append(as_text(values, (*since, row.from_snapshot), unknown, rescued))
         there = []
         for one in found[name].to_pylist() if name in found else []:
             since = tuple(one[f"_valid_{end}"] for end in ("from_position", "from", "to_position", "to"))
+            since = (*since, one["_from_snapshot"])
             values = {column.name: one[column.stored] for column in columns}
             there.append(as_text(values, since, one["_unknown"], one["_rescued"]))
         assert sorted(there) == sorted(expected), name

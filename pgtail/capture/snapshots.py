@@ -1,0 +1,68 @@
+"""Which snapshots of tables a capture goes on with: those that are listed, whole, and in the place where it was cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pgtail.capture.format import CLOSED, SegmentName, snapshot_name
+from pgtail.capture.segment import position_of
+from pgtail.capture.state import StateFile, TableSnapshot
+from pgtail.storage import Location
+from pgtail.storage.local import LocalLocation
+
+
+def ignore(_: str) -> None:
+    """Tells nobody."""
+
+
+def open_state(
+    directory: Path, position: int, tell: Callable[[str], None] = ignore, *, spool: bool = False
+) -> StateFile:
+    """The state of a capture that goes on from this LSN, after recover(); `tell` gets warnings.
+
+    Takes snapshots off the list that cannot count, and removes the files of all that are not listed: no SnapshotWriter
+    may be open. The files of those that a `spool` lists are in its object store, and Uploader has examined them.
+    Raises InputError, OutputError.
+    """
+    state, place = StateFile(directory, tell), LocalLocation(directory)
+    drop_uncut(state, directory, position)
+    if not spool:
+        missing = {*state.snapshots} - {*complete(place, state.snapshots)}
+        state.drop("segments of it are missing", lambda one: one in missing)
+    remove_unlisted(place, () if spool else state.snapshots)
+    return state
+
+
+def complete(place: Location, snapshots: Iterable[TableSnapshot]) -> list[TableSnapshot]:
+    """Those of which every segment is in this folder, with its size. Raises InputError."""
+    snapshots = list(snapshots)
+    sizes = {snapshot_name(entry.name): entry.size for entry in place.list()} if snapshots else {}
+    return [one for one in snapshots if all(sizes.get(part.name) == part.bytes for part in one.segments)]
+
+
+def remove_unlisted(place: Location, snapshots: Iterable[TableSnapshot]) -> None:
+    """Delete the segments of all other snapshots, finished or not. Raises InputError, OutputError."""
+    names = {part.name for one in snapshots for part in one.segments}
+    for entry in place.list():
+        name = snapshot_name(entry.name)
+        if name is not None and (name not in names or not entry.name.endswith(CLOSED)):
+            (place / entry.name).delete()
+
+
+def drop_uncut(state: StateFile, directory: Path, position: int) -> None:
+    """Take off the list the snapshots whose place is inside of a segment, of a capture that goes on from this LSN.
+
+    Examines only those that the state has not reached, as if a recorder was killed before it wrote that. Raises
+    InputError, OutputError.
+    """
+    before = 0 if state.now is None else state.now.position
+    uncut = {lsn for lsn in state.places if before < lsn <= position and not _was_cut(directory, lsn)}
+    state.drop("the capture went past its place without a new segment", lambda one: one.lsn in uncut)
+
+
+def _was_cut(directory: Path, lsn: int) -> bool:
+    """Whether no segment goes on from before an LSN to after it."""
+    stems = (path.name.removesuffix(CLOSED) for path in directory.glob(f"*{CLOSED}"))
+    names = [name for name in map(SegmentName.parse, stems) if name is not None and name.position < lsn]
+    return not names or position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")) <= lsn

@@ -1,0 +1,100 @@
+"""The report of `pgtail spark verify`: a table for people, or a line of JSON for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pgtail._orjson import orjson
+from pgtail.humanize import counted, grouped
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.terminal.escape import escape, escape_json
+from pgtail.terminal.layout import GAP, padding, sentence, width_of, wrap
+from pgtail.terminal.style import Fragment, Painter, Palette
+
+if TYPE_CHECKING:
+    from pgtail.spark.state.comparison import Example
+    from pgtail.spark.verify.tables import VerifiedTable
+
+_COUNTS: Final = ("rows", "equal", "unknown", "missing", "extra", "different")
+_STYLES: Final = {"unknown": "warning", "missing": "bad", "extra": "bad", "different": "bad"}
+_MARGIN: Final = 2
+_INDENT: Final = 4
+
+
+def report_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) -> str:
+    """A line for each table."""
+    lines = [
+        {
+            "schema": one.schema,
+            "table": one.table,
+            "relid": one.relid,
+            "lsn": lsn_text(lsn),
+            "sample": sample,
+            **{name: getattr(one.found, name) for name in _COUNTS},
+            "examples": {
+                kind: [{"row": dict(example.row), "columns": list(example.columns)} for example in some]
+                for kind, some in one.found.examples.items()
+            },
+        }
+        for one in found
+    ]
+    return "".join([escape_json(orjson.dumps(line).decode()) + "\n" for line in lines])
+
+
+def report_table(found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int) -> str:
+    """The report as text of at most `width` cells a line, as far as names allow."""
+    return Painter(palette).lines(_lines(found, lsn, max(width, 40)))
+
+
+def _lines(found: Sequence[VerifiedTable], lsn: int, width: int) -> Iterator[list[Fragment]]:
+    names = [escape(f"{one.schema}.{one.table}") for one in found]
+    texts = [[grouped(getattr(one.found, count)) for count in _COUNTS] for one in found]
+    first = max(map(width_of, ["TABLE", *names]))
+    widths = [max(map(len, column)) for column in zip(map(str.upper, _COUNTS), *texts, strict=True)]
+    yield [padding(_MARGIN), *_row("TABLE", map(str.upper, _COUNTS), ["dim"] * 7, first, widths)]
+    for one, name, counts in zip(found, names, texts, strict=True):
+        styles = [_STYLES.get(count, "value") if getattr(one.found, count) else "value" for count in _COUNTS]
+        yield [("● ", _state(one)), *_row(name, counts, ["table", *styles], first, widths)]
+        for kind, examples in one.found.examples.items():
+            words = f"{kind}: " + "; ".join(map(_example, examples))
+            for line in wrap([sentence(escape(words), _STYLES[kind], width - _INDENT)], width - _INDENT):
+                yield [padding(_INDENT), *line]
+    yield []
+    yield from wrap([sentence(_summary(found, lsn), _worst(found), width)], width)
+    if cured := [name for one, name in zip(found, names, strict=True) if _state(one) != "good"]:
+        options = " ".join(f"--snapshot-table {name}" for name in cured)
+        words = f"To make the state right from then on: pgtail record {options}"
+        yield from wrap([sentence(words, "note", width)], width)
+
+
+def _row(
+    name: str, counts: Iterator[str] | Sequence[str], styles: Sequence[str], first: int, widths: Sequence[int]
+) -> Iterator[Fragment]:
+    yield name, styles[0]
+    yield padding(first - width_of(name))
+    for text, style, room in zip(counts, styles[1:], widths, strict=True):
+        yield padding(GAP + room - len(text))
+        yield text, style
+
+
+def _example(one: Example) -> str:
+    row = ", ".join(f"{name}={'NULL' if text is None else text}" for name, text in one.row)
+    return f"{row} ({', '.join(one.columns)})" if one.columns else row
+
+
+def _state(one: VerifiedTable) -> str:
+    return "bad" if not one.found.same else "warning" if one.found.unknown else "good"
+
+
+def _worst(found: Sequence[VerifiedTable]) -> str:
+    return next((state for state in ("bad", "warning") if any(_state(one) == state for one in found)), "good")
+
+
+def _summary(found: Sequence[VerifiedTable], lsn: int) -> str:
+    different = sum(not one.found.same for one in found)
+    if different:
+        return f"{counted(different, 'table')} of {len(found)} different at {lsn_text(lsn)}"
+    unknown = sum(one.found.unknown for one in found)
+    words = f", as far as the state knows them ({counted(unknown, 'row')} with unknown values)" if unknown else ""
+    return f"{counted(len(found), 'table')} equal at {lsn_text(lsn)}{words}"

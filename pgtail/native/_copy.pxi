@@ -1,0 +1,183 @@
+"""Rows of COPY TO STDOUT as Insert messages in frames; the values are not decoded."""
+
+cdef enum:
+    SIGNATURE = 0x5047      # PG, how the header of COPY's binary form starts: no row has so many columns
+    COPY_HEADER = 19        # of the binary form: signature, flags, and the length of an extension that follows
+    TRAILER = 0xFFFF        # in place of the number of columns: the end of the binary form
+
+
+def copy_inserts(get_copy_data, bytes head, bytes kinds, int columns, int framing, Py_ssize_t limit, list parts not None):
+    """What _copy_inserts() in postgres/copy_rows.py does."""
+    cdef Out out
+    cdef Py_buffer row
+    cdef Py_ssize_t length = 0, rows = 0
+    cdef int added
+    out.data, out.size, out.room = NULL, 0, 0
+    try:
+        while out.size < limit:
+            length, data = get_copy_data(1)
+            if length <= 0:
+                break
+            PyObject_GetBuffer(data, &row, PyBUF_SIMPLE)
+            try:
+                if kinds is None:
+                    added = put_text_row(&out, head, columns, framing, <const uint8_t *>row.buf, row.len)
+                else:
+                    added = put_binary_row(&out, head, kinds, columns, framing, <const uint8_t *>row.buf, row.len)
+            finally:
+                PyBuffer_Release(&row)
+            if added < 0:
+                raise ValueError(f"a row of COPY that does not have {columns} columns")
+            rows += added
+            data = None  # before the next one, as both may be large
+        parts.append(PyBytes_FromStringAndSize(out.data, out.size))
+        return rows, out.size, length
+    finally:
+        PyMem_Free(out.data)
+
+
+cdef inline Py_ssize_t start_insert(Out *out, bytes head, int framing) noexcept:
+    """Append the start of an Insert; returns where its frame starts. There must be room for it."""
+    cdef Py_ssize_t start = out.size
+    if framing == 5:
+        put_char(out, c"d")
+    out.size += 4
+    put(out, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head))
+    return start
+
+
+cdef inline void end_insert(Out *out, Py_ssize_t start, int framing) noexcept:
+    """Write the length of the frame that starts there."""
+    cdef Py_ssize_t end = out.size
+    cdef Py_ssize_t size = end - start - (1 if framing == 5 else 4)
+    out.size = start + (framing == 5)
+    put_length(out, size)
+    out.size = end
+
+
+cdef inline void put_length_at(Out *out, Py_ssize_t at, Py_ssize_t size) noexcept:
+    cdef uint8_t *p = <uint8_t *>out.data + at
+    p[0], p[1], p[2], p[3] = <uint8_t>(size >> 24), <uint8_t>(size >> 16), <uint8_t>(size >> 8), <uint8_t>size
+
+
+cdef int put_text_row(
+    Out *out, bytes head, int columns, int framing, const uint8_t *p, Py_ssize_t size
+) except -2:
+    """Append the Insert of a line of COPY's text form; returns 1, or -1 if it has another number of columns."""
+    cdef Py_ssize_t start, at, pos = 0, stop, end = size - 1
+    cdef int column
+    cdef bint escaped
+    if size < 1 or p[end] != c"\n":
+        return -1
+    reserve(out, 8 + PyBytes_GET_SIZE(head) + 5 * columns + size)
+    start = start_insert(out, head, framing)
+    escaped = memchr(p, c"\\", end) != NULL
+    for column in range(columns):
+        if pos > end:
+            return -1
+        if escaped and end - pos >= 2 and p[pos] == c"\\" and p[pos + 1] == c"N":
+            pos += 2
+            if pos < end and p[pos] != c"\t":
+                return -1
+            put_char(out, c"n")
+            pos += 1
+            continue
+        stop = next_tab(p, pos, end)
+        at = out.size
+        out.size += 5
+        if escaped and memchr(p + pos, c"\\", stop - pos) != NULL:
+            put_unescaped(out, p + pos, stop - pos)
+        else:
+            put(out, p + pos, stop - pos)
+        out.data[at] = c"t"
+        put_length_at(out, at + 1, out.size - at - 5)
+        pos = stop + 1
+    if pos != (end + 1 if columns else end):
+        return -1
+    end_insert(out, start, framing)
+    return 1
+
+
+cdef inline Py_ssize_t next_tab(const uint8_t *p, Py_ssize_t pos, Py_ssize_t end) noexcept:
+    """Where the value at `pos` ends: at a tab, or at the end. Most are short: these need no call."""
+    cdef Py_ssize_t near = min(end, pos + 16)
+    cdef const void *found
+    while pos < near:
+        if p[pos] == c"\t":
+            return pos
+        pos += 1
+    if pos == end:
+        return end
+    found = memchr(p + pos, c"\t", end - pos)
+    return end if found == NULL else <const uint8_t *>found - p
+
+
+cdef void put_unescaped(Out *out, const uint8_t *p, Py_ssize_t size) noexcept:
+    """Append a value without COPY's escapes (src/backend/commands/copyto.c, CopyAttributeOutText)."""
+    cdef const uint8_t *end = p + size
+    cdef const uint8_t *found
+    cdef uint8_t value
+    while p < end:
+        found = <const uint8_t *>memchr(p, c"\\", end - p)
+        if found == NULL or found + 1 == end:
+            put(out, p, end - p)
+            return
+        put(out, p, found - p)
+        value = found[1]
+        if value == c"n":
+            value = c"\n"
+        elif value == c"t":
+            value = c"\t"
+        elif value == c"r":
+            value = c"\r"
+        elif value == c"b":
+            value = 8
+        elif value == c"f":
+            value = 12
+        elif value == c"v":
+            value = 11
+        put_char(out, <char>value)
+        p = found + 2
+
+
+cdef int put_binary_row(
+    Out *out, bytes head, bytes kinds, int columns, int framing, const uint8_t *p, Py_ssize_t size
+) except -2:
+    """Append the Insert of a row of COPY's binary form; returns 1, 0 if there is none, -1 if it has other columns."""
+    cdef const uint8_t *end = p + size
+    cdef Py_ssize_t start
+    cdef int32_t length
+    cdef int column
+    if size >= 2 and u16(p) == SIGNATURE:
+        if size < COPY_HEADER or u32(p + COPY_HEADER - 4) > <uint32_t>(size - COPY_HEADER):
+            return -1
+        p += COPY_HEADER + u32(p + COPY_HEADER - 4)
+        if p == end:
+            return 0
+    if end - p < 2:
+        return -1
+    if u16(p) == TRAILER and end - p == 2:
+        return 0
+    if u16(p) != columns:
+        return -1
+    p += 2
+    reserve(out, 8 + PyBytes_GET_SIZE(head) + 5 * columns + size)
+    start = start_insert(out, head, framing)
+    for column in range(columns):
+        if end - p < 4:
+            return -1
+        length = <int32_t>u32(p)
+        p += 4
+        if length == -1:
+            put_char(out, c"n")
+            continue
+        if length < 0 or length > end - p:
+            return -1
+        put_char(out, PyBytes_AS_STRING(kinds)[column])
+        put(out, p - 4, 4)
+        put(out, p, length)
+        p += length
+    if p != end:
+        return -1
+    end_insert(out, start, framing)
+    return 1

@@ -1,0 +1,109 @@
+"""Copies published tables, as they are at one position, into a temporary capture; nothing is written on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from pgtail.capture.lock import open_directory
+from pgtail.capture.recorder import Rotation
+from pgtail.capture.state import StateFile
+from pgtail.capture.upload import Uploader, Work
+from pgtail.errors import OptionError, ServerError
+from pgtail.files.signals import Interrupt
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import slots
+from pgtail.postgres.connection import Connector
+from pgtail.postgres.snapshot_plan import PublishedTable
+from pgtail.replication.loop import Reporter
+from pgtail.replication.plan import Plan
+from pgtail.replication.record_plan import RecordedCapture
+from pgtail.replication.record_snapshot import CaptureFiles, copy_tables
+from pgtail.replication.snapshot import exported
+from pgtail.replication.snapshot_report import SnapshotReport
+from pgtail.storage import Location
+
+_ROUNDS: Final = 10
+"""How often everything is copied again because a table changes meanwhile."""
+_JOBS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCopy:
+    """The tables at the LSN `lsn`, in this capture."""
+
+    lsn: int
+    capture: Location
+
+
+class ServerCopying:
+    """Copies the tables of the plan's publications that are `wanted`.
+
+    `known` is what was recorded of the server: the copy must be of the same one, at a later position. `place` is the
+    folder for the capture, `spool` a local one for what is not yet there, if `place` is not local.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        interrupt: Interrupt,
+        reporter: Reporter,
+        plan: Plan,
+        known: RecordedCapture,
+        wanted: Callable[[PublishedTable], bool],
+    ) -> None:
+        self._connector = connector
+        self._interrupt = interrupt
+        self._reporter = reporter
+        self._plan = plan
+        self._known = known
+        self._wanted = wanted
+
+    def run(self, place: Location, spool: Path) -> ServerCopy:
+        """Copy them. Raises OptionError if there is none, ServerError, OutputError, KeyboardInterrupt."""
+        for number in range(_ROUNDS):
+            plan = replace(self._plan, slot_name=slots.temporary_name())
+            target, again = place / f"capture-{number}", dict[int, ServerError]()
+            local = target.path or spool / f"capture-{number}"
+            with open_directory(local) as directory:
+                uploader = None
+                if target.path is None:
+                    uploader = Uploader(directory, target, self._reporter.tell, compress=True)
+                lsn = self._copy(plan, directory, uploader, again)
+            if not again:
+                return ServerCopy(lsn, target)
+            for error in again.values():
+                self._reporter.tell(f"note: {error.reason.removesuffix('.')}; all tables are copied again")
+            target.delete_all()
+        raise next(iter(again.values()))
+
+    def _copy(self, plan: Plan, directory: Path, uploader: Uploader | None, again: dict[int, ServerError]) -> int:
+        """Copy them at one position, which is returned; `again` gets those that changed meanwhile."""
+        state = StateFile(directory, self._reporter.tell)
+        files = CaptureFiles(directory, state, Rotation(), compress=True, uploader=uploader)
+        identity = self._known.identity
+        known = None if identity is None else (identity, self._known.position)
+        with exported(self._connector, self._interrupt, plan, self._reporter.tell, known) as source:
+            self._check_position(source.lsn)
+            report = SnapshotReport(self._reporter, self._connector, None)
+            copying = copy_tables(source, plan, self._wanted, files, report, self._interrupt, jobs=_JOBS)
+        again.update(copying.again)
+        if not copying.progress.all_tables:
+            raise OptionError(f"there is no table to compare: none of {', '.join(plan.options.publications)} is wanted")
+        if state.now is not None:
+            # From here on the copies count.
+            state.write(state.now._replace(position=source.lsn))
+            if uploader is not None:
+                uploader.publish(Work([], source.lsn))
+        return source.lsn
+
+    def _check_position(self, lsn: int) -> None:
+        if lsn < self._known.position:
+            raise ServerError(
+                f"the server is at {lsn_text(lsn)}, and {self._known.directory} goes up to"
+                f" {lsn_text(self._known.position)}.",
+                cure="If this is a standby, it may only lag: try again. Otherwise connect to the server that was"
+                " recorded.",
+            )

@@ -1,0 +1,111 @@
+"""What is said about a copy of tables: what it will read, how far it is, and what it holds back on the server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from pgtail.errors import ServerError
+from pgtail.humanize import counted, grouped, seconds_text, size_text, span_text
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog
+from pgtail.postgres.connection import Connector
+from pgtail.postgres.snapshot_plan import PublishedTable
+from pgtail.replication.loop import Reporter
+from pgtail.replication.snapshot import Progress
+
+_LINE_EVERY: Final = 60.0
+"""Seconds between two lines where there is no status line."""
+_STATUS_EVERY: Final = 1.0
+_LOOK_EVERY: Final = 10.0
+"""Seconds between two looks at the WAL that the slot may still keep."""
+_CONNECT_TIMEOUT: Final = 5
+
+
+class SnapshotReport:
+    """Reports one copy. `slot` is the permanent slot whose WAL the server keeps meanwhile; None if there is none."""
+
+    def __init__(self, reporter: Reporter, connector: Connector, slot: str | None) -> None:
+        self._reporter = reporter
+        self._connector = connector.without_asking()
+        self._slot = slot
+        self._begun = self._shown = self._looked = time.monotonic()
+        self._safe: int | None = None
+        self._warned = False
+
+    def begin(self, tables: Sequence[PublishedTable], lsn: int) -> None:
+        """Say what will be copied, and what that holds back."""
+        if not tables:
+            self._reporter.tell(f"note: there is no table to copy as of {lsn_text(lsn)}")
+            return
+        size = size_text(sum(table.size for table in tables))
+        self._safe = self._safe_wal()
+        limit = "" if self._safe is None else f", at most {size_text(self._safe)} more (max_slot_wal_keep_size)"
+        self._reporter.tell(
+            f"note: copying {counted(len(tables), 'table')} ({size}) as of {lsn_text(lsn)}; until that is done,"
+            f" the server cannot vacuum rows that are deleted meanwhile, and keeps WAL{limit}"
+        )
+
+    def progress(self, now: Progress) -> None:
+        """Show how far the copy is: on a terminal in the status line, elsewhere a line a minute with -v."""
+        moment = time.monotonic()
+        if moment - self._looked >= _LOOK_EVERY:
+            self._look(now, moment)
+        every = _STATUS_EVERY if self._reporter.wants_status else _LINE_EVERY
+        if moment - self._shown < every:
+            return
+        self._shown = moment
+        words = self._words(now, moment - self._begun)
+        if self._reporter.wants_status:
+            self._reporter.status(words)
+        else:
+            self._reporter.detail(" · ".join(words))
+
+    def end(self, now: Progress) -> None:
+        """Say what was copied."""
+        if not now.all_tables:
+            return
+        took = span_text(int((time.monotonic() - self._begun) * 1_000_000))
+        self._reporter.tell(f"note: {counted(now.tables, 'table')} copied: {counted(now.rows, 'row')} in {took}")
+
+    def _words(self, now: Progress, seconds: float) -> list[str]:
+        words = [
+            f"copied {now.tables} of {counted(now.all_tables, 'table')}",
+            counted(now.rows, "row"),
+            f"{size_text(now.bytes)} of {size_text(now.all_bytes)}",
+        ]
+        left = self._left(now, seconds)
+        words += [] if left is None else [f"{seconds_text(int(left) + 1)} left"]
+        return [*words, f"{grouped(int(now.rows / max(seconds, 0.001)))} rows/s"]
+
+    @staticmethod
+    def _left(now: Progress, seconds: float) -> float | None:
+        """Seconds that the rest needs at the rate so far."""
+        return None if not now.bytes else seconds * (now.all_bytes - now.bytes) / now.bytes
+
+    def _look(self, now: Progress, moment: float) -> None:
+        """Warn once if, at the rates so far, the slot is invalidated before the copy is complete."""
+        before, self._safe = self._safe, self._safe_wal()
+        elapsed, self._looked = moment - self._looked, moment
+        left = self._left(now, moment - self._begun)
+        if before is None or self._safe is None or left is None or self._warned or before <= self._safe:
+            return
+        rate = (before - self._safe) / elapsed
+        if self._safe / rate < left:
+            self._warned = True
+            self._reporter.tell(
+                f"warning: WAL grows by {size_text(int(rate))} a second: in {seconds_text(int(self._safe / rate))} slot"
+                f" {self._slot} is invalidated by max_slot_wal_keep_size, and the copy needs {seconds_text(int(left))}"
+                " more. Raise it: ALTER SYSTEM SET max_slot_wal_keep_size = ...; SELECT pg_reload_conf();"
+            )
+
+    def _safe_wal(self) -> int | None:
+        """How many bytes of WAL can still be written before the slot is invalidated; None without a limit."""
+        if self._slot is None:
+            return None
+        try:
+            with self._connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
+                return catalog.safe_wal_size(connection, self._slot)
+        except ServerError:
+            return None  # not essential

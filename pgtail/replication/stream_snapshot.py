@@ -1,0 +1,117 @@
+"""Copies published tables into the queue of frames, before the stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from pgtail.changes.filters import name_matches
+from pgtail.files.signals import Interrupt
+from pgtail.pgoutput.frames import LENGTHS, head
+from pgtail.postgres.connection import Connector
+from pgtail.postgres.snapshot_plan import Part, PublishedTable
+from pgtail.postgres.table_copy import CopyForm, CopyStopped
+from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.loop import Reporter
+from pgtail.replication.plan import Plan
+from pgtail.replication.queue import FrameQueue
+from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, published_tables
+from pgtail.replication.snapshot_report import SnapshotReport
+
+_PAUSE: Final = 0.02
+"""Seconds between two looks at a queue that is full."""
+
+
+class StreamSnapshot:
+    """What to copy: the tables that match one of `tables` (all without any) and none of `exclude`."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        interrupt: Interrupt,
+        reporter: Reporter,
+        plan: Plan,
+        tables: Sequence[str],
+        exclude: Sequence[str],
+    ) -> None:
+        self._connector = connector
+        self._interrupt = interrupt
+        self._reporter = reporter
+        self._plan = plan
+        self._tables = tables
+        self._exclude = exclude
+
+    def copy(self, source: Exported, queue: FrameQueue, consumer: ConsumerThread) -> None:
+        """Put the tables into the queue, one after another, until the consumer has ended.
+
+        Raises ServerError, OutputError and KeyboardInterrupt.
+        """
+        plan = self._plan
+        with ExitStack() as stack:
+            with self._interrupt.raising():
+                session = stack.enter_context(source.session())
+                point = ConsistentPoint(source.lsn, session.clock())
+                tables = [table for table in published_tables(session, plan) if self._is_wanted(table)]
+            report = SnapshotReport(self._reporter, self._connector, None if plan.temporary else plan.slot_name)
+            report.begin(tables, point.lsn)
+            target = _Target(queue, consumer, point, plan.encoding or "utf-8")
+            form = CopyForm(bool(plan.options.binary), point.header, LENGTHS)
+            copying = Copying(source.session, target, form, self._interrupt.wake, attempts=1)
+            copying.run(tables, [session], self._interrupt, report.progress)
+            if not consumer.ended:
+                target.end()
+                report.end(copying.progress)
+
+    def _is_wanted(self, table: PublishedTable) -> bool:
+        def is_any(globs: Sequence[str]) -> bool:
+            return any(name_matches(table.schema, table.name, glob) for glob in globs)
+
+        return (not self._tables or is_any(self._tables)) and not is_any(self._exclude)
+
+
+class _Target:
+    """Puts frames into the queue, and waits while it is full."""
+
+    def __init__(self, queue: FrameQueue, consumer: ConsumerThread, point: ConsistentPoint, encoding: str) -> None:
+        self._queue = queue
+        self._consumer = consumer
+        self._point = point
+        self._encoding = encoding
+        self._stopped = threading.Event()
+
+    def part(self, table: PublishedTable, part: Part) -> _Target:
+        if part is table.parts[0]:
+            for frame in (self._point.begin, *self._point.descriptions(table, self._encoding)):
+                self._put(head(len(frame), LENGTHS) + frame)
+        return self
+
+    def complete(self, table: PublishedTable) -> None:
+        frame = self._point.commit
+        self._put(head(len(frame), LENGTHS) + frame)
+
+    def end(self) -> None:
+        """There are no more tables: the output need not wait for another message to know it."""
+        frame = self._point.end
+        self._queue.put(head(len(frame), LENGTHS) + frame)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def add(self, frames: bytes, rows: int) -> None:
+        self._put(frames)
+
+    def finish(self) -> None:
+        """What was put stays."""
+
+    def abandon(self) -> None:
+        """What was put stays: it cannot be taken back."""
+
+    def _put(self, frames: bytes) -> None:
+        """Raises CopyStopped if the consumer has ended, and after stop()."""
+        full = not self._queue.put(frames)
+        while full and not (self._queue.paused or self._consumer.ended or self._stopped.wait(_PAUSE)):
+            pass
+        if self._consumer.ended or self._stopped.is_set():
+            raise CopyStopped

@@ -1,0 +1,148 @@
+"""The snapshots of tables that captures list: which of them are new, and how far one that is read in parts is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from pgtail.capture.format import SNAPSHOT_CLOSED
+from pgtail.capture.state import TableSnapshot, read_state
+from pgtail.changes.filters import name_matches
+from pgtail.errors import InputError
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.spark.segments.survey import Survey
+from pgtail.storage import Location
+
+
+class SnapshotKey(NamedTuple):
+    """What a snapshot is: the table's OID, and the consistent point."""
+
+    relid: int
+    lsn: int
+
+
+class ListedSnapshot(NamedTuple):
+    """A snapshot that counts, in the directory of a capture."""
+
+    folder: str
+    table: TableSnapshot
+
+    @property
+    def key(self) -> SnapshotKey:
+        """The same in every capture that has it."""
+        return SnapshotKey(self.table.relid, self.table.lsn)
+
+
+class SnapshotSegment(NamedTuple):
+    """One segment of a snapshot: its name, its path or URI, and its bytes."""
+
+    snapshot: ListedSnapshot
+    name: str
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedSnapshot:
+    """A snapshot of which earlier batches have the segments up to `last`, with so many rows."""
+
+    relid: int
+    lsn: int
+    folder: str
+    last: str
+    rows: int
+
+
+def listed_in(folders: Iterable[Location]) -> list[ListedSnapshot]:
+    """The snapshots that count in these directories. Raises InputError if a capture.json is damaged."""
+    states = [(str(folder), read_state(folder)) for folder in folders]
+    return [ListedSnapshot(folder, one) for folder, state in states if state is not None for one in state.counting]
+
+
+def each_once(
+    listed: Iterable[ListedSnapshot], unfinished: Iterable[UnfinishedSnapshot] = ()
+) -> dict[SnapshotKey, ListedSnapshot]:
+    """Of each snapshot that several captures have the one of the first; of an unfinished one that of its capture."""
+    begun = {SnapshotKey(one.relid, one.lsn): one.folder for one in unfinished}
+    found: dict[SnapshotKey, ListedSnapshot] = {}
+    for one in sorted(listed, key=lambda one: (one.key.lsn, one.key.relid, one.folder)):
+        if begun.get(one.key, one.folder) == one.folder:
+            found.setdefault(one.key, one)
+    return found
+
+
+def segments_of(listed: ListedSnapshot, after: str = "") -> Iterator[SnapshotSegment]:
+    """The segments of a snapshot whose names sort after `after`, in order."""
+    for segment in listed.table.segments:
+        name = str(segment.name)
+        if name > after:
+            yield SnapshotSegment(listed, name, f"{listed.folder}/{name}{SNAPSHOT_CLOSED}", segment.bytes)
+
+
+def new_snapshots(
+    listed: Iterable[ListedSnapshot],
+    applied: Collection[SnapshotKey],
+    unfinished: Sequence[UnfinishedSnapshot],
+    tables: Sequence[str],
+) -> list[SnapshotSegment]:
+    """The segments to read of the snapshots that were not applied, of tables that match the globs."""
+    begun = {SnapshotKey(one.relid, one.lsn): one.last for one in unfinished}
+    return [
+        segment
+        for key, one in each_once(listed, unfinished).items()
+        if key not in applied
+        and (not tables or any(name_matches(one.table.schema, one.table.table, glob) for glob in tables))
+        for segment in segments_of(one, begun.get(key, ""))
+    ]
+
+
+def after_batch(
+    read: Sequence[SnapshotSegment], surveys: Mapping[str, Survey], unfinished: Sequence[UnfinishedSnapshot]
+) -> tuple[list[UnfinishedSnapshot], list[dict[str, Any]]]:
+    """What is unfinished after a batch that read these segments, and rows of `snapshots` for what is complete.
+
+    Raises InputError if a segment, or the number of a snapshot's rows, is not what its capture says.
+    """
+    left = {SnapshotKey(one.relid, one.lsn): one for one in unfinished}
+    complete = []
+    for listed, some in groupby(read, attrgetter("snapshot")):
+        segments = list(some)
+        before = left.pop(listed.key, None)
+        own = [_checked(surveys[one.path], listed.key) for one in segments]
+        rows = sum(one.rows for one in own) + (0 if before is None else before.rows)
+        last = segments[-1].name
+        if last < str(listed.table.segments[-1].name):
+            relid, lsn = listed.key
+            left[listed.key] = UnfinishedSnapshot(relid, lsn, listed.folder, last, rows)
+            continue
+        if rows != listed.table.rows:
+            raise InputError(f"{listed.table} has {rows} rows, not {listed.table.rows}", source=listed.folder)
+        complete.append(_row(listed, own[-1]))
+    return list(left.values()), complete
+
+
+def _checked(survey: Survey, key: SnapshotKey) -> Survey:
+    """A segment, which must have rows of this snapshot and describe its table. Raises InputError."""
+    part = survey.snapshot
+    if part is None or (part.relid, part.lsn) != key or not survey.relations:
+        raise InputError("is no segment of the snapshot for which capture.json lists it", source=survey.path)
+    return survey
+
+
+def _row(listed: ListedSnapshot, survey: Survey) -> dict[str, Any]:
+    """The row of `snapshots` for a complete snapshot."""
+    table = listed.table
+    return {
+        "relid": table.relid,
+        "schema": table.schema,
+        "table": table.table,
+        "lsn": lsn_text(table.lsn),
+        "position": table.lsn - 1,
+        "commit_ts": survey.commit_ts,
+        "relation": survey.relations[0]["relation"],
+        "rows": table.rows,
+        "capture": listed.folder,
+    }

@@ -1,0 +1,205 @@
+"""The tables of a state compared with the server's in Spark's tasks: each task has one bucket of a table in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgtail.humanize import counted
+from pgtail.spark.decoding.decode import SegmentChanges
+from pgtail.spark.jobs import (
+    RESULT,
+    collected,
+    cores,
+    frame,
+    groups,
+    packed,
+    result,
+    results,
+    translate_spark_errors,
+    unpacked,
+)
+from pgtail.spark.lake.parquet import rows_in
+from pgtail.spark.lake.update import Lake
+from pgtail.spark.schemas import spark_schema
+from pgtail.spark.segments.snapshots import ListedSnapshot, listed_in, segments_of
+from pgtail.spark.state.comparison import Comparison, compare, server_rows, state_rows, total
+from pgtail.spark.state.fold import Cells
+from pgtail.spark.state.tasks import TableLayout
+from pgtail.spark.typed.arrays import Flags
+from pgtail.spark.typed.columns import columns_of
+from pgtail.spark.typed.texts import texts_of
+from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location, locate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PART: Final = pa.schema([("relid", pa.int64()), ("bucket", pa.int32()), ("server", pa.bool_()), ("data", pa.binary())])
+"""Some rows of a bucket of a table."""
+_MOST_ROWS: Final = 64 * 1024
+_MOST_BUCKETS: Final = 1024
+_BUCKET: Final = 32 << 20
+"""Bytes of Parquet that a bucket should have at most."""
+_TURNS: Final = 4
+"""Tasks for each core: a task has one of its buckets in memory at a time."""
+_MILLION: Final = 1_000_000
+
+
+class _ServerFile(NamedTuple):
+    """A segment of a snapshot: rows of the server."""
+
+    place: Location
+
+
+class _StateFile(NamedTuple):
+    """A file of a state's table, whose rows are those of a version."""
+
+    place: Location
+    version: Version
+
+
+_File: TypeAlias = _ServerFile | _StateFile
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedTable:
+    """How a table compares; `relid` is its OID, the names are the server's."""
+
+    relid: int
+    schema: str
+    table: str
+    found: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The rows of a table in a state and on the server, in common buckets: files, with their bytes.
+
+    `sample` is the share of keys that are compared, in millionths.
+    """
+
+    layout: TableLayout
+    files: Sequence[tuple[_File, int]]
+    sample: int
+
+    def split(self, relid: int, file: _File) -> Iterator[pa.RecordBatch]:
+        """The rows of a file in their buckets, as rows of _PART."""
+        version, of_server = self.layout.version, isinstance(file, _ServerFile)
+        for rows in self._rows(file):
+            if version.key and self.sample < _MILLION:
+                rows = rows.filter(sampled(rows, version, self.sample))
+            for bucket, some in self.layout.by_bucket(rows, by_value=True):
+                for start in range(0, len(some), _MOST_ROWS):
+                    data = packed(some.slice(start, _MOST_ROWS))
+                    part = {"relid": relid, "bucket": bucket, "server": of_server, "data": data}
+                    yield pa.RecordBatch.from_pylist([part], _PART)
+
+    def _rows(self, file: _File) -> Iterator[pa.Table]:
+        own = [*(column.stored for column in self.layout.stored), "_rescued"]
+        if isinstance(file, _StateFile):
+            yield state_rows(rows_in(file.place), file.version, self.layout.version).select([*own, "_unknown"])
+            return
+        with file.place.open() as segment:
+            for _, rows in server_rows(segment, str(file.place)):
+                yield rows.select(own)
+
+    def compared(self, parts: pa.Table) -> Comparison:
+        """Compare a bucket."""
+        state, server = (self._together(parts.filter(mask)) for mask in (pc.invert(parts["server"]), parts["server"]))
+        return compare(state, server, self.layout.version)
+
+    def _together(self, parts: pa.Table) -> pa.Table:
+        rows = [unpacked(data.as_buffer()) for data in parts["data"]]
+        return pa.concat_tables(rows) if rows else self.layout.folded.empty_table()
+
+
+def sampled(rows: pa.Table, version: Version, millionths: int) -> Flags:
+    """Which rows are in a sample: by the MD5 of the key's texts, joined by commas, so the same rows on both sides."""
+    cells = Cells.of(rows.combine_chunks(), version)
+    texts = []
+    for column in columns_of([version]):
+        if column.name in version.key:
+            own = texts_of(cells.values[column.name], column.delimiter)
+            texts.append(pc.coalesce(cells.rescued[column.name], own).to_pylist())
+    keys = (",".join(text or "" for text in row) for row in zip(*texts, strict=True))
+    numbers = [int(hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()[:8], 16) for key in keys]
+    found: Flags = np.array([number * _MILLION < millionths << 32 for number in numbers], bool)
+    return found
+
+
+def compare_tables(state: Lake, server: Location, *, sample: float = 100.0) -> list[VerifiedTable]:
+    """Compare the rows of a state with those of a capture of nothing but snapshots, one of each table to compare.
+
+    `sample` is the percentage of keys; tables without a key are compared whole. Raises PgtailError.
+    """
+    pairs = {one.table.relid: _pair(state, one, round(sample * _MILLION / 100)) for one in listed_in([server])}
+    state.tell(f"comparing {counted(len(pairs), 'table')}")
+    files = [((relid, file), size) for relid, pair in pairs.items() for file, size in pair.files]
+    compared: dict[int, list[Comparison]] = {relid: [] for relid in pairs}
+    for relid, part in _compared(state.spark, pairs, files):
+        compared[relid].append(part)
+    versions = {relid: pair.layout.version for relid, pair in pairs.items()}
+    found = [VerifiedTable(relid, one.schema, one.table, total(compared[relid])) for relid, one in versions.items()]
+    return sorted(found, key=lambda one: (one.schema, one.table))
+
+
+def _compared(
+    spark: SparkSession, pairs: Mapping[int, _Pair], files: Sequence[tuple[tuple[int, _File], int]]
+) -> list[tuple[int, Comparison]]:
+    def split(some: Sequence[tuple[int, _File]]) -> Iterator[pa.RecordBatch]:
+        for relid, file in some:
+            yield from pairs[relid].split(relid, file)
+
+    def compared(parts: pa.Table) -> pa.Table:
+        relid = parts["relid"][0].as_py()
+        return pa.Table.from_batches([result((relid, pairs[relid].compared(parts)))])
+
+    count = sum(pair.layout.buckets for pair in pairs.values())
+    with translate_spark_errors():
+        parts = frame(spark, split, groups(spark, files), spark_schema(_PART))
+        spread = parts.repartition(min(count, _TURNS * cores(spark)), "relid", "bucket")
+        found: list[tuple[int, Comparison]] = results(spread.groupBy("relid", "bucket").applyInArrow(compared, RESULT))
+        return found
+
+
+def _pair(state: Lake, listed: ListedSnapshot, sample: int) -> _Pair:
+    """What is to be compared of a table."""
+    segments = [(_ServerFile(locate(one.path, state.storage)), one.bytes) for one in segments_of(listed)]
+    version, own = _version_in(segments[0][0].place), state.plan.notes["state"].tables.get(listed.table.relid)
+    files: list[tuple[_StateFile, int]] = []
+    if own is not None:
+        [last] = [one for some in state.versions().values() for one in some if one.relation == own.versions[-1]]
+        table = state.batches.table(own.folder)
+        files = [(_StateFile(table.place / one.path, last), one.size) for one in table.files()]
+    buckets, size = 1, max(sum(size for _, size in some) for some in (files, segments))
+    if version.key or not _any_unknown(state.spark, version, [one for one, _ in files]):
+        while buckets < _MOST_BUCKETS and size > buckets * _BUCKET:
+            buckets *= 2
+    return _Pair(TableLayout(version, columns_of([version]), buckets), [*files, *segments], sample)
+
+
+def _version_in(segment: Location) -> Version:
+    """The version of the table of a snapshot's segment."""
+    with segment.open() as file:
+        changes = SegmentChanges(file, str(segment))
+        next(iter(changes), None)
+        return Version.of(changes.survey.relations[0])
+
+
+def _any_unknown(spark: SparkSession, version: Version, files: Sequence[_StateFile]) -> bool:
+    """Whether a value is unknown by which rows without a key are in buckets."""
+    if any(one.version != version for one in files):
+        return True
+    return any(collected(spark, _has_unknown, [one.place for one in files]))
+
+
+def _has_unknown(place: Location) -> bool:
+    rows = rows_in(place, ["_unknown"])
+    return bool(rows["_unknown"].null_count < len(rows))

@@ -1,0 +1,237 @@
+"""Kills `pgtail record --snapshot`, and the server, at random moments of a copy: nothing may be missing or there twice.
+
+Into a directory, and into an object store. Between the kills the capture is read: each snapshot in it must be complete.
+
+The truth are the tables at the end, when nobody writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Final
+
+import psycopg
+
+from pgtail.demo.server import EmbeddedServer
+from pgtail.storage.local import LocalLocation
+from tests.capture.torture import Target
+from tests.support.limits import within
+from tests.support.object_store import ObjectStore, s3_store
+from tests.support.replay import Replica, Snapshots
+from tests.support.run import command
+from tests.support.servers import Database, embedded_server, fresh_database, installations
+from tests.support.tail import parse, wait_for
+
+KILLS: Final = 200
+TABLES: Final = 4
+_ROWS: Final = 1000
+_SLOW: Final = """
+import sys, time
+from functools import partial
+from pgtail.capture.snapshot_writer import SnapshotWriter
+from pgtail.postgres.snapshot_plan import snapshot_plan
+from pgtail.replication import record_snapshot
+
+def finish(self, *given):
+    time.sleep({pause})
+    return finished(self, *given)
+
+finished, SnapshotWriter.finish = SnapshotWriter.finish, finish
+record_snapshot.snapshot_plan = partial(snapshot_plan, part_bytes=3 * 8192)
+from pgtail.cli import main
+main()
+"""
+"""The command with small parts, and a pause at the end of each, so that a copy takes a second."""
+
+
+class Workload(threading.Thread):
+    """Small transactions on random tables, and now and then a TRUNCATE; it survives restarts of the server."""
+
+    def __init__(self, database: Database, rng: random.Random) -> None:
+        super().__init__()
+        self._database = database
+        self._rng = rng
+        self.stopping = False
+
+    def run(self) -> None:
+        while not self.stopping:
+            try:
+                with self._database.connect() as session:
+                    while not self.stopping:
+                        self._transaction(session)
+                        time.sleep(0.02)
+            except psycopg.OperationalError:
+                time.sleep(0.1)
+
+    def _transaction(self, session: psycopg.Connection[tuple[Any, ...]]) -> None:
+        table = f"t{self._rng.randrange(TABLES)}"
+        some = f"id IN (SELECT id FROM {table} ORDER BY random() LIMIT 3)"
+        some_rows = self._rng.randint(1, 9)
+        statements = [
+            f"INSERT INTO {table} SELECT nextval('ids'), md5(i::text) FROM generate_series(1, {some_rows}) i",
+            f"UPDATE {table} SET text = md5(text) WHERE {some}",
+            f"UPDATE {table} SET id = nextval('ids') WHERE {some}",
+            f"DELETE FROM {table} WHERE {some}",
+        ]
+        if self._rng.random() < 0.004:
+            statements = [f"TRUNCATE {table}"]
+        with session.transaction():
+            for statement in self._rng.sample(statements, min(2, len(statements))):
+                session.execute(statement.encode())
+
+
+class _Trial:
+    """The kills of one capture."""
+
+    def __init__(self, database: Database, target: Target, rng: random.Random, say: Callable[[str], None]) -> None:
+        self._database = database
+        self._target = target
+        self._rng = rng
+        self._say = say
+        self._again: list[str] = []
+        self.completed = self.killed = 0
+
+    def kill(self, *, server: bool, pause: float) -> None:
+        """Record with a snapshot, and end it at a random moment; another snapshot is begun when one is complete."""
+        with tempfile.TemporaryFile() as file, self._started(file, pause, "--snapshot", *self._again) as run:
+            self._wait_for_moment(run, file)
+            if self._rng.random() < 0.2:
+                self.read()
+            if server:
+                self._database.server.kill()
+                self._database.server.start()
+                time.sleep(self._rng.uniform(0, 0.5))
+            assert run.poll() is None, _said(file)
+            run.kill()
+            run.wait()
+            said = _said(file)
+        assert "Traceback" not in said, said
+        self.killed += 1
+        done = "copied:" in said or "none is copied" in said
+        self.completed += done
+        self._again = ["--snapshot-table", self._rng.choice(["*", "t[0-2]", "t1"])] if done else []
+
+    def _wait_for_moment(self, run: subprocess.Popen[bytes], file: IO[bytes]) -> None:
+        """Most kills are while tables are copied, some before that or after."""
+        if self._rng.random() < 0.2:
+            time.sleep(self._rng.uniform(0.1, 1.5))
+        else:
+            wait_for("copy", lambda: re.search("copying|none is copied", _said(file)) or run.poll() is not None)
+            time.sleep(self._rng.uniform(0, 1.2))
+
+    def finish(self) -> None:
+        """Record the rest."""
+        with tempfile.TemporaryFile() as file, self._started(file, 0, "--snapshot", "--until", "now") as run:
+            assert run.wait(within(120)) == 0, _said(file)
+
+    def read(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Decode the capture, which a recorder may be writing; returns the changes, and the snapshots that are listed.
+
+        Raises AssertionError unless each of the snapshots among the changes is complete.
+        """
+        if self._state() is None:
+            return [], []
+        found = command("decode", "-o", "json", self._target.place, timeout=120, environment=self._target.environment)
+        assert found.status == 0, found.stderr
+        assert all(".pgcap.part" in line for line in found.stderr.splitlines()), found.stderr
+        changes = [parse(line) for line in found.lines]
+        listed: list[dict[str, Any]] = json.loads(self._state() or b"").get("snapshots", [])
+        expected = {(one["lsn"], one["table"]): one["rows"] for one in listed}
+        rows = Counter((_end(one["commit_lsn"]), one["table"]) for one in changes if one["op"] == "snapshot")
+        assert all(expected[place] == count for place, count in rows.items()), (rows, expected)
+        places = [(one["commit_lsn"], one["seq"]) for one in changes]
+        assert len(places) == len({*places})
+        return changes, listed
+
+    def _state(self) -> bytes | None:
+        """The content of capture.json."""
+        store, folder = self._target.store, self._target.folder
+        place = LocalLocation(folder / "capture") if store is None else store.locate(folder.name)
+        found = (place / "capture.json").read()
+        return None if found is None else bytes(found[0])
+
+    def _started(self, file: IO[bytes], pause: float, *options: str) -> subprocess.Popen[bytes]:
+        """Record. The slot may still be in use by the walsender of a killed run."""
+        in_use = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'cap' AND active"
+        wait_for("free slot", lambda: not self._database.query(in_use))
+        arguments = ["record", self._database.conninfo(), "-S", "cap", *self._target.arguments, "--snapshot-jobs", "2"]
+        arguments += ["--segment-size", "40kB", "--segment-age", "0.4", "--sync-interval", "0.05", *options]
+        return subprocess.Popen(
+            [sys.executable, "-c", _SLOW.format(pause=pause), *arguments],
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **self._target.environment},
+        )
+
+
+def _said(file: IO[bytes]) -> str:
+    """What the process has written so far; its position in the file stays."""
+    return os.pread(file.fileno(), 1 << 20, 0).decode()
+
+
+def _end(lsn: str) -> str:
+    high, low = lsn.split("/")
+    end = (int(high, 16) << 32 | int(low, 16)) + 1
+    return f"{end >> 32:X}/{end & 0xFFFFFFFF:X}"
+
+
+def torture(
+    server: EmbeddedServer, kills: int, crashes: int, seed: int, say: Callable[[str], None], store: ObjectStore | None
+) -> None:
+    """Kill the recorder so often, and in so many cases the server; raises AssertionError if the capture is wrong."""
+    rng = random.Random(seed)
+    say(f"seed {seed}")
+    with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
+        target = Target(Path(folder), store)
+        database.execute("CREATE SEQUENCE ids", "CREATE PUBLICATION p FOR ALL TABLES")
+        for table in range(TABLES):
+            values = f"nextval('ids'), repeat(md5(i::text), 4) FROM generate_series(1, {_ROWS}) i"
+            database.execute(
+                f"CREATE TABLE t{table} (id bigint PRIMARY KEY, text text)", f"INSERT INTO t{table} SELECT {values}"
+            )
+        trial = _Trial(database, target, rng, say)
+        workload = Workload(database, random.Random(seed))
+        workload.start()
+        try:
+            when = set(rng.sample(range(kills), crashes))
+            for kill in range(kills):
+                trial.kill(server=kill in when, pause=rng.choice([0, 0.05]))
+        finally:
+            workload.stopping = True
+            workload.join()
+        trial.finish()
+        say(f"{trial.killed} killed, of which {trial.completed} after the snapshot was complete")
+        changes, listed = trial.read()
+        replica = Replica(Snapshots(listed))
+        replica.apply(changes)
+        replica.reach(1 << 64)
+        assert replica.missed == set()
+        for table in range(TABLES):
+            found = Counter((row["id"], row["text"]) for row in replica.rows(f"public.t{table}"))
+            assert found == Counter(database.query(f"SELECT id::text, text FROM t{table}"))
+
+
+def main() -> None:
+    name = list(installations())[-1]
+    kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
+    started = time.monotonic()
+    with embedded_server(installations()[name]) as server, s3_store() as store:
+        for target in (None, store):
+            torture(server, kills // 2, kills // 20, seed, lambda text: print(text, flush=True), target)
+    print(f"{name}: {kills} kills of a snapshot, nothing lost, nothing twice ({time.monotonic() - started:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Sessions with the exported snapshot of a slot: what they see, and their settings."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from pgtail.errors import ServerError
+from pgtail.files.signals import Interrupt
+from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pgoutput.walsender import XLogData
+from pgtail.postgres.connection import PINNED
+from pgtail.postgres.slots import Creation
+from pgtail.postgres.snapshot import SnapshotSession
+from pgtail.postgres.snapshot_plan import snapshot_plan
+from pgtail.postgres.table_copy import CopyForm, RecoveryConflict, copy_part
+from tests.support.copied_tables import connector_to, copied, snapshot_of
+from tests.support.servers import Database, since
+from tests.support.standbys import standby_of
+from tests.support.tail import wait_for
+
+TIMEOUTS = {
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 14,
+    "transaction_timeout": 17,
+}
+
+
+def settings_of(session: SnapshotSession, names: list[str]) -> dict[str, str]:
+    return {name: session.connection.execute(f"SHOW {name}".encode()).fetchone()[0] for name in names}  # type: ignore[index]
+
+
+def test_what_is_committed_before_and_after(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+    with snapshot_of(database) as (session, point):
+        database.execute("INSERT INTO t VALUES (2)")
+        assert session.connection.execute("SELECT id FROM public.t").fetchall() == [(1,)]
+        [(name,)] = session.connection.execute("SELECT pg_export_snapshot()").fetchall()
+        with SnapshotSession.open(connector_to(database), name) as other:
+            database.execute("DELETE FROM t")
+            assert other.connection.execute("SELECT id FROM public.t").fetchall() == [(1,)]
+        assert abs(session.clock() / 1e6 + 946_684_800 - time.time()) < 60
+    assert 0 < point <= int(database.value("SELECT (pg_current_wal_insert_lsn() - '0/0')::text"))
+    assert database.query("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
+
+
+def test_a_permanent_slot(database: Database) -> None:
+    """It stays, at its consistent point, and the snapshot is exported until the session's next command."""
+    creation = Creation(connector_to(database), "stays", export=True)
+    with Interrupt() as interrupt:
+        session, created = creation.create(interrupt, creation.prepare(), lambda _: None)
+        with closing(session):
+            assert created.snapshot is not None
+            SnapshotSession.open(connector_to(database), created.snapshot).close()
+            session.query("the server's identity", "IDENTIFY_SYSTEM")
+            with pytest.raises(ServerError, match="snapshot"):
+                SnapshotSession.open(connector_to(database), created.snapshot)
+    query = "SELECT (confirmed_flush_lsn - '0/0')::text FROM pg_replication_slots WHERE slot_name = 'stays'"
+    assert int(database.value(query)) == created.consistent_point
+
+
+def test_a_slot_without_a_snapshot(newest_database: Database) -> None:
+    creation = Creation(connector_to(newest_database), "plain", temporary=True)
+    with Interrupt() as interrupt:
+        session, created = creation.create(interrupt, creation.prepare(), lambda _: None)
+        session.close()
+    assert created.snapshot is None
+
+
+def test_settings_of_the_transaction(database: Database) -> None:
+    """They are the stream's, no timeout of the role ends the work, and they end with the transaction."""
+    timeouts = [name for name, major in TIMEOUTS.items() if database.version >= major]
+    for name in timeouts:
+        database.execute(f"ALTER DATABASE {database.name} SET {name} = '{99}min'")
+    database.execute(f"ALTER DATABASE {database.name} SET DateStyle = 'German'")
+    with snapshot_of(database) as (session, _):
+        assert set(settings_of(session, timeouts).values()) == {"0"}
+        found = settings_of(session, [*PINNED, "client_encoding", "row_security", "transaction_read_only"])
+        assert found.pop("search_path") in ("", '""')
+        assert found.pop("DateStyle").startswith("ISO")
+        assert found == {
+            **{name: value for name, value in PINNED.items() if name not in ("search_path", "DateStyle")},
+            "client_encoding": "UTF8",
+            "row_security": "off",
+            "transaction_read_only": "on",
+        }
+        session.connection.execute("ROLLBACK")
+        after = settings_of(session, [*timeouts, "DateStyle", "row_security"])
+        assert "0" not in after.values()
+        assert after["DateStyle"].startswith("German")
+        assert after["row_security"] == "on"
+
+
+def test_the_exporting_session_has_no_timeout(database: Database) -> None:
+    """Its open transaction keeps the snapshot."""
+    database.execute(f"ALTER DATABASE {database.name} SET idle_in_transaction_session_timeout = 200")
+    creation = Creation(connector_to(database), "stays", temporary=True, export=True)
+    with Interrupt() as interrupt:
+        session, created = creation.create(interrupt, creation.prepare(), lambda _: None)
+        with closing(session):
+            time.sleep(0.6)
+            assert created.snapshot is not None
+            SnapshotSession.open(connector_to(database), created.snapshot).close()
+
+
+@since(16)
+def test_a_standby_that_cancels_the_copy(database: Database) -> None:
+    rows = 100_000
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        f"INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, {rows}) n",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    with standby_of(database.server) as standby:
+        on_standby = Database(standby, database.name)
+        standby.configure(hot_standby_feedback=False, max_standby_streaming_delay=0)
+        standby.reload()
+        primary = lambda _: database.execute("SELECT pg_log_standby_snapshot()")  # noqa: E731
+        with snapshot_of(on_standby, tell=primary) as (session, _):
+            [table] = snapshot_plan(session, ["pub"])
+            assert len(copied(session, table)) == rows
+            form = CopyForm(False, XLogData(1, 2, 3), LENGTHS)
+            batches = copy_part(session, table, table.parts[0], form, stop=threading.Event(), batch_bytes=1)
+            next(batches)
+            database.execute("DELETE FROM t", "VACUUM t")
+            position = database.value("SELECT pg_current_wal_flush_lsn()::text")
+            wait_for("replay", lambda: on_standby.value(f"SELECT pg_last_wal_receive_lsn() >= '{position}'"))
+            with pytest.raises(RecoveryConflict, match="conflict with recovery|the connection broke") as caught:
+                list(batches)
+            assert "hot_standby_feedback = on there, or raise max_standby_streaming_delay" in str(caught.value)
