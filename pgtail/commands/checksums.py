@@ -41,8 +41,10 @@ class Coverage:
             upto = f"checked up to the commit that ends at {lsn_text(self._end_lsn)}, and nothing after it"
         elif checked:
             upto = f"checked up to byte {checked}, and nothing after it"
-        cause = ""
-        if self._source.compressed and self._source.damage is None:
+        cause, damage = "", self._source.damage
+        if damage is not None and damage.reason not in error.reason:
+            cause = f"; the cause is damage of the gzip data: {damage.reason}"
+        elif damage is None and self._source.compressed:
             cure = "" if self._source.live else ", which --verify finds"
             cause = f"; a likely cause is damage of the gzip data{cure}"
         error.reason = f"{error.reason}{cause}; {upto}"
