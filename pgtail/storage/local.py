@@ -66,6 +66,14 @@ class LocalWriter(Writer):
         LocalLocation(self._path).delete()
 
 
+def _entry(file: os.DirEntry[str] | Path) -> Entry | None:
+    """The entry of a file; None for anything else, and if it is removed or renamed in this moment."""
+    try:
+        return Entry(file.name, file.stat().st_size) if file.is_file() else None
+    except FileNotFoundError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class LocalLocation(Location):
     """A local path."""
@@ -87,13 +95,12 @@ class LocalLocation(Location):
 
     def list(self, after: str = "") -> list[Entry]:
         with _reading(self.local), os.scandir(self.local) as found:
-            return after_name(
-                (Entry(one.name, one.stat().st_size) for one in found if one.name > after and one.is_file()), after
-            )
+            entries = (_entry(one) for one in found if one.name > after)
+            return after_name((entry for entry in entries if entry is not None), after)
 
     def head(self) -> Entry | None:
         with _reading(self.local):
-            return Entry(self.local.name, self.local.stat().st_size) if self.local.is_file() else None
+            return _entry(self.local)
 
     def is_folder(self) -> bool:
         return self.local.is_dir()

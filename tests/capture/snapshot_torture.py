@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -30,6 +31,7 @@ from tests.support.limits import within
 from tests.support.object_store import ObjectStore, s3_store
 from tests.support.replay import Replica, Snapshots
 from tests.support.run import command
+from tests.support.run_process import started
 from tests.support.servers import Database, embedded_server, fresh_database, installations
 from tests.support.tail import parse, wait_for
 
@@ -162,13 +164,13 @@ class _Trial:
         found = (place / "capture.json").read()
         return None if found is None else bytes(found[0])
 
-    def _started(self, file: IO[bytes], pause: float, *options: str) -> subprocess.Popen[bytes]:
+    def _started(self, file: IO[bytes], pause: float, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Record. The slot may still be in use by the walsender of a killed run."""
         in_use = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'cap' AND active"
         wait_for("free slot", lambda: not self._database.query(in_use))
         arguments = ["record", self._database.conninfo(), "-S", "cap", *self._target.arguments, "--snapshot-jobs", "2"]
         arguments += ["--segment-size", "40kB", "--segment-age", "0.4", "--sync-interval", "0.05", *options]
-        return subprocess.Popen(
+        return started(
             [sys.executable, "-c", _SLOW.format(pause=pause), *arguments],
             stderr=file,
             stdin=subprocess.DEVNULL,
@@ -227,11 +229,11 @@ def main() -> None:
     name = list(installations())[-1]
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
-    started = time.monotonic()
+    begun = time.monotonic()
     with embedded_server(installations()[name]) as server, s3_store() as store:
         for target in (None, store):
             torture(server, kills // 2, kills // 20, seed, lambda text: print(text, flush=True), target)
-    print(f"{name}: {kills} kills of a snapshot, nothing lost, nothing twice ({time.monotonic() - started:.0f} s)")
+    print(f"{name}: {kills} kills of a snapshot, nothing lost, nothing twice ({time.monotonic() - begun:.0f} s)")
 
 
 if __name__ == "__main__":

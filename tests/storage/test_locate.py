@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.storage import Conflict, is_uri, locate, parse_options
+from pgtail.storage.local import LocalLocation
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,24 @@ def test_local_files(tmp_path: Path) -> None:
     (folder / "a").delete()
     (folder / "a").delete()
     assert ((folder / "a").head(), folder.is_folder()) == (None, True)
+
+
+def test_a_file_that_is_renamed_while_its_folder_is_listed(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def rename() -> None:
+        while not stop.is_set():
+            for number in range(50):
+                (tmp_path / f"{number}").touch()
+                (tmp_path / f"{number}").rename(tmp_path / f"{number}.done")
+                (tmp_path / f"{number}.done").unlink()
+
+    renaming = threading.Thread(target=rename)
+    renaming.start()
+    try:
+        for _ in range(1000):
+            assert all(entry.size == 0 for entry in LocalLocation(tmp_path).list())
+            (LocalLocation(tmp_path) / "7.done").head()
+    finally:
+        stop.set()
+        renaming.join()
