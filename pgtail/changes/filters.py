@@ -221,5 +221,10 @@ def name_matches(schema: str, table: str, pattern: str) -> bool:
     return fnmatchcase(f"{schema}.{table}" if "." in pattern else table, pattern)
 
 
+def any_matches(schema: str, table: str, patterns: Iterable[str]) -> bool:
+    """Whether one of these globs matches, as in name_matches()."""
+    return any(name_matches(schema, table, pattern) for pattern in patterns)
+
+
 def _matches(relation: Relation, pattern: str) -> bool:
     return relation.seen and name_matches(relation.schema, relation.name, pattern)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.capture.complete import Reach, reach_of
 from pgtail.capture.format import DUMPS
-from pgtail.changes.filters import name_matches
+from pgtail.changes.filters import any_matches
 from pgtail.commands.connect import connector_of
 from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.reading import interrupted
@@ -153,10 +153,7 @@ class _Verify:
 
     def _is_selected(self, schema: str, table: str, base: Base) -> bool:
         """Whether a table is selected, and can be in the state."""
-        return all(
-            not globs or any(name_matches(schema, table, glob) for glob in globs)
-            for globs in (self.options.tables, base.plan.tables)
-        )
+        return all(not globs or any_matches(schema, table, globs) for globs in (self.options.tables, base.plan.tables))
 
     def _wait(self, lsn: int, stderr: StderrThread) -> None:
         """Wait until every capture is complete up to the position. Raises InputError after --timeout."""

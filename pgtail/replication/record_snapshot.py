@@ -14,7 +14,7 @@ from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.capture.snapshots import remove_unlisted
 from pgtail.capture.state import SnapshotFile, StateFile, TableSnapshot
 from pgtail.capture.upload import Uploader
-from pgtail.changes.filters import name_matches
+from pgtail.changes.filters import any_matches, name_matches
 from pgtail.errors import OptionError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import did_you_mean
@@ -111,7 +111,7 @@ class SnapshotRecording:
 
     def _is_wanted(self, table: PublishedTable) -> bool:
         if self._globs:
-            return any(name_matches(table.schema, table.name, glob) for glob in self._globs)
+            return any_matches(table.schema, table.name, self._globs)
         return all(table.oid != one.relid for one in self._files.state.snapshots)
 
     def _copy_again(self, changed: Mapping[int, str]) -> dict[int, ServerError]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from pgtail.changes.filters import name_matches
+from pgtail.changes.filters import any_matches
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.connection import Connector
@@ -65,10 +65,8 @@ class StreamSnapshot:
                 report.end(copying.progress)
 
     def _is_wanted(self, table: PublishedTable) -> bool:
-        def is_any(globs: Sequence[str]) -> bool:
-            return any(name_matches(table.schema, table.name, glob) for glob in globs)
-
-        return (not self._tables or is_any(self._tables)) and not is_any(self._exclude)
+        names = table.schema, table.name
+        return (not self._tables or any_matches(*names, self._tables)) and not any_matches(*names, self._exclude)
 
 
 class _Target:
