@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -25,7 +26,7 @@ COMMANDS: Final = {
     "demo": "Show what pgtail does, on an embedded server.",
     "config": "Show the settings in force, and where they come from.",
     "completion": "Print the completion script of a shell.",
-    "help": "Show the help of a command.",
+    "help": "Show the help of a command, or a manual page.",
 }
 """Name -> the first sentence of its help, so that --help need not import it; a test compares them.
 
@@ -33,17 +34,28 @@ A module of this package with the same name has the command as `command`. It is 
 """
 
 
+SYNONYMS: Final = {"tail": "stream", "follow": "stream", "watch": "stream", "cat": "decode", "show": "decode"}
+"""What people type -> the command that does it, which the error names."""
+
+
 class Commands(click.Group):
     """A group that lists its commands in their order and suggests a name for a misspelled one.
 
-    `summaries` are those of commands in modules of this package, by name.
+    `summaries` are those of commands in modules of this package, by name; `aliases` are short names of commands.
     """
 
     command_class = Command
 
-    def __init__(self, *args: Any, summaries: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        summaries: Mapping[str, str] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._summaries = summaries or {}
+        self._aliases = aliases or {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -61,11 +73,27 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            import difflib
+            meant = self._meant(ctx, args[0])
+            if meant is None:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {meant}?", ctx) from None
 
-            for close in difflib.get_close_matches(args[0], self.list_commands(ctx), 1):
-                raise click.UsageError(f"{error.message} Did you mean {close}?", ctx) from None
-            raise
+    def _meant(self, ctx: click.Context, word: str) -> str | None:
+        """What to type in place of a word that is no command."""
+        import difflib
+        import shlex
+
+        if self._summaries and os.path.exists(word):
+            return f"pgtail decode {shlex.quote(word)}"
+        names = self.list_commands(ctx)
+        if word in SYNONYMS and SYNONYMS[word] in names:
+            return SYNONYMS[word]
+        return next(iter(difflib.get_close_matches(word, names, 1)), None)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and self._summaries and not ctx.resilient_parsing and _has_input():
+            raise click.UsageError("missing command. To decode standard input: pgtail decode", ctx)
+        return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with plain_errors():
@@ -77,9 +105,18 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._summaries:
-            return super().get_command(ctx, cmd_name)
+            return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
         command: click.Command = import_module(f"{__name__}.{cmd_name}").command
         return command
+
+
+def _has_input() -> bool:
+    """Whether standard input is a file or a pipe that somebody gave."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # it is closed
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
@@ -114,6 +151,8 @@ def main() -> None:
     pgtail spark changes DIR OUT   captures to tables, on Spark
     pgtail inspect FILE            the bytes of every message
     pgtail demo                    try it on an embedded server
+
+    Manual pages: pgtail help filter, formats, json, capture, config or options.
     """
 
 

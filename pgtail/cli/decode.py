@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from pgtail.cli.command import Command
@@ -9,15 +11,41 @@ from pgtail.cli.options import takes
 from pgtail.commands.options import DecodeOptions
 
 
+def _or_standard_input(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
+    """The files; standard input if there are none, unless it is a terminal."""
+    if files or ctx.resilient_parsing:
+        return files
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("missing FILE, and standard input is a terminal", ctx)
+    return ("-",)
+
+
 @click.command(
     "decode",
     cls=Command,
-    first=("output", "format_string", "file", "tables", "ops", "where", "since", "until", "redact", "limit"),
+    first=(
+        "output",
+        "format_string",
+        "file",
+        "tables",
+        "ops",
+        "where",
+        "changed",
+        "columns",
+        "xids",
+        "since",
+        "until",
+        "undo",
+        "redact",
+        "limit",
+    ),
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(), callback=_or_standard_input)
 @takes(DecodeOptions)
 def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
-    """Decode dumps of pgoutput messages. A FILE of - is standard input, a directory is a capture of pgtail record.
+    """Decode dumps of pgoutput messages. A directory is a capture of pgtail record.
+
+    Without a FILE, or with -, standard input is read.
 
     The form of each file is detected from its content: files of pg_recvlogical, concatenated messages, walsender
     frames, psql's output of pg_logical_slot_peek_binary_changes in any layout, hex lines, and COPY text, CSV and
@@ -28,8 +56,11 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
     psql -XAtc "SELECT data
       FROM pg_logical_slot_peek_binary_changes('slot', NULL, 1000,
            'proto_version', '1', 'publication_names', 'pub')" |
-        pgtail decode -
+        pgtail decode
     """
     from pgtail.commands.decode import Decode
+    from pgtail.commands.stderr import say
 
+    if "-" in files and sys.stdin is not None and sys.stdin.isatty():
+        say("note: reading the terminal; Ctrl-D ends the input")
     return Decode(options).run(files)

@@ -1,10 +1,22 @@
-"""`pgtail help`: the help of a command."""
+"""`pgtail help`: the help of a command, or a manual page."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import click
 
 from pgtail.cli.command import Command
+
+PAGES: Final = {
+    "filter": "pgtail-filter.7",
+    "formats": "pgtail-formats.5",
+    "json": "pgtail-json.5",
+    "capture": "pgtail-capture.5",
+    "config": "pgtail-config.5",
+    "options": "pgtail-options.7",
+}
+"""Word -> the manual page about it. That of the command config is shown by `pgtail config --help`."""
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -15,27 +27,37 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     for word in ctx.params.get("words") or ():
         found = found.get_command(ctx, word) if isinstance(found, click.Group) else None
     if isinstance(found, click.Group):
-        return [name for name in found.list_commands(ctx) if name.startswith(incomplete)]
+        names = [*found.list_commands(ctx), *(PAGES if found is main else ())]
+        return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
     return found.help_values(click.Context(found), incomplete) if isinstance(found, Command) else []
 
 
 @click.command("help", cls=Command)
-@click.argument("words", nargs=-1, metavar="[COMMAND]... [all|GROUP]", shell_complete=_complete)
+@click.argument("words", nargs=-1, metavar="[COMMAND|PAGE]... [all|GROUP]", shell_complete=_complete)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of a command.
+    """Show the help of a command, or a manual page.
 
     The same as --help after the command: without more the options used most, with all every option, with the name of
-    a group the options of that group.
+    a group the options of that group. The pages are filter (the conditions of --where), formats, json, capture,
+    config and options.
 
     \b
     pgtail help stream
     pgtail help stream all
     pgtail help decode filter
     pgtail help slot create
+    pgtail help filter
     """
     from pgtail.cli import main
 
+    if len(words) == 1 and words[0] in PAGES:
+        from pgtail.commands.man_page import show
+        from pgtail.commands.stderr import exit_statuses
+
+        with exit_statuses():
+            show(PAGES[words[0]])
+        return
     found: click.Command | None = main
     names = 0
     while isinstance(found, click.Group) and names < len(words):

@@ -12,7 +12,7 @@ from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, Cre
 from pgtail.replication.request import lsn_or_now
 
 
-@click.group("slot", cls=Commands)
+@click.group("slot", cls=Commands, aliases={"ls": "list", "rm": "drop"})
 def command() -> None:
     """List, create, drop, advance and copy replication slots.
 
@@ -21,6 +21,8 @@ def command() -> None:
     pgtail slot create audit shop   names the transactions it waits for
     pgtail slot copy audit audit_test shop
     pgtail slot drop audit_test shop
+
+    `pgtail slot ls` is `pgtail slot list`, and `pgtail slot rm` is `pgtail slot drop`.
     """
 
 

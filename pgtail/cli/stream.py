@@ -12,7 +12,22 @@ from pgtail.commands.server_options import StreamOptions
 @click.command(
     "stream",
     cls=Command,
-    first=("slot", "fork", "ack", "snapshot", "until", "limit", "output", "file", "tables", "ops", "where"),
+    first=(
+        "slot",
+        "fork",
+        "ack",
+        "snapshot",
+        "until",
+        "limit",
+        "output",
+        "file",
+        "tables",
+        "ops",
+        "where",
+        "changed",
+        "columns",
+        "xids",
+    ),
 )
 @dsn_argument
 @takes(StreamOptions)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import shlex
 import termios
+from dataclasses import replace
 
 from pgtail.commands.server_options import ConnectionOptions
-from pgtail.errors import OptionError
+from pgtail.errors import OptionError, PgtailError, ServerError
 from pgtail.files.stopping import status_after
+from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.terminal.restore import restored
 
@@ -21,6 +24,19 @@ def connector_of(options: ConnectionOptions) -> Connector:
         raise OptionError("--password and --no-password contradict each other: give one of them")
     ask = None if options.no_password else _ask_for_password
     return Connector(found, ask=ask, ask_first=options.password)
+
+
+def with_table_cure(error: ServerError, options: ConnectionOptions) -> ServerError:
+    """The error of a connection; if the name given for the database is that of a table of the default one, its cure."""
+    name = options.dsn
+    if name is None or f'database "{name}" does not exist' not in error.reason:
+        return error
+    default = replace(options, dsn=None)
+    with contextlib.suppress(PgtailError), connector_of(default).without_asking().ordinary() as connection:
+        tables = [table for table in catalog.names(connection, "tables") if name in (table, table.partition(".")[2])]
+        if tables:
+            return ServerError(error.reason, cure=f"{name} is a table: pgtail stream -t {shlex.quote(name)}")
+    return error
 
 
 def _ask_for_password(prompt: str) -> str | None:

@@ -141,8 +141,8 @@ class FilterOptions:
         default=(),
         metavar="CONDITION",
         setting="one by one",
-        help="Only changes for which it is true: \"total > 100 and (status in ('new', 'paid') or not note like 'a%')\","
-        " \"changed(status) and old.status = 'new'\"; see pgtail-filter(7). Repeatable: all must be true.",
+        help="Only changes for which it is true: \"total > 100 and status in ('new', 'paid')\", \"changed(status)\";"
+        " see pgtail-filter(7). Repeatable: all must be true.",
     )
     since: Point | None = range_option(
         "--since",

@@ -12,7 +12,7 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
-from pgtail.commands.connect import connector_of
+from pgtail.commands.connect import connector_of, with_table_cure
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
 from pgtail.commands.selection import (
     build_redaction,
@@ -25,7 +25,7 @@ from pgtail.commands.selection import (
 from pgtail.commands.server_options import EndOptions, StreamOptions
 from pgtail.commands.sinks import DirectorySink, FileSink, continue_file
 from pgtail.commands.stderr import StderrThread
-from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError
+from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted, grouped
 from pgtail.outputs.base import Output
@@ -96,6 +96,8 @@ class Stream:
         try:
             with Interrupt() as interrupt, open_target(options.format.file, append=True) as target:
                 return self._follow(request, self._shared(target), interrupt)
+        except ServerError as error:
+            raise with_table_cure(error, options.connection) from None
         except KeyboardInterrupt:
             if not self._copied:
                 self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")

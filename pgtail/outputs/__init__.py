@@ -118,14 +118,14 @@ class OutputOptions:
         "--columns",
         default=(),
         metavar="GLOB,...",
-        help="Show only these columns and the key: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs; other"
-        " tables are shown whole. Table, line, JSON, CSV.",
+        help="Show only the key and these columns: [[SCHEMA.]TABLE.]COLUMN, also globs; all of other tables. Table,"
+        " line, JSON, CSV.",
     )
     changed: bool = _output(
         "--changed",
         default=False,
-        help="Of updates show only the key and what changed, or may have: without the old row that is unknown, and"
-        " marked ? or named in maybe_changed. Table, line, JSON, CSV.",
+        help="Of updates show the key and what changed, or may have (marked ?, in maybe_changed). Table, line, JSON,"
+        " CSV.",
     )
     wal2json: tuple[str, ...] = _output(
         "--wal2json",

@@ -73,8 +73,8 @@ class Request:
     ack: Ack | None = _slot(
         "--ack",
         kind=("none", "commit", "exit"),
-        help="What to acknowledge: nothing, each commit once it is written, or all of them at a normal end. The default"
-        " is none for a slot that existed before, and commit for others.",
+        help="What to acknowledge: nothing, each commit once it is written, or all at a normal end. The default is none"
+        " for a slot that existed before, else commit.",
     )
     yes: bool = _slot(
         "--yes", default=False, help="Allow --from with --ack, which skips changes for all readers of the slot."

@@ -186,6 +186,21 @@ def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> No
         assert value in command("decode", "-o", name, dump).stdout.decode()
 
 
+def test_standard_input_is_read_without_a_file(dump: Path) -> None:
+    expected = decode(dump).stdout
+    assert command("decode", "-o", "json", input=dump.read_bytes()).stdout == expected
+    assert command("decode", "-o", "json", "-", input=dump.read_bytes()).stdout == expected
+
+
+def test_standard_input_is_a_terminal() -> None:
+    status, text = on_terminal([*PROGRAM, "decode"])
+    assert status == 2
+    assert "missing FILE, and standard input is a terminal" in text
+    status, text = on_terminal([*PROGRAM, "decode", "-"], until="Ctrl-D ends the input", answer="\x04")
+    assert status == 0
+    assert "it is empty" in text
+
+
 def test_file_without_messages_is_noted(dump: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     for data in (b"", gzip.compress(b"")):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -10,6 +12,7 @@ import pytest
 
 from pgtail import __version__
 from pgtail.cli.command import GROUPS, Command, groups
+from pgtail.cli.help import PAGES
 from tests.support.corpus import capture
 from tests.support.run import Result, decode, here
 from tests.tools import make_man
@@ -66,7 +69,7 @@ def test_a_command_with_many_options_has_a_short_help() -> None:
 
 
 def test_the_short_help_of_stream_fits_two_screens() -> None:
-    assert len(shown("stream", "--help").splitlines()) <= 50
+    assert len(shown("stream", "--help").splitlines()) <= 2 * 30
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,9 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("decode --since", "option '--since' requires an argument.", "pgtail decode"),
         ("stream -h", "-h is the host, as in psql, and needs a value", "pgtail stream"),
         ("slot list -h", "-h is the host, as in psql, and needs a value", "pgtail slot list"),
-        ("decode", "missing argument 'FILE...'.", "pgtail decode"),
+        ("inspect", "missing argument 'FILE...'.", "pgtail inspect"),
+        ("tail", "no such command 'tail'. Did you mean stream?", "pgtail"),
+        ("slot cat", "no such command 'cat'.", "pgtail slot"),
         ("completion", "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish", "pgtail completion"),
         ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer range.", "pgtail decode"),
         ("stream --from x", "invalid value for '-I' / '--from' / '--startpos': ", "pgtail stream"),
@@ -108,6 +113,37 @@ def test_a_wrong_command_line(arguments: str, message: str, path: str) -> None:
     assert (ran.status, ran.stdout) == (2, b"")
     assert first.startswith(f"pgtail: error: {message}")
     assert cure == f"        for help: {path} --help"
+
+
+def test_a_file_in_place_of_a_command() -> None:
+    assert f"Did you mean pgtail decode {RECV}?" in here(RECV).stderr
+    with RECV.open("rb") as file:
+        ran = subprocess.run([sys.executable, "-m", "pgtail"], stdin=file, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "missing command. To decode standard input: pgtail decode" in ran.stderr
+
+
+def test_aliases_of_slot_commands() -> None:
+    assert shown("slot", "ls", "--help").partition("\n")[2] == shown("slot", "list", "--help").partition("\n")[2]
+    assert shown("slot", "rm", "--help").partition("\n")[2] == shown("slot", "drop", "--help").partition("\n")[2]
+
+
+@pytest.mark.parametrize("word", PAGES)
+def test_a_manual_page(word: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With a program `man` that prints which file it is given."""
+    man = tmp_path / "man"
+    man.write_text('#!/bin/sh\necho "page: $1"\n')
+    man.chmod(0o755)
+    assert here("help", word, PATH=str(tmp_path)).status == 0
+    assert capfd.readouterr().out == f"page: {make_man.MAN / PAGES[word]}\n"
+    assert f", {word}" in shown("--help").replace(" or ", ", ").replace("help ", ", ")
+
+
+def test_a_manual_page_without_man(tmp_path: Path) -> None:
+    ran = here("help", "filter", PATH=str(tmp_path))
+    assert ran.status == 2
+    assert "the program man is not installed" in ran.stderr
+    assert str(make_man.MAN / "pgtail-filter.7") in ran.stderr
 
 
 def test_a_wrong_command_line_does_not_drive_the_terminal() -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from tests.support.limits import within
+from tests.support.run import command
 from tests.support.run_process import lines as lines_of
 from tests.support.run_process import pgtail
 from tests.support.servers import Database
@@ -254,3 +255,12 @@ def test_two_phase(shop: Database) -> None:
         assert running.changes_of(2)[1]["op"] == "commit_prepared"
         running.stop()
     assert shop.value("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'both'") is True
+
+
+def test_a_table_in_place_of_a_database(shop: Database) -> None:
+    environment = {"PGHOST": str(shop.server.directory), "PGPORT": str(shop.server.port), "PGDATABASE": shop.name}
+    environment["PGUSER"] = str(shop.value("SELECT current_user"))
+    result = command("stream", "t", environment=environment)
+    assert (result.status, result.stdout) == (3, b"")
+    assert result.stderr.endswith("t is a table: pgtail stream -t t\n")
+    assert "Name a database that exists" in command("stream", "nosuch", environment=environment).stderr

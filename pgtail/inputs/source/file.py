@@ -65,6 +65,8 @@ class Source(ByteStream):
             self._poll.register(self._fd, select.POLLIN)
         self._seekable = not self.live
         self._first: bytes | None = None
+        self._ended = False
+        """Whether a pipe or terminal has ended. A terminal can be read on after Ctrl-D."""
         self._detect()
 
     def _open(self, name: str) -> int | None:
@@ -205,14 +207,18 @@ class Source(ByteStream):
         self.consumed = consumed
 
     def _receive(self, limit: int) -> bytes:
+        if self._ended:
+            return b""
         try:
             if not self._poll.poll(0):
                 if self._on_wait is not None:
                     self._on_wait()
                 self._poll.poll()
-            return os.read(self._fd, limit)
+            data = os.read(self._fd, limit)
         except OSError as error:
             raise InputError(reason_of(error), source=self.name, offset=self.position) from None
+        self._ended = not data
+        return data
 
     def _pread(self, size: int, position: int) -> bytes:
         if self._reader is not None:
