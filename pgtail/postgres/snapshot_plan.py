@@ -20,6 +20,8 @@ from pgtail.postgres.snapshot import SnapshotSession
 
 PART_BYTES: Final = 1 << 30
 """The size of a part by default."""
+_SHARED_PART_BYTES: Final = 64 << 20
+"""The size of a part where several sessions copy: a large table then keeps all of them busy to the end."""
 _TUPLE_HEADER: Final = 24
 _PAGE_HEADER: Final = 24
 _ITEM: Final = 4
@@ -194,6 +196,11 @@ class _Published:
 
     publications: list[_Publication]
     sources: list[_Table]
+
+
+def part_bytes_for(sessions: int) -> int:
+    """The size of a part if so many sessions may copy."""
+    return PART_BYTES if sessions == 1 else _SHARED_PART_BYTES
 
 
 def snapshot_plan(

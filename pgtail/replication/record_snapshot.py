@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +26,7 @@ from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
-from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
+from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
@@ -35,6 +37,8 @@ from pgtail.storage.local import LocalLocation
 
 _ATTEMPTS: Final = 3
 """How often a part is read if the connection breaks, and how many copies a standby may end one after another."""
+_AHEAD: Final = 8
+"""Batches that are read ahead of the one that is written: more than are compressed together."""
 _ROUNDS: Final = 11
 """How often tables are copied that change while they are copied."""
 
@@ -197,7 +201,8 @@ def copy_tables(
         with interrupt.raising():
             sessions = [stack.enter_context(source.session())]
             point = ConsistentPoint(source.lsn, sessions[0].clock())
-            tables = [table for table in snapshot_plan(sessions[0], plan.options.publications) if wanted(table)]
+            published = snapshot_plan(sessions[0], plan.options.publications, part_bytes=part_bytes_for(jobs))
+            tables = [table for table in published if wanted(table)]
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
         head = head_of(plan, source.identity)
@@ -265,7 +270,10 @@ class _Target:
 
 
 class _PartWriter:
-    """Writes one part; `commit` is the frame that ends the table, after its last part."""
+    """Writes one part in a thread of its own, so that the next rows are read while earlier ones are compressed.
+
+    `commit` is the frame that ends the table, after its last part.
+    """
 
     def __init__(
         self, writer: SnapshotWriter, commit: bytes | None, finished: Callable[[tuple[SnapshotFile, ...]], None]
@@ -273,12 +281,24 @@ class _PartWriter:
         self._writer = writer
         self._commit = commit
         self._finished = finished
+        self._thread = ThreadPoolExecutor(1, "write")
+        self._waiting: deque[Future[None]] = deque()
+        """The batches that are not known to be written."""
 
     def add(self, frames: bytes, rows: int) -> None:
-        self._writer.add([frames], rows)
+        self._waiting.append(self._thread.submit(self._writer.add, [frames], rows))
+        self._wait(_AHEAD)
 
     def finish(self) -> None:
+        self._wait(0)
+        self._thread.shutdown()
         self._finished(self._writer.finish(self._commit))
 
     def abandon(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
         self._writer.abandon()
+
+    def _wait(self, most: int) -> None:
+        """Wait until at most so many batches are not written. Raises what the writer raises."""
+        while len(self._waiting) > most:
+            self._waiting.popleft().result()

@@ -40,9 +40,7 @@ TABLES: Final = 4
 _ROWS: Final = 1000
 _SLOW: Final = """
 import sys, time
-from functools import partial
 from pgtail.capture.snapshot_writer import SnapshotWriter
-from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.replication import record_snapshot
 
 def finish(self, *given):
@@ -50,7 +48,7 @@ def finish(self, *given):
     return finished(self, *given)
 
 finished, SnapshotWriter.finish = SnapshotWriter.finish, finish
-record_snapshot.snapshot_plan = partial(snapshot_plan, part_bytes=3 * 8192)
+record_snapshot.part_bytes_for = lambda sessions: 3 * 8192
 from pgtail.cli import main
 main()
 """
