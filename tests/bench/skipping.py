@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.pgoutput.frames import LENGTHS
+from pgtail.pgoutput.frames import LENGTHS, walk
 from tests.bench.measure import Cost, Run, run
 from tests.bench.workload import WORK
 from tests.support.captures import lengths
@@ -56,5 +56,8 @@ def _record() -> None:
         pos = 0
         while pos < len(data):
             pos, _ = recorder.take_run(data, pos, len(data), LENGTHS)
+            if pos < len(data):  # the segment is full
+                start, pos = next(walk(data, pos))
+                recorder.take(data[start:pos])
         recorder.take(frame(commit(lsn, lsn + 8, number), 1))
     recorder.close()
