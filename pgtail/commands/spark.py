@@ -120,7 +120,8 @@ def vacuum(out: str, options: VacuumOptions) -> None:
 
 
 def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
-    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(max(applied.end.position, 0))}"]
+    last = max(applied.end.transactions_before, 0)
+    parts = [f"{kind}: {counted(applied.changes, 'change')} applied, up to {lsn_text(last)}"]
     if verbose:
         parts.append(f"{size_text(applied.rewritten)} written")
     parts += [f"the gap before {gap['before']} was skipped" for gap in applied.gaps]

@@ -1,4 +1,7 @@
-"""Work spread over Spark's tasks: each item is done by one task, wherever that runs."""
+"""Work spread over Spark's tasks: each item is done by one task, wherever that runs.
+
+A small batch is done by the same functions in the driver: a job, with its Python workers, costs more than the work.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from pgtail.errors import InputError, OptionError, OutputError
+from pgtail.spark.session import DRIVER_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +28,7 @@ _MOST_BYTES: Final = 16 << 20
 _OPENING: Final = 256 << 10
 """What it costs to open a segment, in bytes."""
 _USUAL_CORES: Final = 8
+_MOST_IN_DRIVER: Final = 16 << 20
 _OURS: Final = re.compile(r"^pgtail(?:\.storage)?\.errors\.(\w+): (.+)$", re.MULTILINE)
 _ERRORS: Final = {"OptionError": OptionError, "OutputError": OutputError, "UnavailableOutput": OutputError}
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|Permission denied|Read-only file system")
@@ -44,12 +49,25 @@ def frame(
     return spark.range(0, len(items), 1, len(items)).mapInArrow(job, schema)
 
 
-def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What `work` returns for each item. Raises PgtailError if a task fails."""
+def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T], size: int) -> list[R]:
+    """What `work` returns for each item; `size` are the bytes of the files that they all read.
+
+    Raises PgtailError if a task fails.
+    """
+    if is_small(spark, size):
+        return [work(item) for item in items]
     if not items:
         return []
     with translate_spark_errors():
         return results(frame(spark, lambda item: iter([result(work(item))]), items, RESULT))
+
+
+def is_small(spark: SparkSession, size: int) -> bool:
+    """Whether so many bytes of files are read in the driver. Raises OptionError if its setting is no number."""
+    most = str(spark.conf.get(DRIVER_BYTES, str(_MOST_IN_DRIVER)))
+    if not (most.isascii() and most.isdecimal()):
+        raise OptionError(f"{DRIVER_BYTES} is {most}: expected a number of bytes")
+    return size <= int(most)
 
 
 @contextlib.contextmanager

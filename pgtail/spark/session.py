@@ -43,6 +43,8 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+DRIVER_BYTES: Final = "spark.pgtail.driverBytes"
+"""The setting, of any session, that says up to how many bytes of files a batch is done in the driver."""
 _OPTIONS_OF_JVM: Final = "spark.driver.extraJavaOptions"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """The variable that spark-submit sets: its JVM runs already, and has its settings."""

@@ -12,20 +12,21 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from rich.console import Console
 from rich.table import Table
 
+from pgtail.capture.format import CLOSED
 from pgtail.capture.recorder import Rotation
 from pgtail.commands.convert import record_dumps
 from pgtail.commands.options import DumpOptions
 from pgtail.errors import OptionError
 from pgtail.spark.session import check_installed
-from tests.bench.workload import WORK, Backlog
+from tests.bench.workload import HEADER, WORK, Backlog
 
 ROUNDS: Final = 5
 _TICK: Final = os.sysconf("SC_CLK_TCK")
@@ -70,8 +71,11 @@ def on_spark(backlog: Backlog, console: Console) -> None:
                 cost = _measured(way)
                 if round_:  # the first one warms up
                     runs[name].append(cost)
+        small = _small_batches(spark, backlog)
     console.print()
     console.print(_table(runs, backlog, start))
+    for line in small:
+        console.print(line, markup=False)
     with session("local[1]") as spark:
         one = _decoding(spark, capture)
     with session("local[2]") as spark:
@@ -110,6 +114,69 @@ def _ways(spark: Any, capture: Path, lines: Path) -> dict[str, Callable[[], None
         "pgtail spark changes: sorted, 3 tables": whole,
         "pgtail spark all: typed tables, state, history": everything,
     }
+
+
+def _small_batches(spark: Any, backlog: Backlog) -> list[str]:
+    """What batches of few changes cost after one of many, and what they write, each in words."""
+    from pgtail.spark.lake.update import Lake
+    from pgtail.spark.state.settings import Settings
+    from pgtail.spark.state.update import update_state
+
+    out, found = WORK / "on_spark" / "batches", []
+    shutil.rmtree(out, ignore_errors=True)
+    for changes, segments in _parts(backlog):
+        written: list[int] = []
+
+        def batch(segments: Sequence[str] = segments, written: list[int] = written) -> None:
+            lake = Lake(spark, str(out))
+            lake.update(segments, typed=True)
+            written += [update_state(lake, Settings(history=history)).rewritten for history in (False, True)]
+
+        cost = _measured(batch)
+        state, history = (f"{size / 1e6:.1f} MB" for size in written)
+        found.append(f"a batch of {changes:,} changes: {cost.cpu:.2f} s CPU; {state} of state, {history} of history")
+    return found
+
+
+def _parts(backlog: Backlog) -> list[tuple[int, list[str]]]:
+    """The transactions before the last one as segments: nearly all, then some with 150 changes, and with 20,000."""
+    folder = WORK / f"{backlog.size.name}.parts"
+    shutil.rmtree(folder, ignore_errors=True)
+    capture = folder / "capture"
+    capture.mkdir(parents=True)
+    found, known, relations = list[tuple[int, list[str]]](), set[Path](), dict[bytes, bytes]()
+    with backlog.lengths.open("rb") as whole:
+        for changes in (backlog.size.accounts + backlog.size.wide - 25_000, 150, 20_000):
+            part = folder / "part.lengths.bin"
+            with part.open("wb") as file:
+                copied = _copy_transactions(whole, file, changes, relations)
+            dump = DumpOptions(input_format="lengths")
+            record_dumps([str(part)], capture, dump, rotation=Rotation(), compress=True, tell=lambda text: None)
+            segments = set(capture.glob(f"*{CLOSED}"))
+            found.append((copied, sorted(map(str, segments - known))))
+            known = segments
+    return found
+
+
+def _copy_transactions(whole: BinaryIO, part: BinaryIO, least: int, relations: dict[bytes, bytes]) -> int:
+    """Copy frames after their lengths up to a Commit, with at least so many changes; returns how many there are.
+
+    `relations` are the Relation messages so far by the table's OID: the server sends each once, and every dump needs them.
+    """
+    changes, known = 0, b"".join(relations.values())
+    while size := whole.read(4):
+        frame = whole.read(int.from_bytes(size, "big"))
+        part.write(size + frame)
+        kind = frame[HEADER : HEADER + 1]
+        if kind == b"B":
+            part.write(known)
+            known = b""
+        elif kind == b"R":
+            relations[frame[HEADER + 1 : HEADER + 5]] = size + frame
+        changes += kind in (b"I", b"U", b"D")
+        if kind == b"C" and changes >= least:
+            break
+    return changes
 
 
 def _decoding(spark: Any, capture: Path) -> float:

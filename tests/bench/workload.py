@@ -29,7 +29,7 @@ _MAJOR = 16
 BASE_SLOT = "base"
 _START = f"START_REPLICATION SLOT {BASE_SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'pub')"
 _XLOGDATA, _KEEPALIVE = b"wk"
-_HEADER = 25
+HEADER = 25
 """Bytes of an XLogData frame before its message."""
 
 
@@ -166,5 +166,5 @@ def _write(frame: bytes, framed: BinaryIO, plain: BinaryIO) -> None:
     framed.write(len(frame).to_bytes(4, "big"))
     framed.write(frame)
     if frame[0] == _XLOGDATA:
-        plain.write(frame[_HEADER:])
+        plain.write(frame[HEADER:])
         plain.write(b"\n")

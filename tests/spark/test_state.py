@@ -30,8 +30,10 @@ from pgtail.spark.segments import listing
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.segments.survey import Survey, name_of
+from pgtail.spark.session import DRIVER_BYTES
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.settings import bound_of
+from pgtail.spark.state.tasks import BLOCK_BITS
 from pgtail.storage import locate
 from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
@@ -66,9 +68,14 @@ def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
             assert one == Counter(repr(tuple(row[name] for name in own)) for row in expected.to_pylist()), entry
 
 
-@pytest.mark.parametrize("bucket_size", [12_000, *([32 << 20] * ALL)])
+@pytest.mark.parametrize(("bucket_size", "driver_bytes"), [(12_000, 0), (12_000, 16 << 20), *([(32 << 20, 0)] * ALL)])
 @pytest.mark.timeout(400)
-def test_many_small_batches_give_the_same(spark: Any, world: World, tmp_path: Path, bucket_size: int) -> None:
+def test_many_small_batches_give_the_same(
+    spark: Any, world: World, tmp_path: Path, bucket_size: int, driver_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batches are those of an older pgtail, whose buckets did not have neighbouring keys."""
+    monkeypatch.setattr("pgtail.spark.state.update.BLOCK_BITS", 0)
+    spark.conf.set(DRIVER_BYTES, driver_bytes)
     source, segments, out = Random(5), world.segments, tmp_path / "out"
     assert len(segments) > 15
     at = 0
@@ -78,7 +85,11 @@ def test_many_small_batches_give_the_same(spark: Any, world: World, tmp_path: Pa
         again = source.sample(segments[:at], min(3, at))
         apply(spark, out, [*again, *reversed(new)], bucket_size=bucket_size)
         apply(spark, out, [], history=True, bucket_size=bucket_size)
+        if at > len(segments) / 2:
+            monkeypatch.undo()
+    spark.conf.set(DRIVER_BYTES, 0)
     plan = Batches(locate(str(out))).plan
+    assert {table.block_bits for notes in plan.notes.values() for table in notes.tables.values()} >= {BLOCK_BITS}
     spread = {table.buckets for notes in plan.notes.values() for table in notes.tables.values()}
     assert (max(spread) > 1) == (bucket_size == 12_000)
     for merged in (False, True):

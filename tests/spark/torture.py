@@ -25,6 +25,7 @@ import polars as pl
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import LakeTable
+from pgtail.spark.session import DRIVER_BYTES
 from pgtail.storage import locate
 from tests.support.corpus import capture
 from tests.support.spark import model, quick
@@ -53,7 +54,9 @@ def main(kills: int) -> None:
                 if waiting:
                     shutil.copy(waiting.pop(0), growing)
             known, batch = files_in(out), Batches(locate(str(out))).plan.batch
-            watching = arguments(growing, out, "--watch", "--every=1s")
+            # Every other one does its batches in the driver.
+            most = f"--conf={DRIVER_BYTES}={16 << 20 if kill % 2 else 0}"
+            watching = arguments(growing, out, "--watch", "--every=1s", most)
             process = quick.start(watching, stderr=subprocess.DEVNULL)
             if chance.random() < 0.75 and waiting:
                 read_until(out, PATIENCE, functools.partial(grown, out, known))
@@ -94,7 +97,7 @@ def grown(out: Path, known: set[Path]) -> bool:
 
 
 def arguments(growing: Path, out: Path, *more: str) -> list[str]:
-    return ["all", *more, "--master=local[2]", *quick.CONF, str(growing), str(out)]
+    return ["all", "--master=local[2]", *quick.CONF, *more, str(growing), str(out)]
 
 
 def below(pid: int) -> list[int]:

@@ -26,9 +26,9 @@ from pgtail.storage import Location
 
 _NAME: Final = "_batches"
 _SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
-_FORMAT: Final = 4
-_FORMATS: Final = (3, _FORMAT)
-"""What is read: in format 3 no snapshot was applied."""
+_FORMAT: Final = 5
+_FORMATS: Final = (3, 4, _FORMAT)
+"""What is read: in format 3 no snapshot was applied; before 5 neighbouring keys were in buckets of their own."""
 _KEPT: Final = 86_400.0
 _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
 
@@ -43,6 +43,8 @@ class TableNotes:
     since: int
     """The position from which on the table has its name."""
     buckets: int = 1
+    block_bits: int = 0
+    """As in TableLayout."""
     whole: bool = False
     """Whether a hash of what identifies its rows no longer finds them: they stay in one bucket."""
     snapshot: int = -1

@@ -58,7 +58,8 @@ def compact(lake: Lake) -> int:
     if not plans:
         return 0
     lake.tell(f"merging {counted(count, 'file')}")
-    done = collected(lake.spark, _Merging.done, plans)
+    size = sum(size for merging in plans for _, size in merging.files)
+    done = collected(lake.spark, _Merging.done, plans, size)
     commits = []
     for name in dict.fromkeys(merging.name for merging in plans):
         table = lake.batches.table(name)

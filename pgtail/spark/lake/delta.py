@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import (
@@ -151,9 +152,21 @@ class LakeTable:
 
     def files(self) -> list[LakeFile]:
         """Every file of this version, with its statistics."""
+        return [] if self._table is None else self._files(pa.table(self._table.get_add_actions(flatten=False)))
+
+    def files_from(self, column: str, least: int) -> list[LakeFile]:
+        """The files that may have a number of at least `least` in a column: of many files a batch needs the last ones,
+        and to make Python objects of a file's statistics takes long."""
         if self._table is None:
             return []
-        rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        found = pa.table(self._table.get_add_actions(flatten=False))
+        if "max" in found.column_names and found.schema.field("max").type.get_field_index(column) >= 0:
+            below = pc.less(pc.struct_field(found["max"], column), least)
+            found = found.filter(pc.invert(pc.fill_null(below, False)))
+        return self._files(found)
+
+    def _files(self, found: pa.Table) -> list[LakeFile]:
+        rows = found.to_pylist()
         return [LakeFile(row["path"], row["size_bytes"], row["num_records"], self.place, row) for row in rows]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -172,10 +185,11 @@ class LakeTable:
         with self._writing():
             if self._table is None:
                 self._create(commit, batch)
+                version = 0
             else:
-                self._change(self._table, commit, batch)
-            table = self._opened()
-            if table.version() // _CHECKPOINTS > max(self.version, 0) // _CHECKPOINTS:
+                version = self._change(self._table, commit, batch)
+            if version // _CHECKPOINTS > max(self.version, 0) // _CHECKPOINTS:
+                table = self._opened()
                 table.create_checkpoint()
                 table.cleanup_metadata()
         if commit.retain < WEEK and (commit.removes or commit.overwrite):
@@ -202,7 +216,8 @@ class LakeTable:
             post_commithook_properties=_NO_HOOKS,
         )
 
-    def _change(self, table: DeltaTable, commit: Commit, batch: int) -> None:
+    def _change(self, table: DeltaTable, commit: Commit, batch: int) -> int:
+        """Commit to a table that exists; returns the number of the commit."""
         schema = Schema.from_arrow(commit.schema)
         if '"timestamp_ntz"' in schema.to_json() and "timestampNtz" not in (table.protocol().writer_features or ()):
             table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
@@ -221,6 +236,7 @@ class LakeTable:
             commit_properties=_properties(batch),
             post_commithook_properties=_NO_HOOKS,
         )
+        return table.version() + 1
 
     def expired(self, *, orphans: bool, remove: bool) -> list[str]:
         """Files that were replaced longer ago than the table's property says; with `orphans` also those that no commit

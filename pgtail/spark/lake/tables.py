@@ -29,6 +29,7 @@ class Rewriting:
 
     folder: Location
     path: str
+    size: int
     version: Version
     before: Sequence[TableColumn]
     """The columns that it has, and those that it gets."""
@@ -40,6 +41,11 @@ class Rewriting:
         groups = row_groups(self.folder / self.path)
         rows = (as_stored(as_version(one, self.version, self.before), self.version, self.columns) for one in groups)
         return write_groups(self.folder, rows, self.codec, prefix_of(self.path))
+
+
+def rewritten(spark: SparkSession, files: Sequence[Rewriting]) -> list[DataFile]:
+    """Rewrite files."""
+    return collected(spark, Rewriting.done, files, sum(one.size for one in files))
 
 
 def columns_in(schema: pa.Schema) -> list[TableColumn]:
@@ -68,14 +74,14 @@ def table_commits(
         overwrite = table.schema is not None and not holds(schema, table.schema)
         for file in table.files() if overwrite else ():
             version = by_relation[file.bounds("_relation").least]
-            again.append(Rewriting(folder, file.path, version, columns_in(table.schema), columns, codec))
+            again.append(Rewriting(folder, file.path, file.size, version, columns_in(table.schema), columns, codec))
         for version, added in own:
             written = own_columns(version, columns_of([*known.get(names, ()), version]))
             if written == own_columns(version, columns):
                 adds.append(added)
             else:
-                again.append(Rewriting(folder, added.path, version, written, columns, codec))
-        adds += collected(spark, Rewriting.done, again)
+                again.append(Rewriting(folder, added.path, added.size, version, written, columns, codec))
+        adds += rewritten(spark, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
         entries.append(Entry("tables", *names, None, name, 0))
     return commits, entries

@@ -176,8 +176,8 @@ class Lake:
         self.tell(f"decoding {counted(len(parts), 'segment')}")
         plan = self.plan
         how = Decoding(self.out, self.codec, tuple(plan.tables), known, self.storage, plan.snapshot_changes)
-        items = groups(self.spark, [((path, some), sizes[path]) for path, some in parts.items()])
-        return joined(collected(self.spark, how.segments, items))
+        files = [((path, some), sizes[path]) for path, some in parts.items()]
+        return joined(collected(self.spark, how.segments, groups(self.spark, files), sum(size for _, size in files)))
 
     def _commits(
         self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int]
@@ -223,7 +223,9 @@ class Lake:
     def _transactions(self, files: list[DataFile], parts: Sequence[pa.Table], split: Sequence[int]) -> list[Commit]:
         """A transaction of which an earlier batch has a part becomes one row again."""
         table = self.batches.table("transactions")
-        others = [file for file in table.files() if _any_within(file, split)]
+        others = (
+            [file for file in table.files_from("position", min(split)) if _any_within(file, split)] if split else []
+        )
         known = [rows_in(table.place / file.path).cast(TRANSACTIONS) for file in others]
         rows = pa.concat_tables([TRANSACTIONS.empty_table(), *parts, *known])
         if rows.num_rows:
@@ -247,7 +249,8 @@ class Lake:
         files = [(table.place / file.path, file.size) for file in table.files()]
         if files:
             self.tell("typing the changes that are there")
-        made = joined(collected(self.spark, how.stored, groups(self.spark, files)))
+        size = sum(size for _, size in files)
+        made = joined(collected(self.spark, how.stored, groups(self.spark, files), size))
         self.commit(plan, self._typed(made.tables, known, known))
 
 

@@ -105,7 +105,8 @@ def surveys(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptio
 
     Raises InputError if a segment is damaged or not closed.
     """
-    found = collected(spark, partial(survey_each, storage=storage), groups(spark, paths.items()))
+    items, size = groups(spark, paths.items()), sum(paths.values())
+    found = collected(spark, partial(survey_each, storage=storage), items, size)
     return [one for some in found for one in some]
 
 

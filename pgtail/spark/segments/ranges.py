@@ -21,6 +21,12 @@ class Place(NamedTuple):
         """The place after this one: there is none between the two."""
         return Place(self.position, self.ordinal + 1)
 
+    @property
+    def transactions_before(self) -> int:
+        """The LSN up to which transactions are before this place: what is at the same LSN comes first, then its
+        transaction's messages from 1 on."""
+        return self.position - (self.ordinal <= 1)
+
 
 class Range(NamedTuple):
     """From a place up to another, which is not in it."""
@@ -54,7 +60,7 @@ class Range(NamedTuple):
     @property
     def transactions(self) -> range:
         """The positions of the transactions whose first message is in it."""
-        return range(self.first.position + (self.first.ordinal > 1), self.end.position + (self.end.ordinal > 1))
+        return range(self.first.transactions_before + 1, self.end.transactions_before + 1)
 
 
 Parts: TypeAlias = tuple[Range, ...] | None

@@ -110,7 +110,9 @@ def _rows(
     table: LakeTable, ranges: Sequence[Range], columns: Sequence[str], having: str | None = None
 ) -> Iterator[Row]:
     """Rows in these ranges; `having` is a column that must not be NULL. A row of `transactions` has no ordinal."""
-    for file in files_within(table.files(), [one.transactions for one in ranges], "position"):
+    wanted = [one.transactions for one in ranges]
+    files = table.files_from("position", min((one.start for one in wanted), default=0))
+    for file in files_within(files, wanted, "position"):
         if having is not None and file.bounds(having).nulls == file.rows:
             continue
         rows = rows_in(table.place / file.path, columns)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from pgtail.spark.jobs import RESULT, cores, frame, groups, result, results
+from pgtail.spark.jobs import RESULT, collected, cores, frame, groups, is_small, result, results
 from pgtail.spark.lake.delta import LakeFile
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
@@ -39,8 +39,14 @@ _END: Final = (1 << 63) - 2
 """Beyond every position and seq."""
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
+_TASK_BYTES: Final = 32 << 20
+"""Bytes of a table's files that one task folds, where its tasks are more than that."""
+_BUCKET: Final = ("relid", "bucket", "links")
+"""The columns of a part that say where it belongs."""
 
 Changes = Sequence[tuple[LakeFile, ChangesFile]]
+Together = Mapping[tuple[int, int], list[int]]
+"""By table and bucket the buckets that are folded together with it, itself among them."""
 
 
 class VersionRun(NamedTuple):
@@ -65,6 +71,7 @@ class TableBatch:
     stored: Sequence[TableColumn]
     """The columns of the state's table after the batch."""
     buckets: int
+    block_bits: int
     before: Sequence[RowsFile]
     """The files before the batch."""
     now: Sequence[RowsFile]
@@ -76,13 +83,15 @@ class TableBatch:
         """What is to be done for a run, and the files, with their bytes, that are split for it."""
         version, places = self.runs[number]
         # Between two passes the rows of a state are as their version has them.
-        layout = TableLayout(version, self.stored if self.history else columns_of([version]), self.buckets)
-        files: dict[int, list[str]] = {}
+        layout = TableLayout(
+            version, self.stored if self.history else columns_of([version]), self.buckets, self.block_bits
+        )
+        files: dict[int, list[DataFile]] = {}
         items: list[tuple[Item, int]] = [(one, 0) for one in self.starts if one.position == places.first.position]
         by_value = bool(items) and not version.identified
         for one in self.now:
             if one.bucket is not None and one.layout == layout and not by_value:
-                files.setdefault(one.bucket, []).append(one.file.path)
+                files.setdefault(one.bucket, []).append(one.file)
             elif one.bucket is not None:
                 items.append((one, one.file.size))
         for file, source in self.changes:
@@ -158,7 +167,7 @@ class _Folded(NamedTuple):
     """Buckets of a table that were folded together, and the files that were written of them."""
 
     relid: int
-    buckets: list[int]
+    buckets: set[int]
     files: list[DataFile]
 
 
@@ -171,37 +180,77 @@ def _fold(
     if not items:
         return []
 
-    def split(some: Sequence[tuple[int, Item]]) -> Iterator[pa.RecordBatch]:
+    def split(some: Iterable[tuple[int, Item]]) -> Iterator[pa.RecordBatch]:
         for relid, item in some:
             yield from passes[relid].split(item)
 
-    def fold(parts: pa.Table) -> pa.Table:
-        relid, buckets = parts["relid"][0].as_py(), parts["together"][0].as_py()
-        return pa.Table.from_batches([result(_Folded(relid, buckets, list(passes[relid].fold(parts))))])
+    def fold(parts: pa.Table) -> _Folded:
+        relid, buckets = parts["relid"][0].as_py(), set(itertools.chain(*parts["together"].to_pylist()))
+        return _Folded(relid, buckets, list(passes[relid].fold(parts)))
 
-    def folded(parts: DataFrame, groups_: int) -> list[_Folded]:
-        spread = parts.repartition(min(groups_, _TURNS * cores(spark)), "relid", "together")
-        return results(spread.groupBy("relid", "together").applyInArrow(fold, RESULT))
+    def folded(parts: DataFrame, tasks: int) -> list[_Folded]:
+        spread = parts.repartition(min(tasks, _TURNS * cores(spark)), "relid", "task")
+        by_task = spread.groupBy("relid", "task")
+        return results(by_task.applyInArrow(lambda some: pa.Table.from_batches([result(fold(some))]), RESULT))
 
+    if is_small(spark, sum(size for _, size in items)):
+        return _folded_few(spark, passes, pa.Table.from_batches(split(item for item, _ in items), PART), fold)
     parts = frame(spark, split, groups(spark, items), spark_schema(PART))
     if all(one.layout.buckets == 1 for one in passes.values()):
         # No bucket has to be folded with another one: which parts there are need not be known before.
-        return folded(parts.withColumn("together", F.array(F.lit(0))), len(passes))
+        return folded(parts.withColumns({"together": F.array(F.lit(0)), "task": F.lit(0)}), len(passes))
     parts = parts.persist()
     try:
-        found = _together(tuple(row) for row in parts.select("relid", "bucket", "links").distinct().collect())
-        if not found:
+        together = _together(tuple(row) for row in parts.select(*_BUCKET).distinct().collect())
+        tasks = _tasks(passes, together, cores(spark))
+        if not tasks:
             return []
         named = spark.createDataFrame(
-            [(*key, buckets) for key, buckets in found.items()], "relid long, bucket int, together array<int>"
+            [(*key, *task) for key, task in tasks.items()], "relid long, bucket int, together array<int>, task int"
         )
-        groups_ = len({(relid, *buckets) for (relid, _), buckets in found.items()})
-        return folded(parts.join(F.broadcast(named), ["relid", "bucket"]), groups_)
+        count = len({(relid, task.number) for (relid, _), task in tasks.items()})
+        return folded(parts.join(F.broadcast(named), ["relid", "bucket"]), count)
     finally:
         parts.unpersist()
 
 
-def _together(found: Iterable[tuple[int, int, Sequence[int]]]) -> dict[tuple[int, int], list[int]]:
+class _Task(NamedTuple):
+    """What is done with a bucket: those that it is folded together with, itself among them, and the number of the task
+    that folds them, among those of its table."""
+
+    together: list[int]
+    number: int
+
+
+def _tasks(passes: Mapping[int, Pass], together: Together, cores_: int) -> dict[tuple[int, int], _Task]:
+    """The task of each bucket of each table: few for a table, for each writes a file of closed rows."""
+    most = {}
+    for relid, one in passes.items():
+        size = sum(file.size for files in one.files.values() for file in files)
+        most[relid] = max(size // _TASK_BYTES + 1, _TURNS * cores_)
+    return {(relid, bucket): _Task(some, some[0] % most[relid]) for (relid, bucket), some in together.items()}
+
+
+def _folded_few(
+    spark: SparkSession, passes: Mapping[int, Pass], parts: pa.Table, fold: Callable[[pa.Table], _Folded]
+) -> list[_Folded]:
+    """Fold parts of few changes; in the driver, each table at once, where the files of their buckets are small, too."""
+    keys = list(zip(*parts.select(_BUCKET[:2]).to_pydict().values(), strict=True))
+    together = _together(zip(*parts.select(_BUCKET).to_pydict().values(), strict=True))
+    files = itertools.chain.from_iterable(passes[relid].files.get(bucket, ()) for relid, bucket in together)
+    size = sum(file.size for file in files)
+    if is_small(spark, size):
+        tasks = {key: _Task(some, 0) for key, some in together.items()}
+    else:
+        tasks = _tasks(passes, together, cores(spark))
+    parts = parts.append_column("together", pa.array([tasks[key].together for key in keys], pa.list_(pa.int32())))
+    places: dict[tuple[int, int], list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault((key[0], tasks[key].number), []).append(place)
+    return collected(spark, fold, [parts.take(own) for own in places.values()], size)
+
+
+def _together(found: Iterable[tuple[int, int, Sequence[int]]]) -> Together:
     """For each bucket of each table those that have to be folded together with it, and itself."""
     groups_: dict[tuple[int, int], set[int]] = {}
     for relid, bucket, links in found:

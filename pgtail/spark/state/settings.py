@@ -25,7 +25,7 @@ class Settings:
     wait: bool = False
     retain: float = 3600.0
     """Seconds that replaced files are kept: for readers that opened an earlier version."""
-    bucket_size: int = 32 << 20
+    bucket_size: int = 512 << 10
     """Bytes of Parquet that a bucket should have at most."""
 
     @property

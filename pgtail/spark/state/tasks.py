@@ -28,6 +28,7 @@ from pgtail.spark.state.fold import (
     UPDATE,
     Cells,
     Events,
+    Folded,
     fold,
     identities,
 )
@@ -46,6 +47,8 @@ PART: Final = pa.schema(
 """Some rows or changes of a bucket of a table; `links` are other buckets that have to be folded with it."""
 CLOSED: Final = "closed-"
 """File-name prefix of closed rows; other files are named by bucket."""
+BLOCK_BITS: Final = 9
+"""Of TableLayout: up to 512 neighbouring keys are in one bucket."""
 _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
@@ -92,6 +95,11 @@ class WantedChanges:
         if self.committed and prepared.any():
             rows = self._at_commit(rows)
         return rows if self.since < 0 else rows.filter(pc.greater_equal(rows["_position"], self.since))
+
+    @property
+    def least(self) -> int:
+        """No wanted row is at a position below this one."""
+        return min([*(one.start for one in self.ranges), *self.committed, *self.snapshots], default=0)
 
     def may_have(self, file: LakeFile) -> bool:
         """Whether a file may have such rows, by its statistics."""
@@ -143,11 +151,16 @@ Item: TypeAlias = "ChangesFile | RowsFile | SnapshotStarts"
 
 
 class TableLayout(NamedTuple):
-    """How the rows of a table are kept: as those of a version, with columns of the state's table, in buckets."""
+    """How the rows of a table are kept: as those of a version, with columns of the state's table, in buckets.
+
+    The bucket of a row does not depend on the last `block_bits` bits of the integers in its key, shared out evenly
+    among them: neighbours are in one bucket. Keys are mostly given out in order, and what is new changes most.
+    """
 
     version: Version
     stored: Sequence[TableColumn]
     buckets: int
+    block_bits: int
 
     @property
     def folded(self) -> pa.Schema:
@@ -159,7 +172,7 @@ class TableLayout(NamedTuple):
         """The bucket of each row, by a hash of what identifies it, which is the same everywhere; `by_value`: of all its
         values, if nothing identifies it."""
         if self.version.identified:
-            parts = [part for [part] in identities([cells], self.version)]
+            parts = list(self._blocks(cells))
         elif by_value:
             names = [column.name for column in self.version.columns]
             parts = [part for [part] in identities([cells], self.version, names)]
@@ -175,9 +188,31 @@ class TableLayout(NamedTuple):
         if self.buckets == 1:
             yield 0, rows
             return
-        found = self.bucket_of(rows, Cells.of(rows, self.version), by_value=by_value)
-        for bucket in np.unique(found).tolist():
-            yield bucket, rows.filter(found == bucket)
+        yield from split(rows, self.bucket_of(rows, Cells.of(rows, self.version), by_value=by_value))
+
+    def _blocks(self, cells: Cells) -> Iterator[pa.Array]:
+        """What the bucket of each row is computed from, for each column that identifies it."""
+        integers = {
+            column.name
+            for column in columns_of([self.version])
+            if column.name in self.version.key and pa.types.is_integer(column.kind)
+        }
+        for name, [part] in zip(self.version.identifying, identities([cells], self.version), strict=True):
+            if name in integers:
+                values = cells.values[name]
+                bits = pa.scalar(self.block_bits // len(integers), values.type)
+                part = pc.coalesce(cells.rescued[name], texts_of(pc.shift_right(values, bits)))
+            yield part
+
+
+def split(rows: pa.Table, buckets: Numbers) -> Iterator[tuple[int, pa.Table]]:
+    """Rows by their buckets; those of one in the order that they have."""
+    order = np.argsort(buckets, kind="stable")
+    found, counts = np.unique(buckets, return_counts=True)
+    rows, start = rows.take(pa.array(order)), 0
+    for bucket, count in zip(found.tolist(), counts.tolist(), strict=True):
+        yield bucket, rows.slice(start, count)
+        start += count
 
 
 def _hash(texts: pa.Array) -> npt.NDArray[np.uint64]:
@@ -212,7 +247,7 @@ class Pass:
     layout: TableLayout
     """How the rows are kept afterwards."""
     wanted: WantedChanges
-    files: Mapping[int, Sequence[str]]
+    files: Mapping[int, Sequence[DataFile]]
     """The files of each bucket whose rows are kept like this already."""
     by_value: bool = False
     """Whether rows that nothing identifies are in buckets by all their values: a snapshot is compared with them."""
@@ -253,14 +288,19 @@ class Pass:
         old_bucket = np.where(deleted | updated, old_bucket, new_bucket)
         new_bucket = np.where(deleted, old_bucket, new_bucket)
         carries = np.logical_or.reduce([np.zeros(len(rows), bool), *events.unsent.values()])
-        moves = old_bucket != new_bucket
-        moves_alone = moves & ~carries
-        for bucket in range(self.layout.buckets):
-            leaves, arrives = moves_alone & (old_bucket == bucket), moves_alone & (new_bucket == bucket)
-            side = np.select([leaves, arrives], [OLD_ROW, NEW_ROW], BOTH_ROWS)
-            links = np.unique(old_bucket[moves & carries & (new_bucket == bucket)])
-            some = rows.append_column(SIDE, pa.array(side)).filter(truncated | leaves | (new_bucket == bucket))
-            yield from self._parts(bucket, some, links.tolist())
+        moves = (old_bucket != new_bucket) & ~truncated
+        leaves, linked = np.flatnonzero(moves & ~carries), moves & carries
+        # A row that moves is twice in it, a TRUNCATE in each bucket.
+        arrives, ends, every = np.flatnonzero(~truncated), np.flatnonzero(truncated), np.arange(self.layout.buckets)
+        places = np.concatenate([arrives, leaves, np.repeat(ends, len(every))])
+        side = np.full(len(places), BOTH_ROWS)
+        side[: len(arrives)][(moves & ~carries)[arrives]] = NEW_ROW
+        side[len(arrives) : len(arrives) + len(leaves)] = OLD_ROW
+        buckets = np.concatenate([new_bucket[arrives], old_bucket[leaves], np.tile(every, len(ends))])
+        some = rows.take(pa.array(places)).append_column(SIDE, pa.array(side))
+        for bucket, own in split(some, buckets):
+            links = np.unique(old_bucket[linked & (new_bucket == bucket)]) if linked.any() else ()
+            yield from self._parts(bucket, own, list(map(int, links)))
 
     def _parts(self, bucket: int, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(rows), _MOST_ROWS):
@@ -269,23 +309,35 @@ class Pass:
             yield pa.RecordBatch.from_pylist([part], PART)
 
     def fold(self, parts: pa.Table) -> Iterator[DataFile]:
-        """Fold the parts of the buckets that are folded `together`, and write their files again."""
-        unpacked_ = [unpacked(data.as_buffer()) for data in parts["data"]]
+        """Fold parts of buckets, each with those that are to be folded `together`, and write the files of these again.
+
+        One of them is in memory at a time.
+        """
+        closed = []
+        together = parts["together"].to_pylist()
+        for buckets in sorted(set(map(tuple, together))):
+            own = [place for place, some in enumerate(together) if tuple(some) == buckets]
+            there, ended = self._folded(buckets, parts["data"].take(own))
+            closed += [ended] if len(ended) else []
+            one = len(buckets) == 1
+            for bucket, rows in [(buckets[0], there)] if one else self.layout.by_bucket(there, by_value=self.by_value):
+                if len(rows):
+                    yield self._write(rows, f"b{bucket:05d}-")
+        if closed:
+            yield self._write(pa.concat_tables(closed), CLOSED)
+
+    def _folded(self, buckets: Sequence[int], parts: pa.ChunkedArray) -> Folded:
+        """The rows of these buckets, with these parts applied to them."""
+        unpacked_ = [unpacked(data.as_buffer()) for data in parts]
         changes = [one for one in unpacked_ if SIDE in one.column_names]
         rows = [one for one in unpacked_ if SIDE not in one.column_names]
-        buckets = parts["together"][0].as_py()
-        rows += [self._read(path, self.layout) for bucket in buckets for path in self.files.get(bucket, ())]
+        rows += [self._read(file.path, self.layout) for bucket in buckets for file in self.files.get(bucket, ())]
         none = self.layout.folded.empty_table()
-        there, closed = pa.concat_tables([none, *rows], promote_options="default"), none
-        if changes:
-            all_ = pa.concat_tables(changes, promote_options="default")
-            there, closed = fold(there, all_, self.layout.version, history=self.history)
-        split = self.layout.by_bucket(there, by_value=self.by_value) if len(buckets) > 1 else [(buckets[0], there)]
-        for bucket, some in split:
-            if len(some):
-                yield self._write(some, f"b{bucket:05d}-")
-        if len(closed):
-            yield self._write(closed, CLOSED)
+        there = pa.concat_tables([none, *rows], promote_options="default")
+        if not changes:
+            return Folded(there, none)
+        all_ = pa.concat_tables(changes, promote_options="default")
+        return fold(there, all_, self.layout.version, history=self.history)
 
     def _read(self, path: str, layout: TableLayout) -> pa.Table:
         """The rows of a file, to be folded."""
@@ -298,7 +350,7 @@ class Pass:
 
     def _write(self, rows: pa.Table, prefix: str) -> DataFile:
         """Write rows to a new file; in a history, one without an end is still there."""
-        version, stored, _ = self.layout
+        version, stored = self.layout.version, self.layout.stored
         rows = as_stored(rows, version, stored)
         rows = rows.append_column("_relation", pa.repeat(pa.scalar(version.relation), len(rows)))
         rows = rows.rename_columns([_NAMES.get(name, name) if self.history else name for name in rows.column_names])

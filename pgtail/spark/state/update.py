@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.spark.jobs import collected, translate_spark_errors
+from pgtail.spark.jobs import translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
 from pgtail.spark.lake.decoding import folder_name
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile
-from pgtail.spark.lake.tables import Rewriting, columns_in
+from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
@@ -24,7 +24,7 @@ from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.snapshots import Snapshot, TableStart, apart, by_table, starts
-from pgtail.spark.state.tasks import ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
+from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 
@@ -33,7 +33,7 @@ _MOST_BUCKETS: Final = 1024
 
 @dataclass(slots=True)
 class Applied:
-    """What was applied. `end` is the place up to which the state now goes."""
+    """What was applied. `end` is the place up to which the state now goes; everything before it is applied."""
 
     end: Place
     changes: int = 0
@@ -149,11 +149,12 @@ class _Batch:
     def _changes(self) -> dict[int, list[tuple[LakeFile, ChangesFile]]]:
         """The files of OUT/tables that may have rows for the batch, by the table's OID."""
         found: dict[int, list[tuple[LakeFile, ChangesFile]]] = {relid: [] for relid in self._starts}
+        least = min(one.least for one in (self._wanted, *self._of_started.values()))
         for entry in entries(self._lake.out):
             if entry.kind == "tables":
                 table = self._lake.batches.table(entry.folder)
                 columns = columns_of(self._by_names[entry.schema, entry.table])
-                for file in table.files():
+                for file in table.files_from("_position", least):
                     relid = file.bounds("_relid").least
                     if self._of_started.get(relid, self._wanted).may_have(file):
                         one = file, ChangesFile(table.place / file.path, columns, file.of_snapshots)
@@ -168,7 +169,7 @@ class _Batch:
     def _table(self, relid: int, changes: Changes, runs: Sequence[VersionRun], start: TableStart | None) -> TableBatch:
         """What is to be done with one table; what it will be is noted."""
         notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
-        layout = TableLayout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets)
+        layout = TableLayout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets, notes.block_bits)
         table = self._lake.batches.table(notes.folder)
         before = there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
         if start is not None:
@@ -190,6 +191,7 @@ class _Batch:
         if partly_known and any(run.version.full for run in runs):
             notes.buckets = 1
         notes.whole = partly_known and runs[-1].version.full
+        notes.block_bits = BLOCK_BITS
         return TableBatch(
             relid=relid,
             place=table.place,
@@ -200,6 +202,7 @@ class _Batch:
             wanted=self._of_started.get(relid, self._wanted),
             stored=self._stored(notes),
             buckets=notes.buckets,
+            block_bits=notes.block_bits,
             before=before,
             now=there,
             starts=[
@@ -226,12 +229,12 @@ class _Batch:
         if table.schema is not None and not holds(schema, table.schema):
             columns, codec = columns_in(table.schema), self._lake.codec
             again = [
-                Rewriting(done.place, file.path, self._versions[relation], columns, done.stored, codec)
+                Rewriting(done.place, file.path, file.size, self._versions[relation], columns, done.stored, codec)
                 for file in table.files()
                 if file.path in before & now
                 for relation in [file.bounds("_relation").least]
             ]
-            adds += collected(self._lake.spark, Rewriting.done, again)
+            adds += rewritten(self._lake.spark, again)
             return [Commit(name, schema, adds, overwrite=True, retain=self._settings.retain)]
         if table.schema is not None and not adds and not removes:
             return []

@@ -31,7 +31,7 @@ from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.snapshots import ListedSnapshot, listed_in, segments_of
 from pgtail.spark.state.comparison import Comparison, compare, server_rows, state_rows, total
 from pgtail.spark.state.fold import Cells
-from pgtail.spark.state.tasks import TableLayout
+from pgtail.spark.state.tasks import BLOCK_BITS, TableLayout
 from pgtail.spark.typed.arrays import Flags
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.texts import texts_of
@@ -179,10 +179,10 @@ def _pair(state: Lake, listed: ListedSnapshot, sample: int) -> _Pair:
         table = state.batches.table(own.folder)
         files = [(_StateFile(table.place / one.path, last), one.size) for one in table.files()]
     buckets, size = 1, max(sum(size for _, size in some) for some in (files, segments))
-    if version.key or not _any_unknown(state.spark, version, [one for one, _ in files]):
+    if version.key or not _any_unknown(state.spark, version, files):
         while buckets < _MOST_BUCKETS and size > buckets * _BUCKET:
             buckets *= 2
-    return _Pair(TableLayout(version, columns_of([version]), buckets), [*files, *segments], sample)
+    return _Pair(TableLayout(version, columns_of([version]), buckets, BLOCK_BITS), [*files, *segments], sample)
 
 
 def _version_in(segment: Location) -> Version:
@@ -193,11 +193,11 @@ def _version_in(segment: Location) -> Version:
         return Version.of(changes.survey.relations[0])
 
 
-def _any_unknown(spark: SparkSession, version: Version, files: Sequence[_StateFile]) -> bool:
-    """Whether a value is unknown by which rows without a key are in buckets."""
-    if any(one.version != version for one in files):
+def _any_unknown(spark: SparkSession, version: Version, files: Sequence[tuple[_StateFile, int]]) -> bool:
+    """Whether a value is unknown by which rows without a key are in buckets; the files are given with their bytes."""
+    if any(one.version != version for one, _ in files):
         return True
-    return any(collected(spark, _has_unknown, [one.place for one in files]))
+    return any(collected(spark, _has_unknown, [one.place for one, _ in files], sum(size for _, size in files)))
 
 
 def _has_unknown(place: Location) -> bool:

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pgtail.spark.session import DRIVER_BYTES
 from tests.support.run_process import PROGRAM
 
 QUICK: Final = {
@@ -18,6 +19,8 @@ QUICK: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # So does planning it again after each stage.
     "spark.sql.adaptive.enabled": "false",
+    # Else the driver would do everything: what is so small needs no tasks.
+    DRIVER_BYTES: "0",
 }
 CONF: Final = [f"--conf={name}={value}" for name, value in QUICK.items()]
 
