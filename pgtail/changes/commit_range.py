@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pgtail.humanize import parse_seconds
@@ -12,7 +11,7 @@ from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, parse_lsn
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Begin, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, RollbackPrepared, StreamPrepare
-from pgtail.values.moments import DAY, moment
+from pgtail.records import Record
 
 MARGIN: Final = 10_000_000
 """Microseconds by which the commit time of a transaction may be before that of an earlier one in the WAL.
@@ -44,6 +43,8 @@ def point_of(text: str, now: int | None = None) -> Point:
         return Point(lsn=parse_lsn(text))
     except ValueError:
         pass
+    from pgtail.values.moments import DAY, moment
+
     now = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET if now is None else now
     midnight = now // DAY * DAY
     if text in ("today", "yesterday"):
@@ -61,8 +62,7 @@ def point_of(text: str, now: int | None = None) -> Point:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRange:
+class CommitRange(Record):
     """From `since` to `until`, both included; for prepared transactions by their prepare, until they are committed.
 
     `margin`: see MARGIN; 0 for a reader that ends before the first transaction that is not inside.

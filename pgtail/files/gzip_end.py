@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
-from pgtail.files.gunzip import MAGIC, Gunzip, members_to_end
+from pgtail.files import MAGIC
+from pgtail.files.gunzip import Gunzip, members_to_end
+from pgtail.records import NamedTuple
 
 _TAIL: Final = 8 << 20
 """Bytes at the end of a file in which a member is expected to begin."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +23,7 @@ from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm
+from pgtail.records import Record, replace
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture, head_of
@@ -37,8 +37,7 @@ _ROUNDS: Final = 10
 """How often tables are copied again that change while they are copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureFiles:
+class CaptureFiles(Record):
     """The capture that the tables are copied into, and how its segments are written."""
 
     directory: Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import slots
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot_plan import PublishedTable
+from pgtail.records import Record, replace
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture
@@ -30,8 +30,7 @@ _ROUNDS: Final = 10
 _JOBS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCopy:
+class ServerCopy(Record):
     """The tables at the LSN `lsn`, in this capture."""
 
     lsn: int
