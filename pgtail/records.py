@@ -39,7 +39,14 @@ class RecordType(type):
     """The metaclass of Record: makes slots of the annotated names."""
 
     def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, frozen: bool = True, eq: bool = True
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        frozen: bool = True,
+        eq: bool = True,
+        uncompared: tuple[str, ...] = (),
     ) -> RecordType:
         own = [one for one, kind in namespace.get("__annotations__", {}).items() if not kind.startswith("ClassVar")]
         defaults = {one: namespace.pop(one) for one in own if one in namespace}
@@ -53,17 +60,22 @@ class RecordType(type):
         for base in bases:
             inherited |= getattr(base, "_defaults", {})
         cls._defaults = inherited | {one: defaults.get(one, _MISSING) for one in own}
+        cls._compared = tuple([one for one in cls._defaults if one not in uncompared])
         return cls
 
     _defaults: dict[str, Any]
     """The fields in their order, with their defaults."""
+    _compared: tuple[str, ...]
 
 
 _MISSING: Final = object()
 
 
 class Record(metaclass=RecordType):
-    """An object with fields: immutable (`frozen`), and equal to one of the same class with equal values (`eq`)."""
+    """An object with fields: immutable (`frozen`), and equal to one of the same class with equal values (`eq`).
+
+    Fields in `uncompared` do not count for that, and are not shown by repr().
+    """
 
     def __init__(self, *values: Any, **named: Any) -> None:
         defaults = type(self)._defaults
@@ -87,13 +99,13 @@ class Record(metaclass=RecordType):
         raise AttributeError(f"a field of {type(self).__name__} cannot be set: {name}")
 
     def __eq__(self, other: object) -> bool:
-        return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
+        return _compared(self) == _compared(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(_values(self))
+        return hash(_compared(self))
 
     def __repr__(self) -> str:
-        fields = zip(type(self)._defaults, _values(self), strict=True)
+        fields = zip(type(self)._compared, _compared(self), strict=True)
         return f"{type(self).__name__}({', '.join([f'{name}={value!r}' for name, value in fields])})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -102,6 +114,10 @@ class Record(metaclass=RecordType):
 
 def _values(record: Any) -> tuple[Any, ...]:
     return tuple([getattr(record, name) for name in type(record)._defaults])
+
+
+def _compared(record: Any) -> tuple[Any, ...]:
+    return tuple([getattr(record, name) for name in type(record)._compared])
 
 
 def fields_of(cls: type[Any]) -> Mapping[str, Any]:
@@ -133,6 +149,9 @@ else:
 
     class NamedTuple(tuple, metaclass=_TupleType):
         """A tuple with names for its places, as typing.NamedTuple."""
+
+        _fields = ()
+        _field_defaults = {}  # noqa: RUF012 -- replaced in each class
 
         def __new__(cls, *values: Any, **named: Any) -> Any:
             fields = cls._fields

@@ -18,7 +18,7 @@ def unnamed(index: int) -> str:
     return f"?{index + 1}"
 
 
-class Column(Record):
+class Column(Record, uncompared=("codec",)):
     """One column; `key` marks the columns of the replica identity."""
 
     name: str
@@ -28,18 +28,8 @@ class Column(Record):
     type_name: str
     codec: Codec
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Column) and self._key() == other._key()
 
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[object, ...]:
-        """What makes two descriptions of a column different."""
-        return self.name, self.type_oid, self.typmod, self.key, self.type_name
-
-
-class Relation(Record):
+class Relation(Record, uncompared=("version", "beyond")):
     """One version of a table. `seen` is False if only its OID is known."""
 
     oid: int
@@ -51,16 +41,6 @@ class Relation(Record):
     version: int = 0
     beyond: Codec = UNKNOWN
     """The codec for cells without a column."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Relation) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[object, ...]:
-        """What makes two descriptions of a table different."""
-        return self.oid, self.schema, self.name, self.identity, self.columns, self.seen
 
     @property
     def key(self) -> list[str]:

@@ -51,11 +51,13 @@ _BASE64_PIECE: Final = 3 * 256 * 1024
 
 
 def dumps(value: object) -> bytes:
-    """A value as JSON. For numbers and short texts, orjson need not be loaded."""
+    """A value as JSON. For numbers, short texts and lists of them, orjson need not be loaded."""
     if isinstance(value, str):
         return string(value)
     if isinstance(value, int):
         return b"%d" % value if not isinstance(value, bool) else b"true" if value else b"false"
+    if isinstance(value, list):
+        return b"[%b]" % b",".join(map(dumps, value))
     return orjson.dumps(value)
 
 

@@ -12,11 +12,12 @@ Lsn = NewType("Lsn", int)
 """A position in the write-ahead log: bytes from its start, unsigned 64 bits."""
 
 
-class Point(Record):
-    """An LSN, or a time of commit in microseconds since 2000-01-01 UTC."""
+class Point(Record, uncompared=("local",)):
+    """An LSN, or a time of commit in microseconds since 2000-01-01 UTC. `local`: it was given as local time."""
 
     lsn: int | None = None
     time: int | None = None
+    local: bool = False
 
 
 UNIX_EPOCH_OFFSET = 946_684_800_000_000

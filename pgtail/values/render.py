@@ -21,6 +21,9 @@ _BOOLEANS = {b"t": b"true", b"f": b"false"}
 
 
 def _short_string(text: str) -> bytes:
+    """For what most names and short values are, orjson need not be loaded."""
+    if len(text) < _NAME and text.isascii() and text.isprintable() and not ('"' in text or "\\" in text):
+        return b'"%b"' % text.encode()
     return orjson.dumps(text)
 
 
@@ -46,9 +49,7 @@ def undecoded(cell: bytes, decode: Callable[[bytes], str]) -> NoReturn:
 
 
 def string(text: str) -> bytes:
-    """Text -> JSON string. For what most names are, orjson need not be loaded."""
-    if len(text) < _NAME and text.isascii() and text.isprintable() and not ('"' in text or "\\" in text):
-        return b'"%b"' % text.encode()
+    """Text -> JSON string."""
     if len(text) < LONG:
         return _short_string(text)
     return _string_of(text[start : start + LONG] for start in range(0, len(text), LONG))
