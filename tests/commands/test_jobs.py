@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -99,9 +98,15 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def blocked(dump: Path) -> Iterator[subprocess.Popen[bytes]]:
     """decode in three processes, whose output is not read after its first bytes."""
-    command = [sys.executable, "-m", "pgtail", "decode", "--jobs", "3", "-o", "json-tx", dump]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
-    with subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=_reset) as process:  # noqa: PLW1509
+    command = [sys.executable, "-m", "pgtail", "decode", "--jobs", "3", "-o", "json-tx", str(dump)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+        preexec_fn=_reset,  # noqa: PLW1509 -- nothing here has threads
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.read(10) == b'{"xid":1,"'
         yield process
