@@ -14,7 +14,6 @@ from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.division import Decoded, processes, why_one, why_whole
-from pgtail.commands.jobs import Counts, Jobs, Link, Task, TurnSink
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
@@ -42,7 +41,6 @@ from pgtail.inputs.source.window import Window
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pipeline.parts import Described, Part, Walk
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.records import NamedTuple, replace
 from pgtail.terminal.escape import escape
@@ -51,6 +49,8 @@ if TYPE_CHECKING:
     from pgtail.capture.verify import CaptureVerifier
     from pgtail.changes.redaction import Redaction
     from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.commands.jobs import Counts, Link, Task, TurnSink
+    from pgtail.pipeline.parts import Described, Part
     from pgtail.storage import Location
 
 HINT_AFTER: Final = 10.0
@@ -118,12 +118,13 @@ class Decode:
         try:
             with paged(options.pager and format_.file is None, files), open_target(format_.file) as target:
                 count = self._processes(files, target)
-                sink = TurnSink(target) if count > 1 and isinstance(target, FileSink) else target
+                turns = self._turns(target) if count > 1 and isinstance(target, FileSink) else None
+                sink = target if turns is None else turns
                 output = self._given_output or build_output(format_, sink, self._redaction)
                 pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
                 run = _Run(decoder, assembler, pipeline, filter_, output, sink)
                 try:
-                    if not (isinstance(sink, TurnSink) and self._divided(files[0], count, run, sink)):
+                    if turns is None or not self._divided(files[0], count, run, turns):
                         with _hint_if_not_built():
                             whole = self._files(lambda: self._every(files, run), pipeline)
                 finally:
@@ -249,6 +250,11 @@ class Decode:
             self._tell_one(why)
         return count if why is None else 1
 
+    def _turns(self, target: FileSink) -> TurnSink:
+        from pgtail.commands.jobs import TurnSink  # only where several processes are used
+
+        return TurnSink(target)
+
     def _tell_one(self, why: str) -> None:
         if self._options.verbosity.verbose:
             _tell(f"decoded in one process (--jobs): {why}")
@@ -272,6 +278,9 @@ class Decode:
 
     def _walk(self, name: str, source: Source, input_: Input, count: int, run: _Run, sink: TurnSink) -> None:
         """Divide a source, and decode its parts in several processes."""
+        from pgtail.commands.jobs import Jobs, Task
+        from pgtail.pipeline.parts import Part, Walk
+
         verbose = self._options.verbosity.verbose
         walk = Walk(input_, build_types(encoding=self._options.dump.encoding))
         decoded = Decoded(source.name, source.size)
@@ -301,6 +310,8 @@ class Decode:
 
     def _work(self, link: Link[Part], name: str, form: type[Input], run: _Run, sink: TurnSink) -> None:
         """What a process does: decode parts until the last one of the input. Raises PgtailError and ClosedPipe."""
+        from pgtail.commands.jobs import Counts
+
         sink.has_turn = link.has_turn
         counts = Counts()
         whole = unmasked = False
@@ -331,6 +342,8 @@ class Decode:
         self, name: str, task: Task[Part], link: Link[Part], form: type[Input], run: _Run, sink: TurnSink
     ) -> tuple[bool, Counts]:
         """Decode one part, and wait for the turn; returns whether to read on, and what is known after it."""
+        from pgtail.commands.jobs import Counts
+
         pipeline, filter_, part, goes_on = run.pipeline, run.filter_, task.part, False
         rows, kept, not_sent = pipeline.rows, pipeline.kept, filter_.not_sent
         self._fed, self._changed = -pipeline.messages, False
