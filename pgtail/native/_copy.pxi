@@ -12,7 +12,7 @@ def copy_inserts(get_copy_data, bytes head, bytes kinds, int columns, int framin
     cdef Py_buffer row
     cdef Py_ssize_t length = 0, rows = 0
     cdef int added
-    out.data, out.size, out.room = NULL, 0, 0
+    out.data, out.size, out.room, out.kept = NULL, 0, 0, 0
     try:
         while out.size < limit:
             length, data = get_copy_data(1)

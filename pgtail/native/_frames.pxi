@@ -128,7 +128,7 @@ cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int fra
     cdef bint first = True
     cdef set oids = set()
     cdef Out out
-    out.data, out.size, out.room = NULL, 0, 0
+    out.data, out.size, out.room, out.kept = NULL, 0, 0, 0
     try:
         while pos < end and pos - start < limit:
             if framing:
@@ -232,7 +232,7 @@ def copied_transactions(bytes frames, Py_ssize_t pos, Py_ssize_t room, uint64_t 
     cdef Py_ssize_t end = PyBytes_GET_SIZE(frames), at, stop, body, whole = 0, of_this, rows = 0, transactions = 0
     cdef uint64_t end_lsn = 0
     cdef Out out
-    out.data, out.size, out.room = NULL, 0, 0
+    out.data, out.size, out.room, out.kept = NULL, 0, 0, 0
     if not 0 <= pos <= end:
         raise ValueError("not a part of the buffer")
     try:
@@ -266,7 +266,7 @@ def receive(reader, get_copy_data, list parts not None):
     cdef Py_buffer frame
     cdef Py_ssize_t length
     cdef int tag = 0
-    out.data, out.size, out.room = NULL, 0, 0
+    out.data, out.size, out.room, out.kept = NULL, 0, 0, 0
     try:
         while True:
             length, data = get_copy_data(1)
