@@ -165,6 +165,13 @@ cdef struct Bytes:
     Py_ssize_t size
 
 
+cdef inline Out no_bytes() noexcept:
+    """A buffer, to be freed with PyMem_Free()."""
+    cdef Out out
+    memset(&out, 0, sizeof(Out))
+    return out
+
+
 cdef int grow(Out *out, Py_ssize_t more) except -2:
     cdef Py_ssize_t room = out.size + more if EXACT else 2 * (out.size + more)
     cdef char *data = <char *>PyMem_Realloc(out.data, room + SLACK)

@@ -426,8 +426,7 @@ def encode(str name, int64_t parameter, text):
     """A text, in any buffer, by the form of that name; None if it is declined. For tests."""
     cdef Encoder encoder = encoder_of(name)
     cdef Py_buffer view
-    cdef Out out
-    out.data, out.size, out.room, out.kept = NULL, 0, 0, 0
+    cdef Out out = no_bytes()
     PyObject_GetBuffer(text, &view, PyBUF_SIMPLE)
     try:
         reserve(&out, 1)
