@@ -2,14 +2,95 @@
 
 cdef extern from *:
     """
-    #define PGTAIL_SPREAD(byte) (0x0101010101010101ULL * (byte))
-    #define PGTAIL_ZERO_BYTES(word) (((word) - PGTAIL_SPREAD(0x01)) & ~(word) & PGTAIL_SPREAD(0x80))
-    /* Whether any of eight bytes may be a control character, a quotation mark, a backslash or not ASCII. */
-    #define PGTAIL_UNUSUAL(word) ((((word) - PGTAIL_SPREAD(0x20)) & PGTAIL_SPREAD(0x80)) \\
-        | ((word) & PGTAIL_SPREAD(0x80)) \\
-        | PGTAIL_ZERO_BYTES((word) ^ PGTAIL_SPREAD(0x22)) | PGTAIL_ZERO_BYTES((word) ^ PGTAIL_SPREAD(0x5c)))
+    /* Sixteen bytes that are compared at once, by whatever instructions the processor has. A flag is 0 or 0xFF. */
+    typedef uint8_t pgtail_block __attribute__((vector_size(16)));
+    typedef int8_t pgtail_signed __attribute__((vector_size(16)));
+    typedef uint64_t pgtail_words __attribute__((vector_size(16)));
+    /* For tests: 1 does without SSE2, 2 also without the order of the bytes in memory. */
+    #ifndef PGTAIL_PORTABLE
+    #define PGTAIL_PORTABLE 0
+    #endif
+    #define PGTAIL_LITTLE (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && PGTAIL_PORTABLE < 2)
+    #if defined(__SSE2__) && !PGTAIL_PORTABLE
+    #include <emmintrin.h>
+    #define PGTAIL_SSE2 1
+    #else
+    #define PGTAIL_SSE2 0
+    #endif
+
+    /* The next bytes, at most `left`, which are fewer than 16, and then zeros. Reads nothing else. */
+    static inline pgtail_block pgtail_read_last(const uint8_t *p, Py_ssize_t left) {
+    #if PGTAIL_LITTLE
+        uint64_t first = 0, last = 0;
+        uint32_t halves[2];
+        if (left >= 8) {
+            int half = 4 * (int)(16 - left);
+            memcpy(&first, p, 8);
+            memcpy(&last, p + left - 8, 8);
+            last = last >> half >> half;            /* a shift by all 64 bits is not defined */
+        } else if (left >= 4) {
+            memcpy(halves, p, 4);
+            memcpy(halves + 1, p + left - 4, 4);
+            first = halves[0] | (uint64_t)halves[1] << 8 * (left - 4);
+        } else if (left > 0) {
+            first = p[0] | (uint64_t)p[left >> 1] << 8 * (left >> 1) | (uint64_t)p[left - 1] << 8 * (left - 1);
+        }
+        return (pgtail_block)(pgtail_words){first, last};
+    #else
+        pgtail_block block = {0};
+        for (Py_ssize_t i = 0; i < left; i++) block[i] = p[i];
+        return block;
+    #endif
+    }
+
+    /* How many bytes come before the first flag that is set. */
+    static inline Py_ssize_t pgtail_before(pgtail_block flags) {
+    #if PGTAIL_SSE2
+        return __builtin_ctz(_mm_movemask_epi8((__m128i)flags) | 1 << 16);
+    #elif PGTAIL_LITTLE
+        pgtail_words words = (pgtail_words)flags;
+        return words[0] ? __builtin_ctzll(words[0]) >> 3 : words[1] ? 8 + (__builtin_ctzll(words[1]) >> 3) : 16;
+    #else
+        Py_ssize_t i = 0;
+        while (i < 16 && !flags[i]) i++;
+        return i;
+    #endif
+    }
+
+    static inline pgtail_block pgtail_unusual(pgtail_block block, uint8_t one, uint8_t other) {
+        return (pgtail_block)((pgtail_signed)block < 0x20) | (pgtail_block)(block == one) | (pgtail_block)(block == other);
+    }
+
+    /* How many bytes come before a control character, one that is not ASCII, `one` or `other`. */
+    static inline Py_ssize_t pgtail_plain(char *to, const uint8_t *p, Py_ssize_t size, uint8_t one, uint8_t other) {
+        Py_ssize_t done = 0, count = 16;
+        pgtail_block block;
+        for (; size - done >= 16; done += 16) {
+            memcpy(&block, p + done, 16);
+            if (to) memcpy(to + done, &block, 16);
+            count = pgtail_before(pgtail_unusual(block, one, other));
+            if (count < 16) return done + count;
+        }
+        block = pgtail_read_last(p + done, size - done);
+        if (to) memcpy(to + done, &block, 16);
+        count = done + pgtail_before(pgtail_unusual(block, one, other));
+        return count < size ? count : size;
+    }
+
+    /* How many digits come first. */
+    static inline Py_ssize_t pgtail_digits(const uint8_t *p, Py_ssize_t size) {
+        Py_ssize_t done = 0, count = 16;
+        pgtail_block block;
+        for (; count == 16 && size - done >= 16; done += count) {
+            memcpy(&block, p + done, 16);
+            count = pgtail_before((pgtail_block)((block - '0') > 9));
+        }
+        return count < 16 ? done : done + pgtail_before((pgtail_block)((pgtail_read_last(p + done, size - done) - '0') > 9));
+    }
     """
-    bint UNUSUAL "PGTAIL_UNUSUAL"(uint64_t word) nogil
+    # Copies them to `to` unless it is NULL, with up to 16 other bytes after them.
+    Py_ssize_t copy_plain "pgtail_plain"(char *to, const uint8_t *p, Py_ssize_t size, uint8_t one, uint8_t other)
+    Py_ssize_t count_digits "pgtail_digits"(const uint8_t *p, Py_ssize_t size)
 
 cdef extern from *:
     """
@@ -22,6 +103,14 @@ cdef extern from *:
     """
     int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
 
+cdef extern from *:
+    """
+    #ifndef PGTAIL_EXACT
+    #define PGTAIL_EXACT 0
+    #endif
+    """
+    bint EXACT "PGTAIL_EXACT"   # whether buffers are as small as they may be, for tests that check every access
+
 # Typed constants: Cython turns a literal above 32 bits into a Python object, which makes the expression slow.
 cdef int64_t DAY = 86400000000              # microseconds
 cdef int64_t EPOCH = 946684800000000        # microseconds between the Unix epoch and PostgreSQL's
@@ -31,7 +120,8 @@ cdef int64_t TIMESTAMPS_END = 9223371331200000000
 
 cdef enum:
     DECLINED = -1
-    FULL = 1 << 20          # bytes of text that are written at once
+    FULL = 1 << 18          # bytes of text that are written at once
+    SLACK = 32              # bytes after the room of a buffer, which may be overwritten
     LARGE = 1 << 20         # bytes; larger messages are declined, as the decoder needs less memory for them
     HEADER = 25             # of XLogData: 'w', start, end, clock
     KEEPALIVE = 18          # 'k', end, clock, whether to answer at once
@@ -39,6 +129,8 @@ cdef enum:
 
 cdef const char *HEX = b"0123456789abcdef"
 cdef const char *UPPER = b"0123456789ABCDEF"
+cdef bytes _PAIRS = b"".join([b"%02d" % i for i in range(100)])
+cdef const char *PAIRS = _PAIRS     # 00 to 99
 
 
 def keep_memory():
@@ -66,11 +158,23 @@ cdef struct Out:
     char *data
     Py_ssize_t size
     Py_ssize_t room
+    Py_ssize_t kept         # of the room, for what is put without reserve()
+
+cdef struct Bytes:
+    const char *data        # NULL for none
+    Py_ssize_t size
+
+
+cdef inline Out no_bytes() noexcept:
+    """A buffer, to be freed with PyMem_Free()."""
+    cdef Out out
+    memset(&out, 0, sizeof(Out))
+    return out
 
 
 cdef int grow(Out *out, Py_ssize_t more) except -2:
-    cdef Py_ssize_t room = 2 * (out.size + more)
-    cdef char *data = <char *>PyMem_Realloc(out.data, room)
+    cdef Py_ssize_t room = out.size + more if EXACT else 2 * (out.size + more)
+    cdef char *data = <char *>PyMem_Realloc(out.data, room + SLACK)
     if data == NULL:
         raise MemoryError
     out.data = data
@@ -79,9 +183,9 @@ cdef int grow(Out *out, Py_ssize_t more) except -2:
 
 
 cdef inline int reserve(Out *out, Py_ssize_t more) except -2:
-    """Make room for `more` bytes. The put functions do not check for room."""
-    if out.room - out.size < more:
-        grow(out, more)
+    """Make room for `more` bytes, and what is kept. The put functions do not check for room."""
+    if out.room - out.size < more + out.kept:
+        grow(out, more + out.kept)
     return 0
 
 
@@ -89,15 +193,30 @@ cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept:
     """Append bytes. Most are short: these are copied in at most two moves that overlap, without a call."""
     cdef char *to = out.data + out.size
     cdef const char *start = <const char *>data
-    if 8 <= size <= 16:
-        memcpy(to, start, 8)
-        memcpy(to + size - 8, start + size - 8, 8)
-    elif 16 < size <= 32:
+    out.size += size
+    if size > 32:
+        memcpy(to, start, size)
+    elif size > 16:
         memcpy(to, start, 16)
         memcpy(to + size - 16, start + size - 16, 16)
-    else:
-        memcpy(to, start, size)
-    out.size += size
+    elif size >= 8:
+        memcpy(to, start, 8)
+        memcpy(to + size - 8, start + size - 8, 8)
+    elif size >= 4:
+        memcpy(to, start, 4)
+        memcpy(to + size - 4, start + size - 4, 4)
+    elif size:
+        to[0], to[size >> 1], to[size - 1] = start[0], start[size >> 1], start[size - 1]
+
+
+cdef inline void put_padded(Out *out, Bytes text) noexcept:
+    """Append a text that has SLACK more bytes after it: it is copied in moves of as many."""
+    cdef char *to = out.data + out.size
+    cdef Py_ssize_t i = 0
+    while i < text.size:
+        memcpy(to + i, text.data + i, SLACK)
+        i += SLACK
+    out.size += text.size
 
 
 cdef int put_object(Out *out, bytes text) except -2:
@@ -132,12 +251,13 @@ cdef inline void put_digits(Out *out, uint32_t value, int digits) noexcept:
 cdef inline void put_unsigned(Out *out, uint64_t value) noexcept:
     cdef char digits[20]
     cdef int start = 20
-    while True:
-        start -= 1
-        digits[start] = <char>(48 + value % 10)
-        value //= 10
-        if value == 0:
-            break
+    while value >= 100 and start > 2:   # the second is always true, which C compilers do not see
+        start -= 2
+        memcpy(digits + start, PAIRS + 2 * (value % 100), 2)
+        value //= 100
+    start -= 2
+    memcpy(digits + start, PAIRS + 2 * value, 2)
+    start += value < 10
     put(out, digits + start, 20 - start)
 
 

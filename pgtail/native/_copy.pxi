@@ -8,11 +8,10 @@ cdef enum:
 
 def copy_inserts(get_copy_data, bytes head, bytes kinds, int columns, int framing, Py_ssize_t limit, list parts not None):
     """What _copy_inserts() in postgres/copy_rows.py does."""
-    cdef Out out
+    cdef Out out = no_bytes()
     cdef Py_buffer row
     cdef Py_ssize_t length = 0, rows = 0
     cdef int added
-    out.data, out.size, out.room = NULL, 0, 0
     try:
         while out.size < limit:
             length, data = get_copy_data(1)

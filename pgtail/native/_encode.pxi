@@ -5,16 +5,6 @@ An encoder returns 0, or DECLINED if its result is not certain to be right; what
 
 # ==== SQL literals: what quoted() in terminal/escape.py writes for text without hidden characters ==================
 
-cdef extern from *:
-    """
-    /* Whether any of eight bytes may be a control character, an apostrophe or not ASCII. */
-    #define PGTAIL_NOT_LITERAL(word) ((((word) - PGTAIL_SPREAD(0x20)) & PGTAIL_SPREAD(0x80)) \\
-        | ((word) & PGTAIL_SPREAD(0x80)) \\
-        | PGTAIL_ZERO_BYTES((word) ^ PGTAIL_SPREAD(0x27)) | PGTAIL_ZERO_BYTES((word) ^ PGTAIL_SPREAD(0x7f)))
-    """
-    bint NOT_LITERAL "PGTAIL_NOT_LITERAL"(uint64_t word) nogil
-
-
 cdef inline bint is_shown(const uint8_t *p) noexcept:
     """Whether the valid character beyond ASCII that starts here is certainly not hidden (terminal/escape.py).
 
@@ -40,36 +30,39 @@ cdef inline bint is_shown(const uint8_t *p) noexcept:
     return first == 0xF0 and second >= 0x9F             # U+1F000 to U+3FFFF
 
 
-cdef int encode_sql(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    """A string literal; DECLINED if it is not valid UTF-8 or a character may be hidden. No parameter."""
-    cdef const uint8_t *end = p + size
-    cdef uint64_t word
-    cdef Py_ssize_t length
+cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote) except -2:
+    """Text with each `quote` doubled; DECLINED if it is not valid UTF-8 or a character may be hidden."""
+    cdef Py_ssize_t plain, length
     reserve(out, 2 * size + 2)
-    put_char(out, c"'")
-    while p < end:
-        if end - p >= 8:
-            memcpy(&word, p, 8)
-            if not NOT_LITERAL(word):
-                memcpy(out.data + out.size, &word, 8)
-                out.size += 8
-                p += 8
-                continue
-        if p[0] == c"'":
-            put(out, <const char *>b"''", 2)
+    while size > 0:
+        plain = copy_plain(out.data + out.size, p, size, quote, 0x7F)
+        out.size += plain
+        p += plain
+        size -= plain
+        if size and p[0] == quote != 0x7F:
+            put_char(out, quote)
+            put_char(out, quote)
             p += 1
-        elif 0x20 <= p[0] < 0x7F:
-            put_char(out, p[0])
-            p += 1
-        elif p[0] >= 0x80:
-            length = utf8_length(p, end - p)
+            size -= 1
+        elif size and (p[0] < 0x20 or p[0] == 0x7F):
+            return DECLINED
+        while size and p[0] >= 0x80:
+            length = utf8_length(p, size)
             if not length or not is_shown(p):
                 return DECLINED
             put(out, p, length)
             p += length
-        else:
-            return DECLINED
+            size -= length
+    return 0
+
+
+cdef int encode_sql(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    """A string literal; DECLINED if it is not valid UTF-8 or a character may be hidden. No parameter."""
+    reserve(out, 1)
     put_char(out, c"'")
+    if put_shown(out, p, size, c"'") < 0:
+        return DECLINED
+    put_char(out, c"'")     # put_shown made room for it
     return 0
 
 
@@ -91,27 +84,9 @@ cdef int encode_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parame
 
     An empty text is DECLINED unless there is a parameter: as a value in a row it is ''.
     """
-    cdef const uint8_t *end = p + size
-    cdef uint64_t word
-    cdef Py_ssize_t length
     if size == 0:
         return 0 if parameter else DECLINED
-    reserve(out, size)
-    put(out, p, size)
-    while p < end:
-        if end - p >= 8:
-            memcpy(&word, p, 8)
-            if not NOT_LITERAL(word):
-                p += 8
-                continue
-        if 0x20 <= p[0] < 0x7F:
-            p += 1
-        else:
-            length = utf8_length(p, end - p) if p[0] >= 0x80 else 0
-            if not length or not is_shown(p):
-                return DECLINED
-            p += length
-    return 0
+    return put_shown(out, p, size, 0x7F)
 
 
 cdef int encode_short_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
@@ -447,17 +422,19 @@ cdef Encoder encoder_of(str name) except NULL:
     return ENCODERS[<int>FORMS[name]]
 
 
-def encode(str name, int64_t parameter, bytes text):
-    """A text by the form of that name; None if it is declined. For tests."""
+def encode(str name, int64_t parameter, text):
+    """A text, in any buffer, by the form of that name; None if it is declined. For tests."""
     cdef Encoder encoder = encoder_of(name)
-    cdef Out out
-    out.data, out.size, out.room = NULL, 0, 0
+    cdef Py_buffer view
+    cdef Out out = no_bytes()
+    PyObject_GetBuffer(text, &view, PyBUF_SIMPLE)
     try:
         reserve(&out, 1)
-        if encoder(&out, <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), parameter) < 0:
+        if encoder(&out, <const uint8_t *>view.buf, view.len, parameter) < 0:
             return None
         return PyBytes_FromStringAndSize(out.data, out.size)
     finally:
+        PyBuffer_Release(&view)
         PyMem_Free(out.data)
 
 
@@ -494,30 +471,50 @@ cdef inline bint is_blank(uint8_t value) noexcept:
     return value == c" " or 9 <= value <= 13 or 28 <= value <= 31
 
 
+cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
+    """The characters of a field, if `quoted` with quotation marks doubled. DECLINED if it is not valid UTF-8.
+
+    Returns 1 for a field that must be quoted, and is not.
+    """
+    cdef Py_ssize_t plain, length
+    while size > 0:
+        plain = copy_plain(out.data + out.size, p, size, c'"', c'"' if quoted else c",")
+        out.size += plain
+        p += plain
+        size -= plain
+        while size and p[0] >= 0x80:
+            length = utf8_length(p, size)
+            if not length:
+                return DECLINED
+            put(out, p, length)
+            p += length
+            size -= length
+        while size and (p[0] < 0x20 or p[0] == c'"' or (p[0] == c"," and not quoted)):
+            if not quoted and (p[0] >= 0x20 or p[0] == c"\r" or p[0] == c"\n"):
+                return 1
+            if p[0] == c'"':
+                put_char(out, c'"')
+            put_char(out, p[0])
+            p += 1
+            size -= 1
+    return 0
+
+
 cdef int encode_csv(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A field, quoted where outputs/csv.py does. Declined if it starts or ends with a character beyond ASCII."""
-    cdef bint quoted = size == 0
-    cdef Py_ssize_t i
-    if not quoted:
-        if p[0] >= 0x80 or p[size - 1] >= 0x80 or not is_utf8(p, size):
-            return DECLINED
-        quoted = is_blank(p[0]) or is_blank(p[size - 1])
-        for i in range(size):
-            if p[i] == c'"' or p[i] == c"," or p[i] == c"\r" or p[i] == c"\n" or p[i] == c"\\":
-                quoted = True
-                break
-    if not quoted:
-        reserve(out, size)
-        put(out, p, size)
-        return 0
+    cdef Py_ssize_t start = out.size
+    cdef int found = 1
+    if size and (p[0] >= 0x80 or p[size - 1] >= 0x80):
+        return DECLINED
     reserve(out, 2 * size + 2)
-    put_char(out, c'"')
-    for i in range(size):
-        if p[i] == c'"':
-            put_char(out, c'"')
-        put_char(out, p[i])
-    put_char(out, c'"')
-    return 0
+    if size and not is_blank(p[0]) and not is_blank(p[size - 1]) and memchr(p, c"\\", size) == NULL:
+        found = put_csv(out, p, size, False)
+    if found > 0:
+        out.size = start
+        put_char(out, c'"')
+        found = put_csv(out, p, size, True)
+        put_char(out, c'"')
+    return found
 
 
 cdef int register(str name, Encoder encoder) except -2:

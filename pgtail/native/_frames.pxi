@@ -127,8 +127,7 @@ cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int fra
     cdef uint32_t subxid = 0, oid, last = 0
     cdef bint first = True
     cdef set oids = set()
-    cdef Out out
-    out.data, out.size, out.room = NULL, 0, 0
+    cdef Out out = no_bytes()
     try:
         while pos < end and pos - start < limit:
             if framing:
@@ -207,11 +206,10 @@ cdef inline Py_ssize_t row_message_end(const uint8_t *buf, Py_ssize_t pos, Py_ss
 
 def receive(reader, get_copy_data, list parts not None):
     """What _receive() in postgres/copy_reader.py does."""
-    cdef Out out
+    cdef Out out = no_bytes()
     cdef Py_buffer frame
     cdef Py_ssize_t length
     cdef int tag = 0
-    out.data, out.size, out.room = NULL, 0, 0
     try:
         while True:
             length, data = get_copy_data(1)

@@ -50,35 +50,41 @@ cdef inline void put_escaped(Out *out, uint8_t value) noexcept:
         put_char(out, HEX[value & 15])
 
 
-cdef int put_string(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
-    """UTF-8 as a JSON string; DECLINED if it is not valid UTF-8."""
-    cdef const uint8_t *end = p + size
-    cdef uint64_t word
-    cdef Py_ssize_t length
+cdef int put_string(Out *out, const uint8_t *p, Py_ssize_t size, bint escaped=False) except -2:
+    """UTF-8 as a JSON string; DECLINED if it is not valid UTF-8. `escaped`: the character after a backslash is literal.
+
+    The last character of an escaped text is no such backslash.
+    """
+    cdef Py_ssize_t plain, length
     reserve(out, 6 * size + 2)
-    put_char(out, c'"')
-    while p < end:
-        if end - p >= 8:
-            memcpy(&word, p, 8)
-            if not UNUSUAL(word):
-                memcpy(out.data + out.size, &word, 8)
-                out.size += 8
-                p += 8
-                continue
+    cdef char *to = out.data + out.size
+    to[0] = c'"'
+    to += 1
+    while True:
+        plain = copy_plain(to, p, size, c'"', c"\\")
+        to += plain
+        p += plain
+        size -= plain
+        if size == 0:
+            to[0] = c'"'
+            out.size = to + 1 - out.data
+            return 0
+        out.size = to - out.data
+        if escaped and p[0] == c"\\":
+            p += 1
+            size -= 1
         if p[0] < 0x20 or p[0] == c'"' or p[0] == c"\\":
             put_escaped(out, p[0])
             p += 1
-        elif p[0] < 0x80:
-            put_char(out, p[0])
-            p += 1
-        else:
-            length = utf8_length(p, end - p)
+            size -= 1
+        while size and p[0] >= 0x80:
+            length = utf8_length(p, size)
             if not length:
                 return DECLINED
             put(out, p, length)
             p += length
-    put_char(out, c'"')
-    return 0
+            size -= length
+        to = out.data + out.size
 
 
 cdef inline bint is_digit(uint8_t value) noexcept:
@@ -87,34 +93,33 @@ cdef inline bint is_digit(uint8_t value) noexcept:
 
 cdef Py_ssize_t number_end(const uint8_t *p, Py_ssize_t size) noexcept:
     """The length of the JSON number that starts here; 0 if there is none."""
-    cdef Py_ssize_t i = 0, digits
-    if i < size and p[i] == c"-":
-        i += 1
-    if i >= size or not is_digit(p[i]):
+    cdef Py_ssize_t i = 0, start = 1 if size and p[0] == c"-" else 0
+    i = start + count_digits(p + start, size - start)
+    if i == start:
         return 0
-    if p[i] == c"0":
-        i += 1
-    else:
-        while i < size and is_digit(p[i]):
-            i += 1
+    if p[start] == c"0":
+        i = start + 1
     if i + 1 < size and p[i] == c"." and is_digit(p[i + 1]):
-        i += 2
-        while i < size and is_digit(p[i]):
-            i += 1
+        i += 1 + count_digits(p + i + 1, size - i - 1)
     if i < size and (p[i] == c"e" or p[i] == c"E"):
-        digits = i + 1
-        if digits < size and (p[digits] == c"+" or p[digits] == c"-"):
-            digits += 1
-        if digits < size and is_digit(p[digits]):
-            i = digits + 1
-            while i < size and is_digit(p[i]):
-                i += 1
+        start = i + 1
+        if start < size and (p[start] == c"+" or p[start] == c"-"):
+            start += 1
+        if start < size and is_digit(p[start]):
+            i = start + count_digits(p + start, size - start)
     return i
+
+
+cdef inline bint is_number(const uint8_t *p, Py_ssize_t size) noexcept:
+    """Whether this is a JSON number; most are digits only."""
+    if count_digits(p, size) == size:
+        return size == 1 or (size > 1 and p[0] != c"0")
+    return number_end(p, size) == size
 
 
 cdef int put_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
     """PostgreSQL's text of a number, as a JSON number or quoted; NaN and the infinities are always quoted."""
-    if size == 0 or number_end(p, size) != size:
+    if not is_number(p, size):
         if not ((size == 3 and memcmp(p, <const char *>b"NaN", 3) == 0)
                 or (size == 8 and memcmp(p, <const char *>b"Infinity", 8) == 0)
                 or (size == 9 and memcmp(p, <const char *>b"-Infinity", 9) == 0)):
@@ -143,13 +148,10 @@ cdef int put_boolean(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
 cdef Py_ssize_t string_end(const uint8_t *p, Py_ssize_t size) noexcept:
     """The length of the JSON string that starts with this quotation mark; 0 if it is not valid."""
     cdef Py_ssize_t i = 1, length, k
-    cdef uint64_t word
-    while i < size:
-        if size - i >= 8:
-            memcpy(&word, p + i, 8)
-            if not UNUSUAL(word):
-                i += 8
-                continue
+    while True:
+        i += copy_plain(NULL, p + i, size - i, c'"', c"\\")
+        if i >= size:
+            return 0
         if p[i] == c'"':
             return i + 1
         if p[i] == c"\\":
@@ -168,20 +170,24 @@ cdef Py_ssize_t string_end(const uint8_t *p, Py_ssize_t size) noexcept:
                 return 0
         elif p[i] < 0x20:
             return 0
-        elif p[i] < 0x80:
-            i += 1
-        else:
+        elif p[i] >= 0x80:
             length = utf8_length(p + i, size - i)
             if not length:
                 return 0
             i += length
-    return 0
 
 
 cdef inline Py_ssize_t literal_end(const uint8_t *p, Py_ssize_t size) noexcept:
     if size >= 4 and (memcmp(p, <const char *>b"true", 4) == 0 or memcmp(p, <const char *>b"null", 4) == 0):
         return 4
     return 5 if size >= 5 and memcmp(p, <const char *>b"false", 5) == 0 else 0
+
+
+cdef inline Py_ssize_t blanks_end(const uint8_t *p, Py_ssize_t i, Py_ssize_t size) noexcept:
+    """Where the white space ends that starts at `i`."""
+    while i < size and p[i] <= c" " and (p[i] == c" " or p[i] == c"\n" or p[i] == c"\t" or p[i] == c"\r"):
+        i += 1
+    return i
 
 
 cdef bint is_json(const uint8_t *p, Py_ssize_t size) noexcept:
@@ -193,8 +199,7 @@ cdef bint is_json(const uint8_t *p, Py_ssize_t size) noexcept:
     cdef bint key = False       # a key is expected
     cdef bint may_close = False
     while True:
-        while i < size and (p[i] == c" " or p[i] == c"\n" or p[i] == c"\t" or p[i] == c"\r"):
-            i += 1
+        i = blanks_end(p, i, size)
         if i >= size:
             return depth == 0 and not value and not key
         if may_close and p[i] == closing[depth - 1]:
@@ -206,9 +211,7 @@ cdef bint is_json(const uint8_t *p, Py_ssize_t size) noexcept:
             length = string_end(p + i, size - i) if p[i] == c'"' else 0
             if not length:
                 return False
-            i += length
-            while i < size and (p[i] == c" " or p[i] == c"\n" or p[i] == c"\t" or p[i] == c"\r"):
-                i += 1
+            i = blanks_end(p, i + length, size)
             if i >= size or p[i] != c":":
                 return False
             i += 1
@@ -273,31 +276,6 @@ cdef int put_element(Out *out, const uint8_t *p, Py_ssize_t size, Item form) exc
     return put_boolean(out, p, size)
 
 
-cdef int put_quoted_element(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
-    """A quoted element, without the backslashes that escape quotation marks and backslashes."""
-    cdef Py_ssize_t i = 0, start = out.size, from_, length
-    reserve(out, 6 * size + 2)
-    put_char(out, c'"')
-    while i < size:
-        if p[i] == c"\\":
-            i += 1  # the next character is literal; the caller checked that there is one
-        from_ = i
-        if p[i] < 0x20 or p[i] == c'"' or p[i] == c"\\":
-            put_escaped(out, p[i])
-            i += 1
-        elif p[i] < 0x80:
-            put_char(out, p[i])
-            i += 1
-        else:
-            length = utf8_length(p + i, size - i)
-            if not length:
-                return DECLINED
-            put(out, p + from_, length)
-            i += length
-    put_char(out, c'"')
-    return 0
-
-
 cdef int put_array(Out *out, const uint8_t *p, Py_ssize_t size, Item form) except -2:
     """The text of an array with one dimension and lower bound 1; others are declined."""
     cdef Py_ssize_t i = 1, start
@@ -314,7 +292,7 @@ cdef int put_array(Out *out, const uint8_t *p, Py_ssize_t size, Item form) excep
                 i += 1
                 while i < size and p[i] != c'"':
                     i += 2 if p[i] == c"\\" else 1
-                if i >= size - 1 or put_quoted_element(out, p + start + 1, i - start - 1) < 0:
+                if i >= size - 1 or put_string(out, p + start + 1, i - start - 1, True) < 0:
                     return DECLINED
                 i += 1
             else:

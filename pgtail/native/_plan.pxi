@@ -40,24 +40,26 @@ cpdef enum Skip:
     SKIP_UNCHANGED
     SKIP_SAME
 
-cdef struct Bytes:
-    const char *data        # NULL for none
-    Py_ssize_t size
-
 cdef struct CellPlan:
     int index
+    bint direct             # whether a text is encoded with nothing else to ask
+    Encoder encode          # NULL: Python converts the value
+    int64_t parameter
     Bytes before, between, after, null, unchanged, constant     # between: the separator and `before`
     bint written            # whether the value is; otherwise only `before` and `after`
     Bytes skipped, previous_before, previous_after      # previous_before: its data is NULL without `previous`
     bint null_absent, required, unchanged_undecoded
     Skip skip
-    Encoder encode          # NULL: Python converts the value
-    int64_t parameter
     BinaryType binary
     int encoding            # its place in RowPlan.objects
 
+cdef struct Made:
+    Out text
+    uint64_t generation     # of the transaction; see TextScanner
+
 cdef struct Step:
     StepKind kind
+    Made *made              # of a Group
     Bytes text              # the literal, or what comes before a value
     Bytes after, missing
     int field, missing_field
@@ -86,15 +88,14 @@ cdef class Group:
     """Pieces that depend on the transaction only, with their text for one transaction. Plans share them."""
 
     cdef RowPlan plan
-    cdef Out text
-    cdef uint64_t generation        # of the transaction; see TextScanner
+    cdef Made made
 
     def __cinit__(self, tuple pieces):
         self.plan = RowPlan(pieces, None, None)
-        grow(&self.text, 64)
+        grow(&self.made.text, 64)
 
     def __dealloc__(self):
-        PyMem_Free(self.text.data)
+        PyMem_Free(self.made.text.data)
 
 
 @cython.final
@@ -170,11 +171,11 @@ cdef Tally tally_of(ordinal, dict groups):
 
 @cython.final
 cdef class RowPlan:
-    """A plan that can be executed. It keeps the pieces, whose bytes its steps point to."""
+    """A plan that can be executed. Its objects have the bytes that its steps point to."""
 
     cdef Step *steps
     cdef int count
-    cdef list pieces
+    cdef Py_ssize_t room    # bytes that its texts and fields may take, but not its values and groups
     cdef dict groups
     cdef list objects
     cdef dict names         # of Names: (step, indexes as bytes) -> text
@@ -183,15 +184,15 @@ cdef class RowPlan:
     def __cinit__(self, tuple pieces, write, dict groups):
         """`groups` has what plans share by its pieces: groups, and the tallies of Ordinals; None: make no groups."""
         cdef int i
-        self.pieces = list(pieces) if groups is None else grouped(pieces, groups)
+        cdef list found = used(pieces, groups)
         self.write, self.groups = write, groups
         self.objects, self.names = [], {}
-        self.count = len(self.pieces)
+        self.count = len(found)
         self.steps = <Step *>PyMem_Calloc(self.count + 1, sizeof(Step))
         if self.steps == NULL:
             raise MemoryError
         for i in range(self.count):
-            self.fill(&self.steps[i], self.pieces[i])
+            self.fill(&self.steps[i], found[i])
 
     def __dealloc__(self):
         cdef int i
@@ -204,6 +205,21 @@ cdef class RowPlan:
         self.objects.append(found)
         return len(self.objects) - 1
 
+    cdef Bytes text(self, found):
+        """A text, or None, as put_padded() takes it. There is room for it in each row."""
+        cdef Bytes text
+        if found is None:
+            return view_of(None)
+        text = view_of(self.objects[self.keep(found + bytes(SLACK))])
+        text.size -= SLACK
+        self.room += text.size
+        return text
+
+    cdef RowPlan nested(self, tuple pieces):
+        cdef RowPlan found = RowPlan(pieces, None, self.groups)
+        self.room += found.room
+        return found
+
     cdef bytes remember(self, tuple key, bytes text):
         """Keep the text of a list of names; returns it."""
         if len(self.names) >= MOST_NAMES:
@@ -213,14 +229,15 @@ cdef class RowPlan:
 
     cdef int fill(self, Step *step, piece) except -2:
         if isinstance(piece, bytes):
-            step.kind, step.text = STEP_LITERAL, view_of(piece)
+            step.kind, step.text = STEP_LITERAL, self.text(piece)
         elif isinstance(piece, Group):
-            step.kind, step.object = STEP_GROUP, self.keep(piece)
+            step.kind, step.object, step.made = STEP_GROUP, self.keep(piece), &(<Group>piece).made
         elif isinstance(piece, _Value):
             step.kind, step.field = STEP_VALUE, piece.field
-            step.text, step.after = view_of(piece.before), view_of(piece.after)
+            self.room += FIELD_SIZE
+            step.text, step.after = self.text(piece.before), self.text(piece.after)
             if isinstance(piece.missing, bytes):
-                step.missing_field, step.missing = -1, view_of(piece.missing)
+                step.missing_field, step.missing = -1, self.text(piece.missing)
             else:
                 step.missing_field = piece.missing
         elif isinstance(piece, _Text):
@@ -231,25 +248,24 @@ cdef class RowPlan:
             step.kind, step.object = STEP_NAMES, self.keep(piece.render)
             step.sides[0], step.sides[1] = "new" in piece.sides, "old" in piece.sides
             step.filled, step.absent = piece.filled, piece.absent
-        elif isinstance(piece, _Undecodable):
-            step.kind, step.text = STEP_LITERAL, view_of(b"")
         elif isinstance(piece, _Dollars):
-            step.kind, step.object = STEP_DOLLARS, self.keep(RowPlan(piece.pieces, None, self.groups))
+            step.kind, step.object = STEP_DOLLARS, self.keep(self.nested(piece.pieces))
         elif isinstance(piece, _IfChanged):
             step.kind, step.object = STEP_IF_CHANGED, self.keep(piece.indexes)
-            self.keep(RowPlan(piece.then, None, self.groups))
-            self.keep(RowPlan(piece.otherwise, None, self.groups))
+            self.keep(self.nested(piece.then))
+            self.keep(self.nested(piece.otherwise))
         elif isinstance(piece, _Changed):
             step.kind, step.object = STEP_CHANGED, self.keep(piece.render)
             self.keep(piece.compared)
             self.keep(piece.unknown)
         elif isinstance(piece, _Fitted):
-            step.kind, step.object = STEP_FITTED, self.keep(RowPlan(piece.pieces, None, self.groups))
-            step.least, step.most, step.text = piece.least, piece.most, view_of(piece.more)
+            step.kind, step.object = STEP_FITTED, self.keep(self.nested(piece.pieces))
+            step.least, step.most, step.text = piece.least, piece.most, self.text(piece.more)
         elif isinstance(piece, _Count):
             step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
         elif isinstance(piece, _Ordinal):
             step.kind, step.object = STEP_ORDINAL, self.keep(tally_of(piece, self.groups))
+            self.room += FIELD_SIZE
         elif isinstance(piece, _Ordinals):
             step.kind, step.object = STEP_ORDINALS, self.keep(piece.render)
         else:
@@ -267,18 +283,22 @@ cdef class RowPlan:
             raise MemoryError
         for i in range(step.count):
             cell, found = &step.cells[i], piece.cells[i]
-            cell.index, cell.before, cell.after = found.index, view_of(found.before), view_of(found.after)
-            cell.between = view_of(self.objects[self.keep(piece.separator + found.before)])
-            cell.null, cell.unchanged = view_of(found.null), view_of(found.unchanged)
+            cell.index, cell.before, cell.after = found.index, self.text(found.before), self.text(found.after)
+            cell.between = self.text(piece.separator + found.before)
+            cell.null, cell.unchanged = self.text(found.null), self.text(found.unchanged)
             cell.null_absent, cell.required = found.null_absent, found.required
-            cell.skip, cell.skipped = <Skip><int>found.skip, view_of(found.skipped)
+            cell.skip, cell.skipped = <Skip><int>found.skip, self.text(found.skipped)
             if found.previous is not None:
-                cell.previous_before = view_of(found.previous.before)
-                cell.previous_after = view_of(found.previous.after)
+                cell.previous_before = self.text(found.previous.before)
+                cell.previous_after = self.text(found.previous.after)
             cell.unchanged_undecoded = found.unchanged_undecoded != ""
             cell.written = found.encoding is not None
             if cell.written:
                 self.fill_encoding(cell, found.encoding)
+            cell.direct = (
+                cell.encode != NULL and cell.constant.data == NULL and cell.previous_before.data == NULL
+                and cell.skip == SKIP_NOTHING and cell.after.size == 0
+            )
         return 0
 
     cdef int fill_encoding(self, CellPlan *cell, encoding) except -2:
@@ -288,7 +308,7 @@ cdef class RowPlan:
         if native is None:
             return 0
         cell.binary = BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
-        cell.constant = view_of(native.constant)
+        cell.constant = view_of(self.objects[self.keep(native.constant)])
         if encoding.form is not None:
             cell.parameter = encoding.form.parameter
             if encoding.form.name:
@@ -296,10 +316,12 @@ cdef class RowPlan:
         return 0
 
 
-cdef list grouped(tuple pieces, dict groups):
-    """The pieces, with groups in place of those that depend on the transaction only and of texts between them."""
+cdef list used(tuple pieces, dict groups):
+    """The pieces that the scanner writes. Unless `groups` is None, groups take the place of those that depend on the
+    transaction only and of texts between them."""
     cdef list found = []
-    for piece in pieces_module.grouped([piece for piece in pieces if not is_unused(piece)]):
+    pieces = pieces_module.joined([piece for piece in pieces if not is_unused(piece)])
+    for piece in pieces if groups is None else pieces_module.grouped(pieces):
         if isinstance(piece, tuple):
             if piece not in groups:
                 groups[piece] = Group(piece)
@@ -325,7 +347,7 @@ cdef int put_call(Out *out, object convert, const Cell *cell) except -2:
     return put_object(out, text)
 
 
-cdef inline int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
+cdef int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
     """A value in a format; DECLINED if it cannot be decoded."""
     cdef const uint8_t *p = cell.data
     cdef Py_ssize_t size = cell.size, start = out.size

@@ -30,11 +30,9 @@ def copied_messages(
     """
     cdef Py_buffer view
     cdef Copy copy
-    cdef Out out, commits
+    cdef Out out = no_bytes(), commits = no_bytes()
     cdef Py_ssize_t rows = 0, whole
     cdef uint64_t end_lsn = 0
-    out.data, out.size, out.room = NULL, 0, 0
-    commits.data, commits.size, commits.room = NULL, 0, 0
     PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
     try:
         if not 0 <= pos <= end <= view.len:

@@ -36,8 +36,7 @@ cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
         width += 1
     if step.most and width > step.most:
         out.size = cut
-        reserve(out, step.text.size)
-        put(out, step.text.data, step.text.size)
+        put_padded(out, step.text)
     else:
         put_blanks(out, step.least - width)
     return 0
@@ -128,9 +127,7 @@ cdef class TextScanner(Scanner):
     cdef int64_t now                # nanoseconds; 0 if not read for this row
     cdef object plan_of, output, write, target
     cdef dict described             # by version: every table that was described, with its plans
-    cdef RowPlan begin, end
-    cdef bytes separator
-    cdef Bytes between              # the separator's
+    cdef RowPlan begin, end, separator
     cdef bint one_by_one, has_old, has_new
     cdef Py_ssize_t elements        # how many of the open transaction were written
     cdef Py_ssize_t complete        # bytes of `out` without a row that an exception broke off
@@ -141,14 +138,13 @@ cdef class TextScanner(Scanner):
 
     def __cinit__(self, find, filter_, plan_of, output):
         self.groups = {}
-        grow(&self.out, FULL)
+        grow(&self.out, 0 if EXACT else FULL)
         self.tallies, self.counts, self.ended = [], {}, {}
         self.last_ordinals = LastOrdinals(self.groups)
         self.plan_of, self.output, self.write = plan_of, output, output.write
         self.target = self.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
-        self.separator, self.one_by_one = output.separator, output.one_by_one
-        self.between = view_of(self.separator)
+        self.separator, self.one_by_one = RowPlan((output.separator,), None, None), output.one_by_one
         self.clock, self.local = output.clock, output.local
         self.described = {}
 
@@ -257,12 +253,18 @@ cdef class TextScanner(Scanner):
             self.target = write
         return 0
 
+    cdef inline int run_plan(self, RowPlan plan) except -2:
+        """Write the pieces of a plan, with room for all of its texts; DECLINED if one cannot be written."""
+        self.out.kept = plan.room
+        reserve(&self.out, 0)
+        return self.execute(plan)
+
     cdef int boundary(self, RowPlan plan) except -2:
         """The start or end of a transaction; its position is the commit's."""
         if plan.count == 0:
             return 0
         self.lsn, self.now = self.commit_lsn, 0
-        if self.execute(plan) < 0:
+        if self.run_plan(plan) < 0:
             raise ValueError("the start or end of a transaction cannot be declined")
         if self.one_by_one:
             self.complete = self.out.size
@@ -272,7 +274,7 @@ cdef class TextScanner(Scanner):
     cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
         cdef Out *out = &self.out
         cdef Py_ssize_t mark
-        cdef RowPlan plan = self.plan(<TextTable>table, op, kind)
+        cdef RowPlan plan = <RowPlan>self.plan(<TextTable>table, op, kind)
         if plan is None or self.late:
             return DECLINED
         self.aim(plan.write)
@@ -282,11 +284,12 @@ cdef class TextScanner(Scanner):
         mark = out.size
         if not self.started:
             self.boundary(self.begin)
-        if self.elements and self.between.size:
-            self.put_bytes(self.between)
+        if self.elements:
+            self.run_plan(self.separator)
         self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != OP_DELETE
-        self.last_ordinals.of_row.clear()
-        if self.execute(plan) < 0:
+        if self.last_ordinals.of_row:
+            self.last_ordinals.of_row.clear()
+        if self.run_plan(plan) < 0:
             self.last_ordinals.undo()
             out.size = mark
             return DECLINED
@@ -297,7 +300,8 @@ cdef class TextScanner(Scanner):
             self.flush()
         return 0
 
-    cdef RowPlan plan(self, TextTable table, int op, uint8_t kind):
+    cdef object plan(self, TextTable table, int op, uint8_t kind):
+        """The RowPlan; None if there is none."""
         cdef int place = 3 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2)
         found = table.plans[place]
         if found is False:
@@ -307,73 +311,70 @@ cdef class TextScanner(Scanner):
 
     cdef int execute(self, RowPlan plan) except -2:
         """Write the pieces; DECLINED if one cannot be written."""
-        cdef Step *step
-        cdef int i
+        cdef Out *out = &self.out
+        cdef Step *step = plan.steps
+        cdef Step *end = step + plan.count
         cdef Py_ssize_t mark
         cdef RowPlan nested
-        for i in range(plan.count):
-            step = &plan.steps[i]
+        while step < end:
             if step.kind == STEP_LITERAL:
-                self.put_bytes(step.text)
+                put_padded(out, step.text)
             elif step.kind == STEP_GROUP:
-                self.group(<Group>plan.objects[step.object])
+                self.group(plan, step)
             elif step.kind == STEP_VALUE:
                 self.value(step)
             elif step.kind == STEP_CELLS:
                 if self.cells(plan, step) < 0:
                     return DECLINED
             elif step.kind == STEP_NAMES:
-                self.list_names(plan, i)
+                if (step.sides[0] and self.unchanged) or (step.sides[1] and step.absent):
+                    self.list_names(plan, step)
             elif step.kind == STEP_TEXT:
                 self.text(plan.objects[step.object])
             elif step.kind == STEP_DOLLARS:
-                put_object(&self.out, b"$$")
-                mark = self.out.size
-                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or has_dollars(&self.out, mark):
+                put_object(out, b"$$")
+                mark = out.size
+                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or has_dollars(out, mark):
                     return DECLINED
-                put_object(&self.out, b"$$")
+                put_object(out, b"$$")
             elif step.kind == STEP_COUNT:
                 self.count(<Tally>plan.objects[step.object])
             elif step.kind == STEP_ORDINAL:
-                reserve(&self.out, FIELD_SIZE)
-                put_unsigned(&self.out, self.last_ordinals.next(<Tally>plan.objects[step.object]))
+                put_unsigned(out, self.last_ordinals.next(<Tally>plan.objects[step.object]))
             elif step.kind == STEP_ORDINALS:
-                put_object(&self.out, plan.objects[step.object](self.last_ordinals.by_key()))
+                put_object(out, plan.objects[step.object](self.last_ordinals.by_key()))
             elif step.kind == STEP_CHANGED:
-                self.list_changed(plan, i)
+                self.list_changed(plan, step)
             elif step.kind == STEP_FITTED:
-                mark = self.out.size
-                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or fit(&self.out, mark, step) < 0:
+                mark = out.size
+                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or fit(out, mark, step) < 0:
                     return DECLINED
             else:
                 nested = plan.objects[step.object + (1 if self.differ(plan.objects[step.object]) else 2)]
                 if self.execute(nested) < 0:
                     return DECLINED
+            step += 1
         return 0
 
-    cdef inline int put_bytes(self, Bytes text) except -2:
-        reserve(&self.out, text.size)
-        put(&self.out, text.data, text.size)
-        return 0
-
-    cdef int value(self, Step *step) except -2:
+    cdef inline int value(self, Step *step) except -2:
         """A field between its texts, or what stands for a missing one."""
         cdef Py_ssize_t mark = self.out.size
-        self.put_bytes(step.text)
-        if self.field(step.field) > 0:
-            if step.after.size:
-                self.put_bytes(step.after)
+        put_padded(&self.out, step.text)
+        if step.field == FIELD_SEQ:
+            put_unsigned(&self.out, self.seq + 1)
+        elif (step.field == FIELD_LSN and self.lsn == 0) or self.field(step.field) == 0:
+            self.out.size = mark
+            if step.missing_field >= 0:
+                return self.field(step.missing_field)
+            put_padded(&self.out, step.missing)
             return 0
-        self.out.size = mark
-        if step.missing_field < 0:
-            return self.put_bytes(step.missing)
-        return self.field(step.missing_field)
+        put_padded(&self.out, step.after)
+        return 0
 
     cdef int field(self, int field) except -2:
         """Write a field; returns whether it is known."""
         cdef Out *out = &self.out
         cdef bint known = True
-        reserve(out, FIELD_SIZE)
         if field == FIELD_SEQ:
             put_unsigned(out, self.seq + 1)
         elif field == FIELD_LSN:
@@ -449,18 +450,26 @@ cdef class TextScanner(Scanner):
             self.now = self.clock()
         return self.now
 
-    cdef inline int group(self, Group group) except -2:
+    cdef inline int group(self, RowPlan plan, Step *step) except -2:
         """Pieces that depend on the transaction only: made once for it."""
-        cdef Py_ssize_t mark = self.out.size
         cdef Bytes text
-        if group.generation == self.generation:
-            text.data, text.size = group.text.data, group.text.size
-            return self.put_bytes(text)
+        if step.made.generation != self.generation:
+            return self.make(<Group>plan.objects[step.object])
+        text.data, text.size = step.made.text.data, step.made.text.size
+        reserve(&self.out, text.size)
+        put_padded(&self.out, text)
+        return 0
+
+    cdef int make(self, Group group) except -2:
+        """Write the pieces of a group, and keep their text."""
+        cdef Out *text = &group.made.text
+        cdef Py_ssize_t mark = self.out.size
+        reserve(&self.out, group.plan.room)
         self.execute(group.plan)
-        group.text.size = 0
-        reserve(&group.text, self.out.size - mark)
-        put(&group.text, self.out.data + mark, self.out.size - mark)
-        group.generation = self.generation
+        text.size = 0
+        reserve(text, self.out.size - mark)
+        put(text, self.out.data + mark, self.out.size - mark)
+        group.made.generation = self.generation
         return 0
 
     cdef int text(self, render) except -2:
@@ -472,15 +481,25 @@ cdef class TextScanner(Scanner):
         cdef Cell *row = self.old if step.old else self.new
         cdef Cell *other = self.new if step.old else self.old
         cdef Cell *cell
-        cdef CellPlan *how
+        cdef CellPlan *how = step.cells
+        cdef CellPlan *end = how + step.count
         cdef Bytes *instead
+        cdef Py_ssize_t mark
         cdef bint first = True, has_other = self.has_new if step.old else self.has_old
-        cdef int i
         if step.complete and not step.old and self.unchanged:
             return DECLINED
-        for i in range(step.count):
-            how = &step.cells[i]
+        while how < end:
             cell = &row[how.index]
+            if how.direct and cell.kind == c"t":
+                put_padded(out, how.before if first else how.between)
+                first = False
+                mark = out.size
+                if how.encode(out, cell.data, cell.size, how.parameter) < 0:
+                    out.size = mark
+                    if put_call(out, plan.objects[how.encoding], cell) < 0:
+                        return DECLINED
+                how += 1
+                continue
             instead = NULL
             if how.skip != SKIP_NOTHING and skipped(how.skip, cell, &other[how.index], step.old, has_other):
                 instead = &how.skipped
@@ -491,34 +510,33 @@ cdef class TextScanner(Scanner):
                     if how.required or (how.unchanged_undecoded and cell.kind == c"u"):
                         return DECLINED
                     instead = &how.null if cell.kind == c"n" else &how.unchanged
-            if instead != NULL and instead.data == NULL:
-                continue
-            self.put_bytes(how.before if first else how.between)
-            first = False
-            if how.previous_before.data != NULL and has_other and differ(cell, &other[how.index]):
-                if self.previous(plan, how, &other[how.index]) < 0:
+            if instead == NULL or instead.data != NULL:
+                put_padded(out, how.before if first else how.between)
+                first = False
+                if how.previous_before.data != NULL and has_other and differ(cell, &other[how.index]):
+                    if self.previous(plan, how, &other[how.index]) < 0:
+                        return DECLINED
+                if instead != NULL:
+                    put_padded(out, instead[0])
+                elif how.written and put_value(out, &self.scratch, plan, how, cell) < 0:
                     return DECLINED
-            if instead != NULL:
-                self.put_bytes(instead[0])
-            elif how.written:
-                if put_value(out, &self.scratch, plan, how, cell) < 0:
-                    return DECLINED
-            if how.after.size:
-                self.put_bytes(how.after)
+                put_padded(out, how.after)
+            how += 1
         return DECLINED if first and step.not_empty else 0
 
     cdef int previous(self, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
         """The value in the other tuple, between its texts."""
-        self.put_bytes(how.previous_before)
+        put_padded(&self.out, how.previous_before)
         if cell.kind == c"n":
-            self.put_bytes(how.null)
+            put_padded(&self.out, how.null)
         elif how.written and put_value(&self.out, &self.scratch, plan, how, cell) < 0:
             return DECLINED
-        return self.put_bytes(how.previous_after)
+        put_padded(&self.out, how.previous_after)
+        return 0
 
-    cdef int list_changed(self, RowPlan plan, int place) except -2:
+    cdef int list_changed(self, RowPlan plan, Step *step) except -2:
         """The columns that changed, and those that may have. The text of each pair of lists is made once."""
-        cdef int i, object = plan.steps[place].object
+        cdef int i, object = step.object
         cdef list changed = [], maybe = []
         for index in <tuple>plan.objects[object + 1]:
             i = index
@@ -528,26 +546,22 @@ cdef class TextScanner(Scanner):
             i = index
             if self.new[i].kind != c"u":
                 maybe.append(index)
-        key = (place, *changed, None, *maybe)
+        key = (object, *changed, None, *maybe)
         text = plan.names.get(key)
         if text is None:
             text = plan.remember(key, plan.objects[object](changed, maybe))
         return put_object(&self.out, text)
 
-    cdef int list_names(self, RowPlan plan, int place) except -2:
+    cdef int list_names(self, RowPlan plan, Step *step) except -2:
         """The columns that were not sent. The text of each list is made once."""
-        cdef Step *step = &plan.steps[place]
-        cdef list found
-        if not (step.sides[1] and step.absent) and not (step.sides[0] and self.unchanged):
-            return 0
-        found = []
+        cdef list found = []
         if step.sides[1] and step.absent:
             self.add_absent(plan, found)
         if step.sides[0] and self.unchanged:
             self.add_unchanged(plan, step, found)
         if not found:
             return 0
-        key = (place, *found)
+        key = (step.object, *found)
         text = plan.names.get(key)
         if text is None:
             text = plan.remember(key, plan.objects[step.object](found))

@@ -125,7 +125,7 @@ class Csv(PlannedOutput):
         return found[1]
 
     def _open(self, relation: Relation, names: tuple[str, ...]) -> Write:
-        header = (",".join([*OWN, *self._changed, *[_field(name).decode() for name in names]]) + "\n").encode()
+        header = (",".join([*OWN, *self._changed, *[field_of_text(name).decode() for name in names]]) + "\n").encode()
         if self.options.open_file is not None:
             name = (relation.schema, relation.name) if relation.seen else (relation.qualified,)
             return self.options.open_file(name, header).write
@@ -144,7 +144,7 @@ def _own(op: str) -> list[Piece]:
 
 
 def _encoding(column: Column) -> Encoding:
-    return encoding_of_text(column, _field, form=Form("csv"))
+    return encoding_of_text(column, field_of_text, form=Form("csv"))
 
 
 def _two_tables(first: str, second: str) -> str:
@@ -153,7 +153,7 @@ def _two_tables(first: str, second: str) -> str:
     return f"-o csv writes one table, not both {first} and {second}: -t selects one, -f DIR/ writes a file for each"
 
 
-def _field(text: str) -> bytes:
+def field_of_text(text: str) -> bytes:
     """A value that is not NULL as a field, quoted if needed."""
     return ('"{}"'.format(text.replace('"', '""')) if _needs_quotes(text) else text).encode()
 
@@ -168,4 +168,4 @@ def _array(names: list[str]) -> bytes:
         else '"{}"'.format(name.replace("\\", "\\\\").replace('"', '\\"'))
         for name in names
     ]
-    return _field("{" + ",".join(elements) + "}")
+    return field_of_text("{" + ",".join(elements) + "}")

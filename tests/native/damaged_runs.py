@@ -9,8 +9,10 @@ from __future__ import annotations
 import random
 import struct
 import sys
+from array import array
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
+from zlib import crc32
 
 from pgtail.values import ValueKind
 from tests.support.every import every
@@ -65,6 +67,7 @@ def main(path: str) -> None:
                         damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
                     scanner.leave()
                     taken += scanner.scan(bytes(damaged), 0, len(damaged), framing)
+    encoded(module)
     print(taken + columns(module, choose) + inspected(choose) + copied(module, choose))
 
 
@@ -210,6 +213,27 @@ def copied(module: Any, choose: random.Random) -> int:
             except ValueError:
                 assert number, "none of this is unusual"
     return taken
+
+
+def encoded(module: Any) -> int:
+    """Texts of every length around the blocks that are compared at once, which end where their memory ends.
+
+    At each place they have a character that is escaped, quoted, beyond ASCII or no UTF-8. Returns a checksum of all
+    results.
+    """
+    from pgtail.native.plan import EncoderName
+
+    specials = [text.encode() for text in ('"', "\\", "'", ",", ".", "\n", "\x7f", "é", "😀")]
+    checksum = 0
+    for name in get_args(EncoderName):
+        for filling in "x7" if name else "":
+            for size in range(36):
+                for place in range(size):
+                    for special in (*specials, b"\xff"):
+                        text = (filling * place).encode() + special + (filling * (size - place - 1)).encode()
+                        found = module.encode(name, 1, array("B", text[:size]))
+                        checksum = crc32(b"-" if found is None else found, checksum)
+    return checksum
 
 
 if __name__ == "__main__":

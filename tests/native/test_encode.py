@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from pgtail.changes.relations import Column
 from pgtail.native import compiled
 from pgtail.native.plan import Encoding, Form
+from pgtail.outputs.csv import field_of_text
 from pgtail.outputs.debezium.values import converter
 from pgtail.outputs.values import shown_encoding
 from pgtail.outputs.wal2json import values
-from pgtail.terminal.escape import hides, quoted
+from pgtail.terminal.escape import escape, hides, quoted
 from pgtail.terminal.values import BARE, ValueStyle
 from pgtail.values import Types, Undecoded
 from pgtail.values.oids import OIDS
@@ -70,7 +71,17 @@ def debezium(name: str, typmod: int = -1, numbers: Any = "exact") -> Case:
     return Case(made.form, lambda cell: made.encode(cell.decode()))
 
 
+def json_case(name: str) -> Case:
+    """How `-o json` writes a type."""
+    codec = column(name).codec
+    assert codec.native is not None
+    return Case(Form(codec.native.json, codec.native.quoted), codec.json_text)
+
+
 SQL = Case(Form("sql"), lambda cell: quoted(cell.decode()).encode())
+CSV = Case(Form("csv"), lambda cell: field_of_text(cell.decode()))
+TEXTS = (json_case("text"), SQL, CSV, Case(Form("bare"), lambda cell: escape(cell.decode()).encode()))
+"""Encodings of text that compare blocks of bytes."""
 DEBEZIUM: list[tuple[str, int, str]] = [
     *[(name, -1, "exact") for name in ("bool", "int2", "int8", "oid", "float4", "float8", "text", "bpchar", "jsonb")],
     *[(name, -1, "exact") for name in ("uuid", "bytea", "date", "inet", "_bool", "_int4", "_float8", "_text", "_uuid")],
@@ -218,3 +229,35 @@ def test_dates_and_times(native: Native, when: datetime, zone: str, typmod: int)
 @given(st.binary(max_size=40))
 def test_bytea(native: Native, data: bytes) -> None:
     assert native(debezium("bytea"), f"\\x{data.hex()}".encode()) is not None
+
+
+BLOCKS = 71
+"""Lengths of texts: more than four of the blocks that are compared at once."""
+
+
+@pytest.mark.parametrize("special", ['"', "\\", "\n", "\x1f", "\x7f", "'", ",", "é", "€", "😀", "x"])
+def test_a_character_at_every_place_of_a_block(native: Native, special: str) -> None:
+    for size in range(1, BLOCKS):
+        for place in range(size):
+            text = ("a" * place + special + "b" * (size - place - 1)).encode()
+            for case in TEXTS:
+                found = native(case, text)
+                assert found is not None or case.form != Form("string")
+
+
+def test_invalid_utf8_at_every_place_of_a_block(native: Native) -> None:
+    for size in range(1, BLOCKS):
+        for place in range(size):
+            for invalid in (b"\x80", b"\xff", b"\xc3", b"\xe2\x82", b"\xed\xa0\x80", b"\xf0\x9f\x98"):
+                text = b"a" * place + invalid + b"b" * (size - place - 1)
+                assert [native(case, text) for case in TEXTS] == [None] * len(TEXTS)
+
+
+@pytest.mark.parametrize("special", [".", "-", "e", "+", "x", ",", "0"])
+def test_numbers_of_every_length(native: Native, special: str) -> None:
+    number = json_case("numeric")
+    for size in range(1, BLOCKS):
+        assert native(number, b"9" * size) == b"9" * size
+        assert native(number, b"0" * size) == (b"0" if size == 1 else None)
+        for place in range(size):
+            native(number, b"1" * place + special.encode() + b"2" * (size - place - 1))

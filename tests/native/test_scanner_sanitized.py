@@ -53,6 +53,27 @@ def test_texts_that_python_returned(built: Path, file: str, options: list[str]) 
     assert (run.returncode, run.stderr) == (0, "")
 
 
+def test_blocks_of_text_on_other_processors(built: Path, tmp_path: Path) -> None:
+    """They are compared by SSE2, by words of little-endian processors, or byte by byte."""
+    builds = [built, *[build(_folder(tmp_path / level), f"-DPGTAIL_PORTABLE={level}") for level in "12"]]
+    found = {
+        subprocess.check_output([sys.executable, "-c", _ENCODED, one], text=True, env=environment()) for one in builds
+    }
+    assert len(found) == 1
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+_ENCODED = """
+import sys
+from tests.native.damaged_runs import encoded
+from tests.support.sanitized import load
+print(encoded(load(sys.argv[1])))
+"""
+
 _COMMAND = """
 import sys
 from tests.support.sanitized import load

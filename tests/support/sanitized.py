@@ -20,11 +20,12 @@ _NAME: Final = "pgtail.native._scanner"
 _OPTIONS: Final = (
     *("-O0", "-g1", "-fPIC", "-shared", "-fsanitize=address"),
     "-fsanitize=bounds,alignment,shift,signed-integer-overflow",
+    "-DPGTAIL_EXACT=1",
 )
 
 
-def build(folder: Path) -> Path:
-    """Build it in this folder, in some seconds. Skips the test where that is not possible."""
+def build(folder: Path, *more: str) -> Path:
+    """Build it in this folder, with `more` options, in some seconds. Skips the test where that is not possible."""
     c = Path(native.__file__).parent / "_scanner.c"
     if shutil.which("gcc") is None or _library("libasan.so") is None:
         pytest.skip("there is no gcc with AddressSanitizer")
@@ -36,7 +37,7 @@ def build(folder: Path) -> Path:
     assert all(c.stat().st_mtime >= source.stat().st_mtime for source in sources), f"{c} is stale: make install"
     built = folder / "_scanner.so"
     include = sysconfig.get_path("include")
-    subprocess.run(["gcc", *_OPTIONS, f"-I{include}", str(c), "-o", str(built)], check=True)
+    subprocess.run(["gcc", *_OPTIONS, *more, f"-I{include}", str(c), "-o", str(built)], check=True)
     return built
 
 
