@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
 
-from pgtail.files.deflate import ExactInflater
+from pgtail.files.deflate import GZIP
 from pgtail.files.gunzip import MAGIC, MEMBER, Gunzip, members_to_end
 
 _TAIL: Final = 8 << 20
@@ -65,7 +65,7 @@ def last_members(tail: bytes) -> Iterator[bytes]:
 
 def _whole_member(data: bytes) -> bytes | None:
     """The content of one member; None if this is another thing, or more, or less."""
-    inflater = ExactInflater()
+    inflater = zlib.decompressobj(GZIP)
     try:
         content = inflater.decompress(data, _PIECE)
     except zlib.error:
