@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
+from pgtail.files import MAGIC
 from pgtail.files.deflate import GZIP
-from pgtail.files.gunzip import MAGIC, MEMBER, Gunzip, members_to_end
+from pgtail.files.gunzip import MEMBER, Gunzip, members_to_end
+from pgtail.records import NamedTuple
 
 _TAIL: Final = 8 << 20
 """Bytes at the end of a file in which a member is expected to begin."""
