@@ -168,8 +168,7 @@ def counted_messages(bytes messages not None):
     cdef dict places = {}
     cdef Py_ssize_t slots[SLOTS]
     cdef RowCounts *counts
-    cdef Out tables
-    tables.data, tables.size, tables.room = NULL, 0, 0
+    cdef Out tables = no_bytes()
     for index in range(SLOTS):
         slots[index] = -1
     try:
