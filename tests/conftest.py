@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, ClassVar
@@ -34,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     kept = unset(os.environ)
     os.environ.clear()
     os.environ.update(kept)
+    os.environ["TZ"] = "UTC"  # the tests about local time set others
+    time.tzset()
     os.environ.setdefault(SEED, str(random.randrange(1 << 30)))  # one for all processes
 
 

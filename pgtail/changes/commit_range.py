@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pgtail.humanize import parse_seconds
+from pgtail.local_time import to_local, to_utc
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, parse_lsn
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Begin, Message
@@ -36,29 +37,42 @@ PLACES: Final[dict[type, Callable[[Any], tuple[int, int | None]]]] = {
 
 
 def point_of(text: str, now: int | None = None) -> Point:
-    """0/16B3748; 10m, 2h or 3d ago; today, yesterday; 10:30 of today; 2026-11-22T10:00Z and parts. UTC by default.
+    """0/16B3748; 10m, 2h or 3d ago; today, yesterday; 10:30 of today; 2026-11-22T10:00Z and parts of it.
 
-    `now` is in microseconds since 2000-01-01 UTC. Raises ValueError.
+    A time without a zone is local. `now` is in microseconds since 2000-01-01 UTC. Raises ValueError.
     """
     try:
         return Point(lsn=parse_lsn(text))
     except ValueError:
         pass
     now = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET if now is None else now
-    midnight = now // DAY * DAY
-    if text in ("today", "yesterday"):
-        return Point(time=midnight - DAY * (text == "yesterday"))
     try:
-        if text[-1:].isalpha() and text[-1] not in "Zz":
+        if text not in ("today", "yesterday") and text[-1:].isalpha() and text[-1] not in "Zz":
             return Point(time=now - int(parse_seconds(text) * 1_000_000))
-        if text[1:3].count(":"):
-            return Point(time=midnight + int(moment(f"2000-01-01 {text}").micros))
-        return Point(time=int(moment(text).micros))
+        found, zone = _clock_time(text, now)
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is neither an LSN such as 0/1949A30, nor a time such as 10m (ago), yesterday, 10:30 or"
-            " 2026-11-22T10:00 (UTC without a zone)"
+            " 2026-11-22T10:00 (local time without a zone)"
         ) from None
+    if zone:
+        return Point(time=found)
+    try:
+        return Point(time=to_utc(found), local=True)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not one time: {error}") from None
+
+
+def _clock_time(text: str, now: int) -> tuple[int, bool]:
+    """A time as clocks show it, and whether it is in UTC because a zone was given. Raises ValueError, OverflowError."""
+    today = to_local(now) // DAY * DAY
+    if text in ("today", "yesterday"):
+        return today - DAY * (text == "yesterday"), False
+    if text[1:3].count(":"):
+        found = moment(f"2000-01-01 {text}")
+        return (now // DAY * DAY if found.zone else today) + int(found.micros), found.zone
+    found = moment(text)
+    return int(found.micros), found.zone
 
 
 @dataclass(frozen=True, slots=True)

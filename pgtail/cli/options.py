@@ -10,9 +10,10 @@ import click
 
 from pgtail.cli import complete
 from pgtail.cli.command import GROUPS, GroupedOption
-from pgtail.cli.settings import Configured, ConfiguredArgument, always_redacted, given, settings_in_use
+from pgtail.cli.settings import Configured, ConfiguredArgument, always_redacted, given, select_zone, settings_in_use
 from pgtail.errors import OptionError
 from pgtail.options import GIVEN, Option, from_parameters, options_of
+from pgtail.pgoutput.scalars import Point, time_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +46,8 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
             parameters["settings"] = settings_in_use()
             parameters["always_redacted"] = always_redacted() if "redact" in declared else ()
             stderr.quiet_mode = parameters.get("quiet", False)
+            for name, one in declared.items():
+                _tell_local(one.long_name, parameters[name])
             with stderr.exit_statuses():
                 status = function(options=from_parameters(cls, parameters, changes), **arguments)
             raise SystemExit(int(status or 0))
@@ -66,6 +69,8 @@ def _click_option(name: str, declared: Option) -> Callable[[F], F]:
         more["type"] = _TYPES[declared.kind]
     if declared.convert is not None:
         more["callback"] = converting(declared.convert)
+    if name == "utc":  # the zone must be known before times are read
+        more |= {"callback": select_zone, "is_eager": True}
     if declared.completion is not None:
         more["shell_complete"] = getattr(complete, declared.completion)
     if declared.counted:
@@ -83,6 +88,16 @@ def _click_option(name: str, declared: Option) -> Callable[[F], F]:
         show_default=declared.shown_default or (isinstance(default, str | int) and not isinstance(default, bool)),
         **more,
     )
+
+
+def _tell_local(name: str, value: Any) -> None:
+    """Note which time in UTC a local one is."""
+    if isinstance(value, Point) and value.local and value.time is not None:
+        from pgtail.commands.stderr import say
+        from pgtail.local_time import is_utc
+
+        if not is_utc():
+            say(f"note: {name} is {time_text(value.time)}")
 
 
 def converting(convert: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:

@@ -24,6 +24,7 @@ from pgtail.replication.request import Request
 
 SETTINGS: Final[dict[str, SettingKind]] = {
     "dsn": "text",
+    "timezone": "text",
     **{
         declared.long_name.removeprefix("--"): declared.setting
         for cls in (Request, FilterOptions, OutputOptions)
@@ -31,7 +32,7 @@ SETTINGS: Final[dict[str, SettingKind]] = {
         if declared.setting is not None
     },
 }
-"""How the config file has each setting: the long name of an option, or dsn, an argument."""
+"""How the config file has each setting: the long name of an option; or dsn, an argument; or timezone, for --utc."""
 
 ADDED: Final = frozenset(("redact",))
 """Settings that flags add to instead of overriding."""
@@ -122,6 +123,22 @@ def given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def select_zone(ctx: click.Context, param: click.Parameter, utc: bool) -> bool:
+    """The callback of --utc: local time is UTC, or that of the setting timezone. Raises SettingError."""
+    if ctx.resilient_parsing:
+        return utc
+    found = None if utc else settings(ctx).get("timezone")
+    if utc or found is not None:
+        from pgtail.local_time import use_zone
+
+        try:
+            use_zone("UTC" if found is None else str(found.value))
+        except ValueError as error:
+            assert found is not None
+            raise SettingError(f"{_place(found.origin, 'timezone')}: {error}") from None
+    return utc
+
+
 def default_dsn() -> str | None:
     """The configured dsn, for a command whose argument may also be a file."""
     found = settings(click.get_current_context()).get("dsn")
@@ -153,7 +170,8 @@ def settings_in_use() -> str | None:
     used: dict[str, list[str]] = {}
     for key, found in settings(ctx).items() if parameters else ():
         source = ctx.get_parameter_source(parameters[key].name or "") if key in parameters else None
-        if source is ParameterSource.DEFAULT_MAP or (source is not None and key in ADDED):
+        zone = key == "timezone" and ctx.params.get("utc") is False
+        if zone or source is ParameterSource.DEFAULT_MAP or (source is not None and key in ADDED):
             used.setdefault(found.origin, []).append(key)
     return "; ".join([f"{', '.join(keys)} from {origin}" for origin, keys in used.items()]) or None
 

@@ -52,6 +52,15 @@ def storage_option(group: str = "other") -> Any:
     )
 
 
+def utc_option() -> Any:
+    """A field `utc`, which pgtail.cli also acts on: it selects the zone before times are read."""
+    return option(
+        "--utc",
+        default=False,
+        help="Show and read times in UTC, not in local time (TZ, or timezone in the config file).",
+    )
+
+
 def limit_option(what: str = "transactions") -> Any:
     """A field `limit`."""
     return range_option("-n", "--limit", kind="positive number", metavar="N", help=f"Show at most N {what}.")
@@ -149,9 +158,10 @@ class FilterOptions:
         convert=point,
         metavar="TIME|LSN",
         completion="points",
-        help="Only what was committed at this time or later: 10m (ago), yesterday, 10:30, 2026-11-22T10:00 (UTC without"
-        " a zone); or at this log position or later.",
+        help="Only what was committed at this time or later: 10m (ago), yesterday, 10:30, 2026-11-22T10:00 (local time"
+        " without a zone); or at this log position or later.",
     )
+    utc: bool = utc_option()
     redact: tuple[str, ...] = _masking(
         "--redact",
         default=(),

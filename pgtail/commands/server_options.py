@@ -20,6 +20,7 @@ from pgtail.commands.options import (
     point,
     range_option,
     resync_option,
+    utc_option,
 )
 from pgtail.humanize import parse_seconds
 from pgtail.options import family, option, positive_duration
@@ -106,8 +107,8 @@ class EndOptions:
         convert=end,
         metavar="TIME|LSN|now",
         completion="points",
-        help="Stop after what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or log"
-        " position; now is the server's position when pgtail starts.",
+        help="Stop after what was committed up to this time (10:30, 2026-11-22T10:00; local time without a zone) or"
+        " log position; now is the server's position when pgtail starts.",
     )
     seconds: float | None = range_option(
         "--for", convert=parse_seconds, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."
@@ -241,6 +242,7 @@ class RecordOptions:
     snapshot: SnapshotOptions = family(SnapshotOptions)
     end: EndOptions = family(EndOptions)
     dump: DumpOptions = family(DumpOptions)
+    utc: bool = utc_option()
     verbosity: Verbosity = family(Verbosity)
 
 
@@ -265,8 +267,8 @@ class StatsOptions:
         convert=end,
         metavar="TIME|LSN|now",
         completion="points",
-        help="Only what was committed up to this time (10:30, 2026-11-22T10:00; UTC without a zone) or log position; a"
-        " slot is read up to now by default.",
+        help="Only what was committed up to this time (10:30, 2026-11-22T10:00; local time without a zone) or log"
+        " position; a slot is read up to now by default.",
     )
     seconds: float | None = range_option(
         "--for", convert=parse_seconds, metavar="TIME", help="Read a slot for this time: 30, 30s, 2m, 1h."

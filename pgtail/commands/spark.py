@@ -21,7 +21,7 @@ from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.session import check_installed, end_jvm, session
-from pgtail.spark.state.settings import Settings, until_of
+from pgtail.spark.state.settings import Settings, bound_of
 from pgtail.storage import locate_target
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
@@ -92,7 +92,7 @@ def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
     """How a state or history is to be kept. Raises OptionError."""
     return Settings(
         history=dataset == "history",
-        until=None if options.until is None else until_of(options.until),
+        until=None if options.until is None else bound_of(options.until),
         allow_gap=options.allow_gap,
         wait=options.watch,
         retain=options.retain,

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pgtail.commands.options import ReportOptions, Verbosity, storage_option
+from pgtail.commands.options import ReportOptions, Verbosity, point, storage_option, utc_option
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.options import family, items, option, positive_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pgtail.pgoutput.scalars import Point
     from pgtail.storage.options import StorageOptions
 
 
@@ -64,11 +65,15 @@ class SparkOptions:
         default=False,
         help="Leave the rows of snapshots out of OUT/changes. The choice holds for the life of OUT.",
     )
-    until: str | None = option(
+    until: Point | None = option(
         "--until",
-        metavar="LSN|TIME",
-        help="Leave out what was committed later. A time is ISO 8601, in UTC unless it names a zone.",
+        convert=point,
+        metavar="TIME|LSN",
+        completion="points",
+        help="Leave out what was committed later than this time (10:30, 2026-11-22T10:00; local time without a zone) or"
+        " log position.",
     )
+    utc: bool = utc_option()
     allow_gap: bool = option(
         "--allow-gap",
         default=False,

@@ -218,6 +218,9 @@ class Stream:
 
     def _summarize(self, error: PgtailError | None = None) -> None:
         """Print what was shown and where to resume; after an error of the output, how much was shown is unknown."""
+        if not self._tail.copied:
+            self._tell_broken_off()
+            self._stderr.tell("the copy of the tables is not complete: the output has only a part of their rows")
         if self._tail.resume is None:
             return
         tell_filter(self._filter, self._stderr.tell)
@@ -227,17 +230,22 @@ class Stream:
             selected = counted(pipeline.rows - pipeline.left_out, "row")
             shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"
         before = "" if isinstance(error, OutputError) else f"{shown}; "
-        broken_off = pipeline.broken_off
-        if broken_off is not None and not self._options.format.undo:
-            table = "" if broken_off.table is None else broken_off.table.qualified
-            where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
-            changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
-            self._stderr.tell(
-                f"note: stopped inside {where}: of its first {changes} those selected were shown"
-                if pipeline.left_out
-                else f"note: stopped inside {where}: its first {changes} were shown"
-            )
+        self._tell_broken_off()
         self._stderr.inform(f"{before}resume at {lsn_text(self._tail.resume)}")
+
+    def _tell_broken_off(self) -> None:
+        """Name the transaction, or the table's snapshot, of which only a part was shown."""
+        pipeline, broken_off = self._pipeline, self._pipeline.broken_off
+        if broken_off is None or self._options.format.undo:
+            return
+        table = "" if broken_off.table is None else broken_off.table.qualified
+        where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
+        changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
+        self._stderr.tell(
+            f"note: stopped inside {where}: of its first {changes} those selected were shown"
+            if pipeline.left_out
+            else f"note: stopped inside {where}: its first {changes} were shown"
+        )
 
 
 def request_of(request: Request, end: EndOptions) -> Request:

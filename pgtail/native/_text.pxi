@@ -114,6 +114,7 @@ cdef class TextScanner(Scanner):
 
     cdef Out out
     cdef object clock               # nanoseconds since 1970
+    cdef object local               # the texts of FIELD_TIME and FIELD_CLOCK in local time; None where that is UTC
     cdef uint64_t last_end
     cdef bint has_last_end
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
@@ -148,7 +149,7 @@ cdef class TextScanner(Scanner):
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = output.separator, output.one_by_one
         self.between = view_of(self.separator)
-        self.clock = output.clock
+        self.clock, self.local = output.clock, output.local
         self.described = {}
 
     def __dealloc__(self):
@@ -423,7 +424,9 @@ cdef class TextScanner(Scanner):
             put_time(out, self.commit_ts, c" ")
         elif field == FIELD_TIME or field == FIELD_CLOCK:
             known = self.has_unix_time
-            if field == FIELD_TIME:
+            if self.local is not None:
+                put_object(out, self.local[field](self.unix_time - EPOCH).encode())
+            elif field == FIELD_TIME:
                 put_time(out, self.unix_time - EPOCH, c" ")
             else:
                 put_milliseconds(out, floor_remainder(self.unix_time - EPOCH, DAY))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
+from pgtail.local_time import to_local, zone_text
 from pgtail.native.plan import TRANSACTION_FIELDS, Field, Text, Value
 from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.scalars import time_text, unix_micros
@@ -76,9 +77,19 @@ def _blank(time: int) -> str:
     return time_text(time).replace("T", " ")
 
 
-def _clock(time: int) -> str:
-    clock = time_text(time).partition("T")[2]
-    return clock[: clock.index(".") + 4] + "Z"
+def local_time(time: int) -> str:
+    """A time in local time, for people: 2026-11-22 10:00:00.123456+01."""
+    return _blank(to_local(time)).replace("Z", zone_text(time))
+
+
+def local_clock(time: int) -> str:
+    """The time of day in local time: 10:00:00.123+01."""
+    clock = time_text(to_local(time)).partition("T")[2]
+    return clock[: clock.index(".") + 4] + zone_text(time)
+
+
+LOCAL: Final = {Field.TIME: local_time, Field.CLOCK: local_clock}
+"""The fields that are local time, as functions of a time in UTC."""
 
 
 def _state(row: PlanRow) -> bytes | None:
@@ -111,9 +122,9 @@ FIELDS: Final[dict[Field, Callable[[PlanRow], bytes | None]]] = {
     Field.NOW_NS: lambda row: b"%d" % row.now(),
     Field.COMMIT_TIME: _of_time(_blank),
     Field.STATE: _state,
-    Field.TIME: _of_time(_blank, lambda transaction: transaction.time),
+    Field.TIME: _of_time(local_time, lambda transaction: transaction.time),
     Field.END_NUMBER: lambda row: _number(row.transaction.end_lsn),
-    Field.CLOCK: _of_time(_clock, lambda transaction: transaction.time),
+    Field.CLOCK: _of_time(local_clock, lambda transaction: transaction.time),
 }
 """Field -> its text; None if it is unknown."""
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import ClassVar
 
 from pgtail.changes.events import Ended, Event, RowChange, Started, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
+from pgtail.local_time import is_utc
 from pgtail.native import Scanner, Written, compiled
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import ColumnChoice
-from pgtail.outputs.fields import Clock
+from pgtail.outputs.fields import LOCAL, Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.pgoutput.scalars import unix_micros
@@ -49,6 +51,8 @@ class PlannedOutput:
         self.options = options
         self.choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
         self.clock: Clock = time.time_ns
+        self.local = None if is_utc() else {field: lru_cache(maxsize=8)(text) for field, text in LOCAL.items()}
+        """Field -> its text for a time, which the rows of a transaction share; None in UTC: the scanner knows it."""
         self.rows = Rows(self.row, self.clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""

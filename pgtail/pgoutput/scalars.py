@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NewType
 
@@ -13,10 +13,11 @@ Lsn = NewType("Lsn", int)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An LSN, or a time of commit in microseconds since 2000-01-01 UTC."""
+    """An LSN, or a time of commit in microseconds since 2000-01-01 UTC. `local`: it was given as local time."""
 
     lsn: int | None = None
     time: int | None = None
+    local: bool = field(default=False, compare=False)
 
 
 UNIX_EPOCH_OFFSET = 946_684_800_000_000

@@ -29,6 +29,11 @@ _REPLICATION_RIGHT = (
     "On Amazon RDS: GRANT rds_replication TO {role};  for other providers see their manuals."
 )
 
+STANDBY_CONFLICT: Final = (
+    "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or raise"
+    " max_standby_streaming_delay."
+)
+
 CONNECTING: Final = (
     Cure(None, "no pg_hba.conf entry.*no encryption|no pg_hba.conf entry.*SSL off",
          "The server has no rule for this connection without TLS: try sslmode=require (PGSSLMODE=require), or add a"
@@ -95,9 +100,10 @@ RUNNING: Final = (
          " as the server stores it, in that encoding; so does pgtail record."),
     Cure("22021", "", "The database has bytes that are not valid in its encoding. pgtail stream --encoding NAME reads"
          " them as they are; so does pgtail record."),
-    Cure(None, "conflict with recovery",
+    Cure(None, "conflict with recovery.*slot",
          "A lower wal_level on the primary invalidates the slots of a standby, and so does vacuum without"
          " hot_standby_feedback. Fix that, then create the slot again."),
+    Cure(None, "conflict with recovery", STANDBY_CONFLICT),
     Cure(None, "requested WAL segment .* has already been removed|can no longer get changes from replication slot|slot"
          ".*invalidated",
          "The server has removed WAL that the slot needed, so its changes are lost. Drop the slot and create it"
@@ -128,6 +134,10 @@ class Unreachable(ServerError):
     """The server cannot be reached at the moment; a retry may succeed."""
 
 
+class RecoveryConflict(ServerError):
+    """A standby ended the query or the session to replay a change of its primary (SQLSTATE 40001)."""
+
+
 class Internal(ServerError):
     """An internal error of the server: a bug in it, or damaged data (SQLSTATE class XX)."""
 
@@ -144,7 +154,7 @@ class UndefinedObject(ServerError):
     """The command names something that does not exist (SQLSTATE 42704)."""
 
 
-_KINDS: Final = {"57014": QueryCanceled, "42601": SyntaxRefused, "42704": UndefinedObject}
+_KINDS: Final = {"40001": RecoveryConflict, "57014": QueryCanceled, "42601": SyntaxRefused, "42704": UndefinedObject}
 
 
 def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> ServerError:

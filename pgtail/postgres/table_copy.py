@@ -18,7 +18,7 @@ from pgtail.errors import ServerError
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres import rows
 from pgtail.postgres.copy_rows import RowFrames, kinds_of
-from pgtail.postgres.errors import Cure, Unreachable, server_error
+from pgtail.postgres.errors import STANDBY_CONFLICT, Cure, RecoveryConflict, Unreachable, server_error
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
@@ -35,23 +35,14 @@ _ATTEMPTS: Final = 5
 _NOW: Final = "SELECT c.oid::regclass::text AS name, pg_relation_filenode(c.oid) AS relfilenode FROM pg_class c"
 _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
-_CONFLICT: Final = (
-    "On a standby, changes of the primary end long queries: set hot_standby_feedback = on there, or raise"
-    " max_standby_streaming_delay."
-)
 _CURES: Final[tuple[Cure, ...]] = (
     Cure("42501", "row-level security", "The copy would lack the rows that row-level security hides, which the stream"
          " has. Let the role see them all: ALTER ROLE {role} BYPASSRLS;"),
-    Cure("40001", "", _CONFLICT),
 )  # fmt: skip
 
 
 class TableChanged(ServerError):
     """The table was truncated, rewritten, altered or dropped after the snapshot: copy it at a later position."""
-
-
-class RecoveryConflict(ServerError):
-    """The standby ended the session, to replay a change of the primary: try again, with a new snapshot."""
 
 
 class CopyStopped(Exception):
@@ -304,10 +295,7 @@ class _Command:
         cures = _CURES
         if sqlstate == "42501":
             cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self._quoted} TO {{role}};"),)
-        error = server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
-        if sqlstate == "40001":
-            return RecoveryConflict(error.reason, cure=error.cure)
-        return error
+        return server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
 
     def _broken(self, why: psycopg.Error) -> ServerError:
         """The error for a broken connection. The server's own last message, if there is one, has the reason."""
@@ -319,9 +307,10 @@ class _Command:
             if last is not None and _sqlstate(last) is not None:
                 return self._failed(last)
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        reason = f"{self._doing}: the connection broke: {lines[0] if lines else 'libpq gives no reason'}"
+        why_ = lines[0].removeprefix("consuming input failed: ") if lines else "libpq gives no reason"
+        reason = f"{self._doing}: the connection broke: {why_}"
         if self._on_standby:  # before 17 it ends the session without a message, if that waits to send
-            return RecoveryConflict(reason, cure=_CONFLICT)
+            return RecoveryConflict(reason, cure=STANDBY_CONFLICT)
         return Unreachable(reason)
 
 

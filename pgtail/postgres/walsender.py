@@ -45,6 +45,7 @@ class Session:
         """Whether libpq may already have read frames, which poll() on the socket does not show: after sending, and at
         the start of the stream."""
         self._failure: ServerError | None = None
+        self.on_notice(lambda *_: None)
 
     @property
     def backend_pid(self) -> int:
@@ -57,6 +58,9 @@ class Session:
 
         def handle(result: PGresult) -> None:
             severity = result.error_field(field.SEVERITY_NONLOCALIZED) or result.error_field(field.SEVERITY)
+            if severity == b"FATAL":  # the server ends the session while no command runs
+                self._fail(self._failed(result, None))
+                return
             parts = (severity, result.error_field(field.SQLSTATE), result.error_field(field.MESSAGE_PRIMARY))
             self._fail(notice(*[(part or b"").decode(errors="replace") for part in parts]))
 
@@ -128,8 +132,17 @@ class Session:
                 self._fail(error)
         return frames, ready
 
+    def check_idle(self) -> None:
+        """Raise the reason if the server has ended the session while no command runs; does not wait."""
+        try:
+            self._pgconn.consume_input()
+            self._pgconn.is_busy()  # lets libpq pass the server's last message to the handler of notices
+        except psycopg.Error as error:
+            self._fail(self._broken(error))
+        self.check()
+
     def check(self) -> None:
-        """Raise the reason if the stream has ended."""
+        """Raise the reason if the stream or the session has ended."""
         if self._failure is not None:
             raise self._failure
 

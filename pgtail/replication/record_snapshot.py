@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,20 +22,21 @@ from pgtail.humanize import did_you_mean
 from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
+from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture, head_of
-from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, published_tables
+from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, identified, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage.local import LocalLocation
 
 _ATTEMPTS: Final = 3
-"""How often a part is read if a standby cancels the query, or the connection breaks."""
-_ROUNDS: Final = 10
-"""How often tables are copied again that change while they are copied."""
+"""How often a part is read if the connection breaks, and how many copies a standby may end one after another."""
+_ROUNDS: Final = 11
+"""How often tables are copied that change while they are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +80,30 @@ class SnapshotRecording:
 
         Raises OptionError, ServerError, OutputError, and KeyboardInterrupt; the tables that are complete then stay.
         """
+        self._drop_pending()
         with self._interrupt.raising():
             wanted = self._check()
         if not wanted:
             self._reporter.tell("note: the capture has a copy of every published table; none is copied")
             return
-        again: dict[int, ServerError] = {}
         try:
-            again = self._copy(self._is_wanted, wanted)
-            for _ in range(_ROUNDS):
-                for error in again.values():
-                    self._reporter.tell(f"note: {error.reason.removesuffix('.')}; it is copied again")
-                if not again:
-                    return
-                again = self._copy_again({oid: wanted.get(oid, str(oid)) for oid in again})
+            copy_until_complete(partial(self._copy, wanted), self._reporter, "it is copied again")
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
-        for error in again.values():
-            raise error
+
+    def _drop_pending(self) -> list[TableSnapshot]:
+        """Take copies off the list that the recorder would drop: those ahead of the capture, on another timeline."""
+        state, position = self._files.state, self._known.position
+        before = state.snapshots
+        if all(one.lsn <= position for one in before):
+            return []
+        known = None if self._identity is None else (self._identity, position)
+        with identified(self._connector, self._interrupt, self._plan, known) as (_, now):
+            state.drop(
+                f"the server is on timeline {now.timeline} now",
+                lambda one: one.lsn > position and one.timeline != now.timeline,
+            )
+        return [one for one in before if one not in state.snapshots]
 
     def _check(self) -> dict[int, str]:
         """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError."""
@@ -114,14 +122,12 @@ class SnapshotRecording:
             return any_matches(table.schema, table.name, self._globs)
         return all(table.oid != one.relid for one in self._files.state.snapshots)
 
-    def _copy_again(self, changed: Mapping[int, str]) -> dict[int, ServerError]:
-        return self._copy(lambda table: table.oid in changed, changed)
+    def _copy(self, names: Mapping[int, str], again: Collection[int]) -> Copying:
+        """Copy the wanted tables at one position, or those in `again`; `names` are those that were wanted at first.
 
-    def _copy(self, wanted: Callable[[PublishedTable], bool], names: Mapping[int, str]) -> dict[int, ServerError]:
-        """Copy tables at one position; returns those that must be copied again, and why.
-
-        Those in `names` that are not published there were dropped, or taken out of the publication.
+        Of these, those that are not published there were dropped, or taken out of the publication.
         """
+        wanted = (lambda table: table.oid in again) if again else self._is_wanted
         known = None if self._identity is None else (self._identity, self._known.position)
         with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
             plan, self._identity = self._plan, source.identity
@@ -129,9 +135,13 @@ class SnapshotRecording:
                 self._note_slot()
             report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
             copying = copy_tables(source, plan, wanted, self._files, report, self._interrupt, jobs=self._jobs)
-        for oid in names.keys() - {table.oid for table in copying.tables}:
-            self._reporter.tell(f"note: table {names[oid]} is not published any more; it is not copied")
-        return copying.again
+        for oid in {*(again or names)} - {table.oid for table in copying.tables}:
+            name = names.get(oid, str(oid))
+            self._reporter.tell(f"note: table {name} is not published any more; it is not copied")
+        if source.identity.in_recovery:
+            for one in self._drop_pending():
+                copying.again[one.relid] = ServerError(f"the server was promoted after {one}")
+        return copying
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
@@ -139,6 +149,34 @@ class SnapshotRecording:
         self._reporter.tell(f"slot {name} was created. It retains WAL until it is dropped: pgtail slot drop {name}")
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._plan = replace(self._plan, slot=catalog.slot(connection, name))
+
+
+def copy_until_complete(copy: Callable[[Collection[int]], Copying], reporter: Reporter, then: str) -> None:
+    """Copy tables, each time at a later position, until none has changed while it was copied.
+
+    `copy` gets the OIDs of those that must be copied again, none at first; `then` says what happens with them. Raises
+    ServerError also if a standby ends several copies one after another of which no table was complete.
+    """
+    again: dict[int, ServerError] = {}
+    conflicts = 0
+    for _ in range(_ROUNDS):
+        complete = 0
+        try:
+            copying = copy(again.keys())
+        except RecoveryConflict as conflict:
+            errors: list[ServerError] = [conflict]
+        else:
+            again, complete = copying.again, copying.progress.tables
+            errors = list(again.values())
+        if not errors:
+            return
+        ended = [one for one in errors if isinstance(one, RecoveryConflict)]
+        conflicts = conflicts + 1 if ended and not complete else 0
+        if conflicts == _ATTEMPTS:
+            raise ended[0]
+        for one in errors:
+            reporter.tell(f"note: {one.reason.removesuffix('.')}; {then}")
+    raise errors[0]
 
 
 def copy_tables(

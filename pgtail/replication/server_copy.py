@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -20,13 +21,11 @@ from pgtail.postgres.snapshot_plan import PublishedTable
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture
-from pgtail.replication.record_snapshot import CaptureFiles, copy_tables
-from pgtail.replication.snapshot import exported
+from pgtail.replication.record_snapshot import CaptureFiles, copy_tables, copy_until_complete
+from pgtail.replication.snapshot import Copying, exported
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage import Location
 
-_ROUNDS: Final = 10
-"""How often everything is copied again because a table changes meanwhile."""
 _JOBS: Final = 2
 
 
@@ -63,24 +62,26 @@ class ServerCopying:
 
     def run(self, place: Location, spool: Path) -> ServerCopy:
         """Copy them. Raises OptionError if there is none, ServerError, OutputError, KeyboardInterrupt."""
-        for number in range(_ROUNDS):
-            plan = replace(self._plan, slot_name=slots.temporary_name())
-            target, again = place / f"capture-{number}", dict[int, ServerError]()
-            local = target.path or spool / f"capture-{number}"
-            with open_directory(local) as directory:
+        numbers, found = itertools.count(), list[ServerCopy]()
+
+        def copy(_: Collection[int]) -> Copying:
+            target = place / f"capture-{next(numbers)}"
+            with open_directory(target.path or spool / target.name) as directory:
                 uploader = None
                 if target.path is None:
                     uploader = Uploader(directory, target, self._reporter.tell, compress=True)
-                lsn = self._copy(plan, directory, uploader, again)
-            if not again:
-                return ServerCopy(lsn, target)
-            for error in again.values():
-                self._reporter.tell(f"note: {error.reason.removesuffix('.')}; all tables are copied again")
-            target.delete_all()
-        raise next(iter(again.values()))
+                lsn, copying = self._copy(directory, uploader)
+            found[:] = [ServerCopy(lsn, target)]
+            if copying.again:
+                target.delete_all()
+            return copying
 
-    def _copy(self, plan: Plan, directory: Path, uploader: Uploader | None, again: dict[int, ServerError]) -> int:
-        """Copy them at one position, which is returned; `again` gets those that changed meanwhile."""
+        copy_until_complete(copy, self._reporter, "all tables are copied again")
+        return found[0]
+
+    def _copy(self, directory: Path, uploader: Uploader | None) -> tuple[int, Copying]:
+        """Copy them at one position, which is returned."""
+        plan = replace(self._plan, slot_name=slots.temporary_name())
         state = StateFile(directory, self._reporter.tell)
         files = CaptureFiles(directory, state, Rotation(), compress=True, uploader=uploader)
         identity = self._known.identity
@@ -89,7 +90,6 @@ class ServerCopying:
             self._check_position(source.lsn)
             report = SnapshotReport(self._reporter, self._connector, None)
             copying = copy_tables(source, plan, self._wanted, files, report, self._interrupt, jobs=_JOBS)
-        again.update(copying.again)
         if not copying.progress.all_tables:
             raise OptionError(f"there is no table to compare: none of {', '.join(plan.options.publications)} is wanted")
         if state.now is not None:
@@ -97,7 +97,7 @@ class ServerCopying:
             state.write(state.now._replace(position=source.lsn))
             if uploader is not None:
                 uploader.publish(Work([], source.lsn))
-        return source.lsn
+        return source.lsn, copying
 
     def _check_position(self, lsn: int) -> None:
         if lsn < self._known.position:

@@ -20,10 +20,10 @@ from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData
 from pgtail.postgres import slots
 from pgtail.postgres.connection import Connector
-from pgtail.postgres.errors import Unreachable
+from pgtail.postgres.errors import STANDBY_CONFLICT, RecoveryConflict, Unreachable
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
-from pgtail.postgres.table_copy import CopyForm, CopyStopped, RecoveryConflict, TableChanged, copy_part
+from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
 from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.plan import Plan
@@ -84,12 +84,20 @@ def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTabl
 
 
 class Exported:
-    """A new slot's snapshot, as long as the session that created the slot runs no other command."""
+    """A new slot's snapshot, as long as `exporting`, the session that created the slot, runs no other command."""
 
-    def __init__(self, connector: Connector, created: slots.NewSlot, identity: Identity, encoding: str | None) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        exporting: Session,
+        created: slots.NewSlot,
+        identity: Identity,
+        encoding: str | None,
+    ) -> None:
         assert created.snapshot is not None
         self.lsn = created.consistent_point
         self.identity = identity
+        self._exporting = exporting
         self._open = partial(
             SnapshotSession.open,
             connector.without_asking(),
@@ -100,7 +108,34 @@ class Exported:
 
     def session(self) -> SnapshotSession:
         """Another session that reads under the snapshot. Raises ServerError."""
-        return self._open()
+        try:
+            return self._open()
+        except ServerError as error:
+            raise self.lost() or error from None
+
+    def lost(self) -> ServerError | None:
+        """Why the exporting session was lost, if it was; the sessions that are open keep the snapshot."""
+        try:
+            self._exporting.check_idle()
+        except ServerError as error:
+            if self.identity.in_recovery:  # before 17 a standby may end it without a message
+                return RecoveryConflict(error.reason, cure=STANDBY_CONFLICT)
+            return error
+        return None
+
+
+@contextmanager
+def identified(
+    connector: Connector, interrupt: Interrupt, plan: Plan, known: tuple[Identity, int] | None
+) -> Iterator[tuple[Session, Identity]]:
+    """A walsender session, closed at the end, and its server; `known` and errors as in exported()."""
+    with interrupt.raising():
+        connection = connector.replication(passthrough=plan.encoding is not None)
+    session = Session(connection, interrupt, encoding=plan.encoding or "utf-8")
+    try:
+        yield session, Identity.of(session.query) if known is None else check_same(known[0], session.query, known[1])
+    finally:
+        session.close()
 
 
 @contextmanager
@@ -115,11 +150,7 @@ def exported(
 
     `known` is the server that was read before, and up to where. Raises ServerError, KeyboardInterrupt.
     """
-    with interrupt.raising():
-        connection = connector.replication(passthrough=plan.encoding is not None)
-    session = Session(connection, interrupt, encoding=plan.encoding or "utf-8")
-    try:
-        identity = Identity.of(session.query) if known is None else check_same(known[0], session.query, known[1])
+    with identified(connector, interrupt, plan, known) as (session, identity):
         is_new = plan.slot is None
         created = slots.create(
             session,
@@ -131,9 +162,7 @@ def exported(
             export=True,
             tell=tell,
         )
-        yield Exported(connector, created, identity, plan.encoding)
-    finally:
-        session.close()
+        yield Exported(connector, session, created, identity, plan.encoding)
 
 
 @dataclass(slots=True)
@@ -169,9 +198,9 @@ class SnapshotTarget(Protocol):
 class Copying:
     """Copies tables with several sessions. `again` are those that must be copied at a later position, with the reason.
 
-    `attempts` is how often a part is read if a standby cancels the query or the connection breaks. A session that is
-    lost is replaced; if it cannot be, the others go on without it. With one attempt the first error ends the copy, for
-    a target that cannot take back what it has.
+    `attempts` is how often a part is read if the connection breaks. A session that is lost is replaced; if it cannot
+    be, the others go on without it. With one attempt the first error ends the copy, for a target that cannot take back
+    what it has.
     """
 
     def __init__(
@@ -279,10 +308,8 @@ class Copying:
             except (RecoveryConflict, Unreachable) as error:
                 current.close()  # with either it has lost the snapshot
                 current = self._replaced(opened)
-                if attempt < self._attempts and current is not None:
+                if isinstance(error, Unreachable) and attempt < self._attempts and current is not None:
                     continue
-                if isinstance(error, RecoveryConflict) and attempt == self._attempts:
-                    raise
                 self._give_up(table, error)
             else:
                 self._finish(table)

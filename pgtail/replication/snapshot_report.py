@@ -64,7 +64,7 @@ class SnapshotReport:
 
     def end(self, now: Progress) -> None:
         """Say what was copied."""
-        if not now.all_tables:
+        if not now.tables:
             return
         took = span_text(int((time.monotonic() - self._begun) * 1_000_000))
         self._reporter.tell(f"note: {counted(now.tables, 'table')} copied: {counted(now.rows, 'row')} in {took}")

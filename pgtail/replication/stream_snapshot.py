@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -17,7 +17,7 @@ from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.queue import FrameQueue
-from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, published_tables
+from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, Progress, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
 
 _PAUSE: Final = 0.02
@@ -43,10 +43,12 @@ class StreamSnapshot:
         self._tables = tables
         self._exclude = exclude
 
-    def copy(self, source: Exported, queue: FrameQueue, consumer: ConsumerThread) -> None:
-        """Put the tables into the queue, one after another, until the consumer has ended.
+    def copy(
+        self, source: Exported, queue: FrameQueue, consumer: ConsumerThread, check: Callable[[], None]
+    ) -> ConsistentPoint:
+        """Put the tables into the queue, one after another, until the consumer has ended; returns where they belong.
 
-        Raises ServerError, OutputError and KeyboardInterrupt.
+        Calls `check` several times a second. Raises ServerError, OutputError, KeyboardInterrupt, and what `check` does.
         """
         plan = self._plan
         with ExitStack() as stack:
@@ -59,10 +61,21 @@ class StreamSnapshot:
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")
             form = CopyForm(bool(plan.options.binary), point.header, LENGTHS)
             copying = Copying(source.session, target, form, self._interrupt.wake, attempts=1)
-            copying.run(tables, [session], self._interrupt, report.progress)
+
+            def progress(now: Progress) -> None:
+                check()
+                report.progress(now)
+
+            copying.run(tables, [session], self._interrupt, progress)
             if not consumer.ended:
-                target.end()
                 report.end(copying.progress)
+        return point
+
+    @staticmethod
+    def end(point: ConsistentPoint, queue: FrameQueue) -> None:
+        """There are no more tables: the output need not wait for another message to know it."""
+        frame = point.end
+        queue.put(head(len(frame), LENGTHS) + frame)
 
     def _is_wanted(self, table: PublishedTable) -> bool:
         names = table.schema, table.name
@@ -88,11 +101,6 @@ class _Target:
     def complete(self, table: PublishedTable) -> None:
         frame = self._point.commit
         self._put(head(len(frame), LENGTHS) + frame)
-
-    def end(self) -> None:
-        """There are no more tables: the output need not wait for another message to know it."""
-        frame = self._point.end
-        self._queue.put(head(len(frame), LENGTHS) + frame)
 
     def stop(self) -> None:
         self._stopped.set()

@@ -109,8 +109,11 @@ class Tail:
 
     # -- sessions ----------------------------------------------------------------------------------------------
 
-    def _begin(self) -> Session:
-        """Open the first session, copy tables if wanted, and start the stream and the consumer."""
+    def _begin(self) -> Session | None:
+        """Open the first session, copy tables if wanted, and start the stream and the consumer.
+
+        Returns None if the tables are all that is wanted, or if everything should end.
+        """
         plan, copied = self._plan, None
         session = self._connect()
         try:
@@ -124,7 +127,7 @@ class Tail:
                 created = self._create(session, export=self._snapshot is not None)
                 position = created.consistent_point
                 if created.snapshot is not None:
-                    copied = Exported(self._connector, created, identity, plan.encoding)
+                    copied = Exported(self._connector, session, created, identity, plan.encoding)
             else:
                 position = plan.slot.confirmed_flush_lsn or 0
             start = max(plan.start, position)
@@ -145,14 +148,14 @@ class Tail:
             self._report_start(start)
             if copied is not None:
                 self._copy(copied)
+                return self._follow_copy(session, copied)
             self._start(session, plan.start, flushed=position)
             if self._ready is not None:
                 self._ready(start)
         except BaseException:
             session.close()
             raise
-        if copied is None:
-            self._consumer.start()
+        self._consumer.start()
         return session
 
     def _copy(self, source: Exported) -> None:
@@ -163,7 +166,7 @@ class Tail:
         assert self._snapshot is not None
         self._consumer.start()
         try:
-            self._snapshot.copy(source, self._queue, self._consumer)
+            point = self._snapshot.copy(source, self._queue, self._consumer, lambda: self._check_exporting(source))
             if self._consumer.error is not None:
                 raise self._consumer.error
         except BaseException:
@@ -174,6 +177,49 @@ class Tail:
             raise
         if self._plan.until is not None and self._loop.wait(None, self._queue):  # every table ends at the same LSN
             self._consumer.end_at(max(self._plan.until, source.lsn))
+        self._snapshot.end(point, self._queue)
+
+    def _needs_stream(self, source: Exported) -> bool:
+        """Whether the stream is wanted after the tables."""
+        return self._plan.until is None or self._plan.until > source.lsn
+
+    def _check_exporting(self, source: Exported) -> None:
+        """Raise ServerError if the exporting session was lost, and with it what is to follow the tables.
+
+        A permanent slot stays, and the copy has its snapshot.
+        """
+        if not self._needs_stream(source) or self._reconnect:
+            return
+        error = source.lost()
+        if error is not None:
+            cure = "A copy without what follows (--until now), or with a permanent slot (--slot NAME --create-slot),"
+            cure += " does not need this session."
+            raise ServerError(
+                f"{error.reason}: this was the session of the new slot, without which nothing can follow the tables.",
+                cure=cure if error.cure is None else f"{error.cure} {cure}",
+            )
+
+    def _follow_copy(self, session: Session, source: Exported) -> Session | None:
+        """Start the stream after the tables, on another session if this one was lost."""
+        if not self._needs_stream(source):
+            self._loop.wait(None)  # until the consumer has ended
+            session.close()
+            return None
+        lost = source.lost()
+        if lost is None:
+            try:
+                self._start(session, self._plan.start, flushed=source.lsn)
+            except Unreachable as error:
+                lost = error
+            else:
+                return session
+        session.close()
+        self._loop.wait(None, self._queue)
+        if not self._reconnect:
+            self._consumer.stop(_OUTPUT_PAUSE)
+            raise self._lost_error(lost)
+        self._reporter.tell(f"{lost.reason}; connecting again")
+        return self._resume(None)
 
     def _sessions(self, session: Session | None) -> tuple[Session | None, Ending]:
         """Run one session after another; returns the last one, if it is still open, and why it ended."""
@@ -375,7 +421,7 @@ class Tail:
                 " what is between will be sent again"
             )
 
-    def _lost_error(self, why: Unreachable | None) -> ServerError:
+    def _lost_error(self, why: ServerError | None) -> ServerError:
         resume = lsn_text(self._consumer.delivered)
         reason = "the output did not keep up" if why is None else why.reason
         if self._plan.temporary:

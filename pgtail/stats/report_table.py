@@ -7,6 +7,7 @@ from typing import Final
 
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.humanize import counted, grouped, size_text, span_text
+from pgtail.local_time import to_local, zone_text
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text, time_text
@@ -294,16 +295,16 @@ def _times(key: HotKey, error: int) -> str:
 def _span_of(first: Transaction, last: Transaction, width: int) -> list[Item]:
     items: list[Item] = []
     if first.time is not None and last.time is not None:
-        span = span_text(abs(last.time - first.time))
-        items.append(sentence(f"{_time(first.time)} to {_time(last.time)}, {span}", "plain", width))
+        span, zone = span_text(abs(last.time - first.time)), zone_text(last.time).replace("Z", "UTC")
+        items.append(sentence(f"{_time(first.time)} to {_time(last.time)} {zone}, {span}", "plain", width))
     if first.lsn is not None and last.lsn is not None:
         items.append(((f"{lsn_text(first.lsn)} to {lsn_text(last.lsn)}", "lsn"),))
     return items
 
 
 def _time(time: int, *, digits: int = 0) -> str:
-    """A time with `digits` digits of the second's fraction."""
-    seconds, _, rest = time_text(time).replace("T", " ").partition(".")
+    """A local time, without its zone, with `digits` digits of the second's fraction."""
+    seconds, _, rest = time_text(to_local(time)).replace("T", " ").partition(".")
     return seconds + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
 
 

@@ -12,6 +12,7 @@ from pgtail.pgoutput.scalars import Point, parse_lsn, time_text
 from tests.support.encode import begin, commit, insert, relation
 from tests.support.render import WAYS, need_compiled, render
 from tests.support.run import decode
+from tests.support.zones import zone
 
 NOW = 848_664_123_456_789
 """2026-11-22T12:02:03.456789Z in microseconds since 2000."""
@@ -41,6 +42,40 @@ def test_times(text: str, time: str) -> None:
     assert found.lsn is None
     assert found.time is not None
     assert time_text(found.time) == time
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-11-22T10:00", "2026-11-22T09:00:00.000000Z"),
+        ("2026-07-22T10:00", "2026-07-22T08:00:00.000000Z"),
+        ("2026-07-22T10:00Z", "2026-07-22T10:00:00.000000Z"),
+        ("2026-07-22T10:00+05:30", "2026-07-22T04:30:00.000000Z"),
+        ("today", "2026-11-21T23:00:00.000000Z"),
+        ("yesterday", "2026-11-20T23:00:00.000000Z"),
+        ("9:30", "2026-11-22T08:30:00.000000Z"),
+        ("9:30Z", "2026-11-22T09:30:00.000000Z"),
+        ("2h", "2026-11-22T10:02:03.456789Z"),
+        ("2026-10-25T01:59:59", "2026-10-24T23:59:59.000000Z"),
+        ("2026-10-25T03:00", "2026-10-25T02:00:00.000000Z"),
+        ("2026-03-29T03:00", "2026-03-29T01:00:00.000000Z"),
+        ("1890-01-01", "1889-12-31T23:06:32.000000Z"),
+    ],
+)
+def test_local_times(text: str, time: str) -> None:
+    with zone("Europe/Berlin"):
+        found = point_of(text, NOW)
+    assert found.time is not None
+    assert time_text(found.time) == time
+    assert found.local == (text[-1] != "Z" and "+" not in text and text != "2h")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("2026-10-25T02:30", "show it twice"), ("2026-03-29T02:30", "never show it")]
+)
+def test_a_local_time_that_is_not_one(text: str, words: str) -> None:
+    with zone("Europe/Berlin"), pytest.raises(ValueError, match=rf"{words}; give its offset from UTC: \+02 or \+01"):
+        point_of(text, NOW)
 
 
 def test_an_lsn() -> None:

@@ -116,7 +116,7 @@ def test_every_setting_is_the_default_of_an_option() -> None:
         used |= {key_of(one) for one in configured}
         for one in configured:
             assert SETTINGS[key_of(one)] == kind(one), one.name
-    assert used == set(SETTINGS)
+    assert used == set(SETTINGS) - {"timezone"}, "for --utc"
 
 
 def kind(parameter: click.Parameter) -> str:
@@ -154,7 +154,7 @@ def test_spark_refuses_to_run_if_values_are_masked(file: Path, tmp_path: Path) -
     [
         ('slto = "a"', "unknown key slto; did you mean slot?"),
         ("colour = 1", "unknown key colour; did you mean color?"),
-        ("xyzzy = 1", "unknown key xyzzy; there are dsn, slot, publication,"),
+        ("xyzzy = 1", "unknown key xyzzy; there are dsn, timezone, slot, publication,"),
         ("slot = 5", "slot: expected a string, found an integer"),
         ("max-rows = -1", "max-rows: expected a non-negative integer, found an integer"),
         ("max-rows = true", "max-rows: expected a non-negative integer, found a boolean"),

@@ -13,6 +13,7 @@ from pgtail.commands.options import ReportOptions, Verbosity
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.commands.spark import Dataset
 from pgtail.commands.spark_options import SparkOptions, VerifyOptions
+from pgtail.pgoutput.scalars import Point
 from pgtail.storage import StorageOptions
 
 CHANGES = ["-t", "a.*", "-t", "b", "--watch", "--every", "2m", "--master", "yarn", "--conf", "a=b"]
@@ -43,7 +44,7 @@ def test_every_option_of_a_command_is_passed_on(
         out="out",
         tables=("a.*", "b"),
         compact="--compact" in more,
-        until="0/10" if with_state else None,
+        until=Point(lsn=0x10) if with_state else None,
         allow_gap=with_state,
         retain=30 if with_state else 3600,
         watch=True,
@@ -89,7 +90,7 @@ def test_every_option_of_verify_is_passed_on(monkeypatch: pytest.MonkeyPatch) ->
         (["changes", "capture"], "expected CAPTURE... OUT"),
         (["changes", "--watch", "--compact", "capture", "out"], "--watch merges small files by itself"),
         (["state", "--watch", "--until", "0/1", "capture", "out"], "--watch does not end"),
-        (["all", "--until", "someday", "capture", "out"], "--until: 'someday' is neither an LSN"),
+        (["all", "--until", "someday", "capture", "out"], "invalid value for '--until': 'someday' is neither an LSN"),
         (["tables", "--every", "soon", "capture", "out"], "'soon' is not a time such as 30s"),
         (["tables", "capture", "ftp://host/out"], "ftp:// is no storage"),
         (["verify", "out", "shop"], "expected CAPTURE... OUT DSN"),

@@ -13,10 +13,11 @@ from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.connection import PINNED
+from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.slots import Creation
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import snapshot_plan
-from pgtail.postgres.table_copy import CopyForm, RecoveryConflict, copy_part
+from pgtail.postgres.table_copy import CopyForm, copy_part
 from tests.support.copied_tables import connector_to, copied, snapshot_of
 from tests.support.servers import Database, since
 from tests.support.standbys import standby_of

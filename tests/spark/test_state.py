@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.capture.recorder import Recorder
+from pgtail.changes.commit_range import point_of
 from pgtail.cli import main
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import survey
@@ -30,7 +31,7 @@ from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.state.increment import next_increment
-from pgtail.spark.state.settings import until_of
+from pgtail.spark.state.settings import bound_of
 from pgtail.storage import locate
 from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
@@ -332,7 +333,7 @@ def test_the_state_as_of_then(spark: Any, world: World, tmp_path: Path) -> None:
     ],
 )
 def test_until_is_an_lsn_or_a_time(text: str, expected: object) -> None:
-    assert until_of(text) == expected
+    assert bound_of(point_of(text)) == expected
 
 
 @pytest.mark.parametrize(

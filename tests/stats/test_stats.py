@@ -267,7 +267,7 @@ def test_contents_of_the_report(page: Callable[..., str]) -> None:
 def test_columns_without_room_go_below_the_first(page: Callable[..., str]) -> None:
     text = page(*arguments_of(capture("A_dml", "p1")), width=40)
     for words in (
-        "  2026-11-20 22:06:14 to 2026-11-20\n  22:06:14, 63 ms\n",
+        "  2026-11-20 22:06:14 to 2026-11-20\n  22:06:14 UTC, 63 ms\n",
         "  public.t_default\n    inserts 317  updates 12  deletes 292\n    truncates 0  bytes 25.9 kB\n",
         "  bytes up to\n    half 47 bytes  95 % 3.9 kB\n    99 % 18.5 kB  the largest 18.5 kB\n",
         "  xid 829  0/1996908  22:06:14\n    rows 300  bytes 18.5 kB  took < 2 ms\n",

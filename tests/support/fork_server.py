@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib import import_module
@@ -161,6 +162,7 @@ def serve(descriptor: int) -> None:
             _watch(pid, answers)
     os.environ.clear()
     os.environ.update(environment)
+    time.tzset()
     os.chdir(folder)
     sys.argv = ["-c", *arguments]
     main()

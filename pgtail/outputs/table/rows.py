@@ -9,10 +9,11 @@ from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, Table
 from pgtail.changes.relations import Relation, differences
 from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.choice import MAYBE, ColumnChoice
+from pgtail.outputs.fields import local_time
 from pgtail.outputs.rows import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
-from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
 from pgtail.terminal.values import BARE, MORE, NULL, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
@@ -169,7 +170,7 @@ class RowFormatter:
             if message.reply_requested:
                 values.append(_sized("reply requested", "note"))
         if event.time is not None:
-            values.append(_sized(time_text(event.time).replace("T", " "), "dim"))
+            values.append(_sized(local_time(event.time), "dim"))
         return TableRow(_CLIENT, _sized(event.client, "dim"), _NO_KEY, values)
 
     def schema(self, event: SchemaChange) -> TableRow:

@@ -33,10 +33,11 @@ from pgtail.native import Scanner, compiled
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
+from pgtail.outputs.fields import local_time
 from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage
 from pgtail.outputs.table.rows import MARGIN, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text, time_text
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 from pgtail.terminal import layout
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import Item, padding, sentence, sized, wrap_sized
@@ -247,7 +248,7 @@ class TableOutput(Output):
         if lsn is not None:
             items.append(((lsn_text(lsn), "lsn"),))
         if when is not None:
-            items.append(((time_text(when).replace("T", " "), "plain"),))
+            items.append(((local_time(when), "plain"),))
             items.append(((age(self._now() - when), "dim"),))
         return items
 

@@ -6,8 +6,8 @@ import datetime
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pgtail.changes.commit_range import point_of
 from pgtail.errors import OptionError
+from pgtail.pgoutput.scalars import Point
 
 _EPOCH: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
@@ -34,10 +34,9 @@ class Settings:
         return "history" if self.history else "state"
 
 
-def until_of(text: str) -> int | datetime.datetime:
-    """An LSN or a time, as --until of the other commands takes them. Raises OptionError."""
+def bound_of(point: Point) -> int | datetime.datetime:
+    """The value of `until` for an LSN or a time. Raises OptionError."""
     try:
-        point = point_of(text)
         return _EPOCH + datetime.timedelta(microseconds=point.time or 0) if point.lsn is None else point.lsn
-    except (ValueError, OverflowError) as error:
+    except OverflowError as error:
         raise OptionError(f"--until: {error}") from None
