@@ -28,6 +28,7 @@ from pgtail.commands.selection import (
     no_quotes,
     tell_filter,
     tell_note,
+    tell_nothing_passed,
     tell_unmasked,
     without_change,
 )
@@ -106,6 +107,7 @@ class Decode:
                     assembler.close()
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
+        tell_nothing_passed(pipeline, whole=whole and options.filter.since is None)
         tell_filter(filter_)
         return self._damaged or pipeline.damaged or unmasked
 
