@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final
 
-from pgtail.capture.recorder import Recorder
-from pgtail.capture.row_frames import row_frame
+from pgtail.capture.recorder import Recorder, RunLimits
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.errors import InputError
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, Unknown
-from pgtail.pgoutput.frames import SEPARATED
 from pgtail.pgoutput.kinds import Role, messages, stream_xid
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.schema import Relation, Type
@@ -58,6 +56,15 @@ class _Positions:
     def add(self, position: int) -> None:
         """Note that this position was recorded."""
         self._positions.append(position)
+
+    def add_all(self, positions: bytes) -> None:
+        """Note that these were recorded, native unsigned integers of 8 bytes, which rise."""
+        self._positions.frombytes(positions)
+
+    @property
+    def last(self) -> int:
+        """The last one; 0 if there is none."""
+        return self._positions[-1] if self._positions else 0
 
 
 class DumpConverter:
@@ -106,13 +113,14 @@ class DumpConverter:
                 raw = raw[:1] + raw[5:]
             self._ordinary(message, frame + raw)
 
-    def take_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        """Record rows of the open transaction undecoded; returns where the first message starts to decode."""
-        if framing == SEPARATED or self._segment is not None:
-            return pos
-        while self._recorder.inside and (found := row_frame(buf, pos, end, framing)) is not None:
-            start, pos = found
-            self._recorder.take(buf[start:pos])
+    def take_run(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
+        """Record ordinary messages undecoded; returns where the first message starts that must be decoded."""
+        begins = None if self._segment is None and not self._skipping else pos
+        while begins != pos < end:
+            begins = pos
+            limits = RunLimits(after=self._commits.last)
+            pos, commits = self._recorder.take_run(buf, pos, end, framing, limits, dump=True)
+            self._commits.add_all(commits)
         return pos
 
     def finish(self) -> None:

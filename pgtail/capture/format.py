@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from pgtail.records import NamedTuple
 
 COPY_DATA: Final = ord("d")
 PARAMETER_STATUS: Final = ord("S")
@@ -29,6 +30,8 @@ _INSIDE, _OUTSIDE = "inside ", "outside"
 SNAPSHOT: Final = "pgtail.snapshot"
 """In a segment of a snapshot: the consistent point, the table's OID, and the number of the part."""
 START: Final = "pgtail.start"
+CONTENTS: Final = "pgtail.contents"
+"""At the end: what the segment contains, as JSON (see contents.py)."""
 POSITION: Final = "pgtail.position"
 END: Final = "pgtail.end"
 TIMELINE: Final = "pgtail.timeline"
@@ -59,6 +62,20 @@ def read_parameter(body: bytes) -> tuple[str, str]:
     name, _, rest = body.partition(b"\0")
     value = rest.partition(b"\0")[0]
     return name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
+
+
+def read_parameters(data: bytes) -> dict[str, str]:
+    """Name and value of each of these ParameterStatus messages; none if there is anything else."""
+    found, pos = {}, 0
+    while pos < len(data):
+        if len(data) - pos < HEAD.size or data[pos] != PARAMETER_STATUS:
+            return {}
+        stop = pos + 1 + HEAD.unpack_from(data, pos)[1]
+        name, value = read_parameter(data[pos + HEAD.size : stop])
+        if stop <= pos + HEAD.size or stop > len(data):
+            return {}
+        found[name], pos = value, stop
+    return found
 
 
 def transaction_parameter(format_: str, before: tuple[int, int, int] | None) -> dict[str, str]:
@@ -109,7 +126,7 @@ SNAPSHOT_CLOSED: Final = ".snapshot.pgcap"
 SNAPSHOT_OPEN: Final = ".snapshot.pgcap.part"
 """Suffix of one that is being written."""
 
-_NAME: Final = re.compile(r"([0-9A-F]{16})-([0-9A-F]{10})")
+_NAME: Final = r"([0-9A-F]{16})-([0-9A-F]{10})"
 
 
 class SegmentName(NamedTuple):
@@ -131,7 +148,7 @@ class SegmentName(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """Parse a file name without its suffix; None if it is no segment's."""
-        match = _NAME.fullmatch(text)
+        match = re.fullmatch(_NAME, text)
         return None if match is None else cls(int(match[1], 16), int(match[2], 16))
 
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import (
-    COPY_DATA,
     FORMAT,
     GAP,
     HEAD,
@@ -25,26 +25,22 @@ from pgtail.capture.format import (
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import drop_uncut, open_state
 from pgtail.capture.state import CaptureState, Gap, StateFile, TableSnapshot
-from pgtail.capture.tracker import ROWS, StreamTracker
+from pgtail.capture.tracker import StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
 from pgtail.native import compiled
-from pgtail.pgoutput.decoder import XLOG_DATA, XLOG_HEADER_SIZE
-from pgtail.pgoutput.frames import LENGTH
+from pgtail.pgoutput.cursor import Buffer
+from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Begin
 
-_FRAME: Final = struct.Struct(">IB24xB")
-"""The start of a frame with a message: the length before it, its tag, the message's tag."""
 _COMMIT_TIME: Final = struct.Struct(">q")
 """Of Begin, after the commit LSN."""
-_LATER: Final = (1 << 63) - 1
-"""A time after all others."""
 _BEGIN: Final = TAGS[Begin]
 _BEGIN_SIZE: Final = XLOG_HEADER_SIZE + 21
-_LEAST_ROW: Final = XLOG_HEADER_SIZE + 9
-"""Sizes of frames with such messages."""
+"""The size of its frame."""
+_LSN_SIZE: Final = 8
 
 _STATE_INTERVAL: Final = 10.0
 """Seconds between two writes of the state while the server is idle."""
@@ -60,22 +56,19 @@ class Rotation:
     sync_interval: float = 1.0
 
 
-def copied_rows(frames: bytes, pos: int, room: int) -> tuple[bytes, int, int]:
-    """The row messages at `pos`, frames after their lengths, as CopyData messages, until these have `room` bytes.
+class RunLimits(NamedTuple):
+    """Where take_run() stops outside of transactions.
 
-    Returns them, how many there are, and the position of the first other frame.
+    Before the Begin of a transaction that commits at or before the LSN `after`, after the LSN `until` or after the time
+    `latest`, and after a transaction that ends at `until`.
     """
-    parts, rows = list[bytes](), 0
-    end = len(frames) - _FRAME.size
-    while pos <= end and room > 0:
-        size, kind, tag = _FRAME.unpack_from(frames, pos)
-        if kind != XLOG_DATA or tag not in ROWS or size < _LEAST_ROW:
-            break
-        stop = pos + LENGTH.size + size
-        parts += HEAD.pack(COPY_DATA, size + LENGTH.size), frames[pos + LENGTH.size : stop]
-        room -= HEAD.size + size
-        rows, pos = rows + 1, stop
-    return b"".join(parts), rows, pos
+
+    after: int = 0
+    until: int = (1 << 64) - 1
+    latest: int = (1 << 63) - 1
+
+
+NO_LIMITS: Final = RunLimits()
 
 
 class Recorder:
@@ -105,8 +98,9 @@ class Recorder:
         self._rotation = rotation
         self._compress = compress
         fast = compiled()
-        self._copied_transactions = None if fast is None else fast.copied_transactions
+        self._copied_messages = None if fast is None else fast.copied_messages
         self._stream = StreamTracker(start)
+        self._contents = ContentsCounter()
         self._segment: SegmentWriter | None = None
         self._finished: list[SegmentWriter] = []
         """Segments to close when their last transaction is complete."""
@@ -165,6 +159,7 @@ class Recorder:
                 self._divide_before(frame)
             segment = self._segment_for(frame)
             boundary = self._stream.take(frame)
+            self._contents.take(frame)
         except (IndexError, struct.error) as error:
             raise Malformed("the message is cut off", offset=len(frame)) from error
         segment.add(frame)
@@ -177,37 +172,38 @@ class Recorder:
         if segment.pending >= self._rotation.sync_size or (boundary and self._finished):
             self.sync()
 
-    def take_transactions(self, frames: bytes, pos: int, until: int, until_time: int | None = None) -> int:
-        """Record whole transactions of rows at `pos`, or rows of the open transaction; faster than take().
+    def take_run(
+        self, buf: Buffer, pos: int, end: int, framing: int, limits: RunLimits = NO_LIMITS, *, dump: bool = False
+    ) -> tuple[int, bytes]:
+        """Record ordinary messages of buf[pos:end] as take() does, faster: whole transactions, or rows of the open one.
 
-        `frames` stand after their lengths. Stops before the Begin of a transaction that commits after the position
-        `until` or the time `until_time`, and after one that ends at `until`. Returns the position of the first frame
-        that was not recorded.
+        `framing` is one of pgoutput/frames.py. Messages of a `dump` are checked, and have one LSN. Returns where the
+        first message starts that was not recorded, and the commit LSNs of whole transactions as native unsigned
+        integers of 8 bytes.
         """
         segment, stream, place = self._segment, self._stream, self._next_place()
-        if place is not None:
-            until = min(until, place - 1)
-        if segment is None or self._next_head is not None or (self._finished and not stream.inside):
-            return pos
+        if self._copied_messages is None or segment is None or self._next_head is not None:
+            return pos, b""
+        if self._finished and not stream.inside:
+            return pos, b""
         room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
-        transactions = 0
+        until = limits.until if place is None else min(limits.until, place - 1)
+        messages, commits, rows, end_lsn, pos = self._copied_messages(
+            buf, pos, end, framing, dump, stream.inside, room, limits.after, until, limits.latest
+        )
         if stream.inside:
-            messages, rows, pos = copied_rows(frames, pos, room)
             stream.add_rows(rows)
-        elif self._copied_transactions is not None:
-            latest = _LATER if until_time is None else until_time
-            messages, transactions, rows, end_lsn, pos = self._copied_transactions(frames, pos, room, until, latest)
-            if transactions:
-                stream.add_transactions(rows, end_lsn)
-        else:
-            return pos
+        elif commits:
+            stream.add_transactions(rows, end_lsn)
+        self._contents.take_run(messages)
+        transactions = len(commits) // _LSN_SIZE
         count = 2 * transactions + rows
         self.transactions += transactions
         self.messages += count
         self.bytes += segment.add_frames([messages], count) - count * HEAD.size
         if segment.pending >= self._rotation.sync_size or (self._finished and stream.complete):
             self.sync()
-        return pos
+        return pos, commits
 
     def reached(self, position: int) -> None:
         """Note that the server has nothing more up to this position."""
@@ -310,6 +306,7 @@ class Recorder:
         before = (stream.changes, stream.messages, stream.ordinal) if stream.inside else None
         head |= transaction_parameter(head[FORMAT], before)
         segment.start(head, stream.repeated())
+        self._contents.start(head, inside=stream.inside)
         self._predecessor = str(name)
         return segment
 
@@ -339,7 +336,7 @@ class Recorder:
             self._write_state()
 
     def _finish(self, segment: SegmentWriter) -> None:
-        segment.finish(self.whole)
+        segment.finish(self.whole, self._contents.text())
         self._segment = None
         self._finished.append(segment)
         self.sync()

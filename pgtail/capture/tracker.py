@@ -25,7 +25,7 @@ _TAG: Final = XLOG_HEADER_SIZE
 _BODY: Final = _TAG + 1
 
 _BEGINS: Final = tags(Role.BEGIN)
-ROWS: Final = tags(Role.ROW)
+_ROWS: Final = tags(Role.ROW)
 _ENDS: Final = tags(Role.END, Role.OUTCOME)
 """Messages that end a transaction, or come outside of one."""
 _COMMIT_LSN, _END_LSN = 1, 9
@@ -92,7 +92,7 @@ class StreamTracker:
     def take(self, frame: bytes) -> bool:
         """Advance by a frame. Returns whether the last transaction is complete. Raises struct.error, IndexError."""
         tag = frame[_TAG]
-        if tag in ROWS:
+        if tag in _ROWS:
             self.add_rows(1)
         elif tag in _BEGINS:
             self._position = self._begins_at(frame)

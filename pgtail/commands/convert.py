@@ -81,7 +81,8 @@ def _record(
         for item in input_.items():
             if isinstance(item, Chunk):
                 if item.in_stream is False:
-                    item.pos = converter.take_rows(item.buf, item.pos, item.end, item.framing)
+                    item.pos = converter.take_run(item.buf, item.pos, item.end, item.framing)
+                    coverage.used(converter.recorded or None)
                 continue
             message, lsn, _, clock = item
             converter.feed(message, decoder.raw, lsn, clock)

@@ -6,7 +6,6 @@ import os
 import stat
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 from pgtail.changes.assembler import Assembler
@@ -14,6 +13,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of, with_table_cure
+from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
 from pgtail.commands.selection import (
     build_redaction,
@@ -25,7 +25,7 @@ from pgtail.commands.selection import (
     tell_unmasked,
 )
 from pgtail.commands.server_options import EndOptions, StreamOptions
-from pgtail.commands.sinks import DirectorySink, FileSink, continue_file
+from pgtail.commands.sinks import FileSink, continue_file
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
@@ -36,6 +36,7 @@ from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
+from pgtail.records import replace
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits

@@ -108,7 +108,7 @@ cdef object cell_value(const Cell *cell):
     return value if cell.kind == c"t" else BinaryCell(value)
 
 
-# ==== undecoded row messages: of stream segments (changes/streaming.py), and to record =============================
+# ==== undecoded row messages of stream segments (changes/streaming.py) =============================================
 
 def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
     """Row messages of one (sub)transaction in a stream segment: see KeptRows in changes/streaming.py."""
@@ -136,10 +136,10 @@ cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int fra
                 if stop < 0:
                     break
                 at = pos + framing + HEADER
-                if kept_row_end(buf, at, stop) != stop:
+                if row_message_end(buf, at, stop, 4) != stop:
                     break
             else:
-                at, stop = pos, kept_row_end(buf, pos, end)
+                at, stop = pos, row_message_end(buf, pos, end, 4)
                 if stop < 0 or stop >= end or buf[stop] != c"\n" or stop - at > LARGE:
                     break
             if first:
@@ -182,13 +182,13 @@ cdef int put_frame(Out *out, const uint8_t *buf, Py_ssize_t start, Py_ssize_t st
     return 0
 
 
-cdef Py_ssize_t kept_row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end) noexcept:
-    """Where a row message with an xid ends; DECLINED if it is another message or incomplete."""
+cdef inline Py_ssize_t row_message_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int xid_size) noexcept:
+    """Where a row message ends, with an xid or without; DECLINED if it is another message or incomplete."""
     cdef uint8_t tag, kind
-    if end - pos < 12:
+    if end - pos < 8 + xid_size:
         return DECLINED
-    tag, kind = buf[pos], buf[pos + 9]
-    pos += 10
+    tag, kind = buf[pos], buf[pos + xid_size + 5]
+    pos += xid_size + 6
     if tag == c"I":
         return skip_tuple(buf, pos, end, -1) if kind == c"N" else DECLINED
     if (tag != c"U" and tag != c"D") or (kind != c"K" and kind != c"O" and not (kind == c"N" and tag == c"U")):
@@ -201,61 +201,6 @@ cdef Py_ssize_t kept_row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end)
             return DECLINED
         pos += 1
     return skip_tuple(buf, pos, end, -1)
-
-
-cdef inline Py_ssize_t row_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end) noexcept:
-    """Where the frame at `pos` ends, which is a row message outside of stream segments; DECLINED if it is another."""
-    cdef Py_ssize_t stop = frame_end(buf, pos, end, 4)
-    cdef uint8_t tag
-    if stop < pos + 4 + HEADER + 9:
-        return DECLINED
-    tag = buf[pos + 4 + HEADER]
-    return stop if tag == c"I" or tag == c"U" or tag == c"D" else DECLINED
-
-
-cdef int put_copy_data(Out *out, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t stop) except -2:
-    """A frame after its length as a CopyData message, whose length counts itself."""
-    reserve(out, 1 + stop - pos)
-    put_char(out, c"d")
-    put_length(out, stop - pos)
-    put(out, buf + pos + 4, stop - pos - 4)
-    return 0
-
-
-def copied_transactions(bytes frames, Py_ssize_t pos, Py_ssize_t room, uint64_t until, int64_t latest):
-    """Whole transactions of row messages, as Recorder.take_transactions() in capture/recorder.py takes them.
-
-    Returns them as CopyData messages, how many there are, their rows, the end LSN of the last one, and the position of
-    the first frame that is left. Transactions that are not complete, or reach `room` before their end, are left.
-    """
-    cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
-    cdef Py_ssize_t end = PyBytes_GET_SIZE(frames), at, stop, body, whole = 0, of_this, rows = 0, transactions = 0
-    cdef uint64_t end_lsn = 0
-    cdef Out out
-    out.data, out.size, out.room = NULL, 0, 0
-    if not 0 <= pos <= end:
-        raise ValueError("not a part of the buffer")
-    try:
-        while pos < end and out.size < room and end_lsn < until:
-            stop, body = frame_end(buf, pos, end, 4), pos + 4 + HEADER + 1
-            if stop < body + 20 or buf[body - 1] != c"B":
-                break
-            if u64(buf + body) > until or <int64_t>u64(buf + body + 8) > latest:
-                break
-            at, of_this = pos, 0
-            while stop >= 0 and out.size < room:
-                put_copy_data(&out, buf, at, stop)
-                at, of_this = stop, of_this + 1
-                stop = row_end(buf, at, end)
-            stop, body = frame_end(buf, at, end, 4), at + 4 + HEADER + 1
-            if out.size >= room or stop < body + 25 or buf[body - 1] != c"C":
-                break
-            put_copy_data(&out, buf, at, stop)
-            end_lsn = max(end_lsn, u64(buf + body + 9))
-            transactions, rows, whole, pos = transactions + 1, rows + of_this - 1, out.size, stop
-        return PyBytes_FromStringAndSize(out.data, whole), transactions, rows, end_lsn, pos
-    finally:
-        PyMem_Free(out.data)
 
 
 # ==== frames from a connection, each after its length ==============================================================

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pgtail.capture.recorder import Recorder
+from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.capture.upload import Uploader
 from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
-from pgtail.pgoutput.frames import LENGTH
+from pgtail.pgoutput.frames import LENGTH, LENGTHS
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
@@ -24,8 +24,6 @@ from pgtail.replication.record_plan import head_of_server
 
 _LSN: Final = struct.Struct(">Q").unpack_from
 _DATA, _KEEPALIVE = b"wk"
-_NEVER: Final = (1 << 64) - 1
-"""A position after all others."""
 _CLOSING: Final = 10.0
 """Seconds that closing the last segment may take."""
 _RATE_OVER: Final = 2.0
@@ -116,9 +114,11 @@ class RecordThread(ConsumerThread):
 
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other one."""
-        pos = self._recorder.take_transactions(
-            frames, pos, _NEVER if self._until is None else self._until, self._until_time
+        limits = RunLimits(
+            until=NO_LIMITS.until if self._until is None else self._until,
+            latest=NO_LIMITS.latest if self._until_time is None else self._until_time,
         )
+        pos, _ = self._recorder.take_run(frames, pos, len(frames), LENGTHS, limits)
         self._check_until()
         return pos
 

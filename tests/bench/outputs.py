@@ -14,7 +14,7 @@ from tests.bench.workload import WORK, Backlog
 
 _ROUNDS = 3
 _NULL = Path("/dev/null")
-_CSV = WORK / "csv"
+_CSV, _CAPTURE = WORK / "csv", WORK / "capture"
 
 _DECODE: dict[str, list[str]] = {
     "-o json": ["-o", "json"],
@@ -56,20 +56,26 @@ def _commands(backlog: Backlog) -> dict[str, list[str | Path]]:
         name: [pgtail, "decode", *options, backlog.lengths] for name, options in _DECODE.items()
     }
     found["pgtail stats"] = [pgtail, "stats", "-o", "json", backlog.lengths]
+    found["pgtail record --from"] = [pgtail, "record", "-D", _CAPTURE, "--from", backlog.lengths]
     found["pgtail inspect"] = [pgtail, "inspect", "-o", "json", backlog.lengths]
     return found
+
+
+def _remove_outputs() -> None:
+    for directory in (_CSV, _CAPTURE):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _measured(title: str, commands: dict[str, list[str | Path]], before: list[str]) -> Table:
     runs: dict[str, list[Run]] = {name: [] for name in commands}
     for _ in range(_ROUNDS):
         for name, command in commands.items():
-            shutil.rmtree(_CSV, ignore_errors=True)
+            _remove_outputs()
             try:
                 runs[name].append(run([*before, *command], _NULL))
             except Failed as failed:
                 raise SystemExit(f"{name} failed: {failed}") from failed
-    shutil.rmtree(_CSV, ignore_errors=True)
+    _remove_outputs()
     table = Table(title=f"{title}; medians of {_ROUNDS} in turn", title_justify="left", box=None)
     table.add_column("output", no_wrap=True)
     for heading in ("CPU s", "least-most", "of -o json", "peak MB"):

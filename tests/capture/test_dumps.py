@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from pgtail.cli import main
-from tests.support.captures import read, segments
+from tests.support.captures import data_frames, lengths, read, segments
 from tests.support.corpus import Capture, capture, captures
 from tests.support.every import every
 from tests.support.forms import FORMS
+from tests.support.render import WAYS, Way, rows_by
 
 STREAMS = [
     found
@@ -85,3 +88,59 @@ def test_a_directory_that_contains_a_capture(tmp_path: Path) -> None:
     result = record(tmp_path / "capture", "--from", dump)
     assert result.exit_code == 2
     assert "holds a capture already" in result.stderr
+
+
+def recorded_by(way: Way, directory: Path, *dumps: Path, encoding: str = "utf8") -> tuple[int, str, dict[str, bytes]]:
+    """Exit status, what was told, and the files."""
+    with rows_by(way):
+        result = record(directory, "--no-compress", "--encoding", encoding, *(f"--from={dump}" for dump in dumps))
+    files = {path.name: path.read_bytes() for path in directory.iterdir()} if directory.exists() else {}
+    return result.exit_code, result.stderr, files
+
+
+def in_both_ways(folder: Path, *dumps: Path, encoding: str = "utf8") -> int:
+    """Record these dumps with the scanner and without, and compare; returns the exit status."""
+    found = [recorded_by(way, folder / way, *dumps, encoding=encoding) for way in WAYS]
+    for way in WAYS:
+        shutil.rmtree(folder / way, ignore_errors=True)
+    assert found[0] == found[1]
+    return found[0][0]
+
+
+@pytest.mark.parametrize("form", ["lengths", "recvlogical", "copydata", "pgcap", "raw"])
+@pytest.mark.parametrize("found", STREAMS[:: every(4)], ids=str)
+def test_the_scanner_records_what_the_decoder_does(found: Capture, form: str, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    dump.write_bytes(FORMS[form](found))
+    assert in_both_ways(tmp_path, dump, encoding=found.encoding) == 0
+
+
+@pytest.mark.parametrize("form", ["lengths", "recvlogical", "copydata"])
+def test_the_scanner_stops_at_damage_where_the_decoder_does(form: str, tmp_path: Path) -> None:
+    data, choose, statuses = FORMS[form](DML), random.Random(form), []
+    dump = tmp_path / "dump"
+    for _ in range(60 // every(2)):
+        damaged = bytearray(data)
+        damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+        dump.write_bytes(damaged[: choose.choice([len(data), choose.randrange(len(data))])])
+        statuses.append(in_both_ways(tmp_path, dump))
+    assert {0, 1} <= {*statuses}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_scanner_leaves_out_what_the_decoder_does(seed: int, tmp_path: Path) -> None:
+    """Dumps that repeat transactions, lack some, or come in the wrong order."""
+    choose, frames = random.Random(seed), [*data_frames(DML)]
+    dumps = []
+    for number in range(3):
+        first, last = sorted(choose.sample(range(len(frames)), 2))
+        dumps.append(tmp_path / f"{number}")
+        dumps[-1].write_bytes(lengths(frames[: last if number == 0 else len(frames)][0 if number == 0 else first :]))
+    in_both_ways(tmp_path, *dumps)
+
+
+def test_the_positions_of_a_header_become_one(tmp_path: Path) -> None:
+    """A dump may have been written by something that fills them differently."""
+    dump = tmp_path / "dump"
+    dump.write_bytes(lengths([one[:9] + bytes(8) + one[17:] for one in data_frames(DML)]))
+    assert in_both_ways(tmp_path, dump) == 0

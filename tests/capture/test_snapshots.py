@@ -23,6 +23,7 @@ from pgtail.capture.segment import SegmentFrames
 from pgtail.capture.snapshots import open_state
 from pgtail.capture.state import FILE, CaptureState, StateFile, parse_state, read_state, state_json
 from pgtail.errors import InputError
+from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
@@ -177,7 +178,7 @@ def test_no_segment_spans_a_place(tmp_path: Path, seed: int) -> None:
             take(found, transaction(end, *rows[end]))
         elif choice < 0.8:
             data, pos = b"".join(struct.pack(">I", len(one)) + one for one in frames), 0
-            while (pos := found.take_transactions(data, pos, 1 << 62)) < len(data):
+            while (pos := found.take_run(data, pos, len(data), LENGTHS)[0]) < len(data):
                 size = struct.unpack_from(">I", data, pos)[0]
                 found.take(data[pos + 4 : pos + 4 + size])
                 pos += 4 + size

@@ -157,7 +157,7 @@ def test_filter_that_leaves_nothing_names_the_tables_found(dump: Path, more: lis
     count = "note: 0 of 3 transactions matched; the input covers 2000-01-01 00:00Z"
     assert result.stderr == f"pgtail: {count}\npgtail: {note}\n"
     assert decode("-t", "nosuch", "-t", "other", *more, dump).stderr.count("leave nothing") == 0
-    assert decode("--exclude", "*", *more, dump).stderr == result.stderr
+    assert decode("--exclude", "*", *more, dump).stderr.endswith(f"pgtail: {note}\n"), "a message has no table"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def main(path: str) -> None:
                 end = choose.randrange(len(data))
                 taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
         for framing, data in buffers.items():
+            taken += recorded(module, choose, data, framing)
             first, *others = scanners(table)
             assert first.scan(data, 0, len(data), framing) == len(data), "none of this is unusual"
             for scanner in (first, *others):
@@ -65,6 +66,27 @@ def main(path: str) -> None:
                     scanner.leave()
                     taken += scanner.scan(bytes(damaged), 0, len(damaged), framing)
     print(taken + columns(module, choose) + inspected(choose) + copied(module, choose))
+
+
+def recorded(module: Any, choose: random.Random, data: bytes, framing: int) -> int:
+    """The same for what is copied for a capture."""
+    from pgtail.capture.recorder import NO_LIMITS
+
+    def copied(found: bytes, end: int) -> int:
+        rows: int = 0
+        for dump in (False, True):
+            for inside in (False, True):
+                rows += module.copied_messages(found, 0, end, framing, dump, inside, 1 << 20, *NO_LIMITS)[2]
+        return rows
+
+    taken = copied(data, len(data))
+    assert taken, "none of this is unusual"
+    for number in range(MUTATIONS // 9):
+        damaged = bytearray(data)
+        damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
+        end = choose.randrange(len(data)) if number % 2 else len(data)
+        taken += copied(bytes(damaged[:end]), end)
+    return taken
 
 
 def scanners(table: Any) -> Iterator[Any]:

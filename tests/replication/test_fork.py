@@ -154,7 +154,7 @@ def test_without_p_it_reads_the_publications_as_old_as_the_slot(database: Databa
     assert [(line["table"], line["new"]) for line in lines] == [("t", {"id": "1"})]
     assert "note: not reading young (2 tables): newer than the changes of slot s, or not certainly older\n" in words
     assert "reading all" not in words
-    stream(database, "--fork", "s", "--until", "now", command="stats")
+    stream(database, "--fork", "s", "--until", "now", "-o", "json", command="stats")
     words = fails(database, "--fork", "s", "-P", "young", "--until", "now")
     assert "Publications as old as the slot: -P 'o ld'\n" in words
     create_slot(database, "later")

@@ -9,9 +9,10 @@ from typing import TypeAlias
 
 import pytest
 
-from pgtail.capture.recorder import Recorder
+from pgtail.capture.format import copy_data
+from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.native import compiled
-from pgtail.pgoutput.frames import each, walk
+from pgtail.pgoutput.frames import LENGTHS, each, walk
 from tests.support.captures import SMALL, data_frames, whole_streams
 from tests.support.captures import lengths as with_lengths
 from tests.support.corpus import Capture
@@ -41,11 +42,12 @@ def recorded(
     """The files of a capture, the recorder's counts, and where it declined."""
     directory.mkdir()
     recorder, declined = Recorder(directory, {}, rotation=SMALL, compress=False), list[int]()
+    latest = NO_LIMITS.latest if time is None else time
     for number, buffer in enumerate(buffers):
         pos = 0
         while True:
             if not one_by_one:
-                pos = recorder.take_transactions(buffer, pos, until, time)
+                pos = recorder.take_run(buffer, pos, len(buffer), LENGTHS, RunLimits(0, until, latest))[0]
             if pos >= len(buffer) or (recorder.whole >= until and not recorder.inside):
                 break
             start, stop = next(walk(buffer, pos))
@@ -105,26 +107,42 @@ def test_until_a_position_or_a_time(tmp_path: Path, seed: int) -> None:
     assert recorded_by("compiled", tmp_path, buffers, until=until, time=time) == decoded
 
 
-def test_damaged_frames_are_left() -> None:
+def copied(data: bytes, pos: int = 0, *, inside: bool = False, room: int = 1 << 20) -> tuple[bytes, int, int, int]:
+    """What the scanner copies of frames from a server: the messages, transactions, rows, and where it stops."""
     fast = compiled()
     if fast is None:
         need_compiled()
     assert fast is not None
+    found = fast.copied_messages(data, pos, len(data), LENGTHS, False, inside, room, *NO_LIMITS)
+    messages, commits, rows, _, after = found
+    return messages, len(commits) // 8, rows, after
+
+
+def test_damaged_frames_are_left() -> None:
     choose, frames, taken = random.Random(3), with_lengths(transactions(1, 6)[1:]), 0
     for _ in range(3000):
         damaged = bytearray(frames)
         start, stop = choose.choice([*walk(frames)])
         damaged[choose.randrange(start, stop)] = choose.randrange(256)
-        data, transactions_, rows, _, pos = fast.copied_transactions(bytes(damaged), 0, 1 << 20, NEVER, NEVER >> 1)
-        copied = [*each(bytes(damaged[:pos]))]
-        assert data == b"".join(b"d" + (len(one) + 4).to_bytes(4, "big") + one for one in copied)
-        tags = bytes(one[25] for one in copied)
-        assert (tags.count(b"B"), tags.count(b"C"), len(tags)) == (
-            transactions_,
-            transactions_,
-            rows + 2 * transactions_,
-        )
-        taken += transactions_
+        data, count, rows, pos = copied(bytes(damaged))
+        whole = [*each(bytes(damaged[:pos]))]
+        assert data == b"".join(map(copy_data, whole))
+        tags = bytes(one[25] for one in whole)
+        assert (tags.count(b"B"), tags.count(b"C"), len(tags)) == (count, count, rows + 2 * count)
+        taken += count
     for end in range(200):
-        assert fast.copied_transactions(frames[:end], 0, 1 << 20, NEVER, NEVER >> 1)[4] <= end
+        assert copied(frames[:end])[3] <= end
     assert taken > 3000
+
+
+ROWS = [insert("1", "x" * 50), update(["1", None], ["2", None]), delete("2", None), insert("3", "y")]
+FRAMES = with_lengths(map(frame, [begin(), *ROWS, commit(), *ROWS, commit(), begin()]))
+FIRST = next(walk(FRAMES))[1]
+"""Where the first row begins."""
+
+
+@pytest.mark.parametrize(("room", "rows"), [(0, 0), (1, 1), (99, 1), (100, 2), (10_000, 4)])
+def test_rows_of_an_open_transaction_until_there_is_no_room(room: int, rows: int) -> None:
+    bounds = [*walk(FRAMES)][1 : rows + 1]
+    expected = b"".join([copy_data(FRAMES[start:stop]) for start, stop in bounds])
+    assert copied(FRAMES, FIRST, inside=True, room=room) == (expected, 0, rows, bounds[-1][1] if bounds else FIRST)
