@@ -146,6 +146,7 @@ def test_where_and_values_not_sent(dump: Path) -> None:
     assert nothing.status == 0
     assert re.sub(r"note: .*: it", "note: it", nothing.stderr) == (
         "pgtail: note: it holds 2 messages, but no change, read as recvlogical\n"
+        "pgtail: note: 0 of 1 transaction matched; the input covers 2000-01-01 00:00Z\n"
     )
 
 
