@@ -132,7 +132,7 @@ class Decode:
 
     def _every(self, files: tuple[str, ...], run: _Run) -> bool:
         """Read the files; returns whether to their end."""
-        return all(self._file(*found, run) for found in self._expanded(files))
+        return all(self._file(*found, run) for found in self._expanded(files, run.pipeline))
 
     def _files(self, read: Callable[[], bool], pipeline: Pipeline) -> bool:
         """Decode what `read` reads, and complete the output; returns whether it was read to the end, as `read` does."""
@@ -164,15 +164,18 @@ class Decode:
         else:
             pipeline.break_off()
 
-    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
-        """The files; a folder is replaced by the segments of the capture in it."""
+    def _expanded(
+        self, names: tuple[str, ...], pipeline: Pipeline
+    ) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
+        """The files; a folder is replaced by the segments of the capture in it that are to be read."""
+        skipping = pipeline.may_skip and not self._options.strict
         for name in names:
             place = locate(name, self._options.dump.storage)
             folder = name != "-" and place.is_folder()
             if not (folder or name.endswith(CLOSED)):
                 yield place if is_uri(name) else name, None
                 continue
-            verifier = CaptureVerifier(_tell)
+            verifier = CaptureVerifier(_tell, pipeline.skips if skipping else None, self._options.dump.encoding)
             since = self._options.filter.since
             for segment in verifier.capture(place, since) if folder else verifier.segment(place):
                 yield segment, verifier
