@@ -6,18 +6,13 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pgtail.capture.format import CLOSED, OPEN
-from pgtail.capture.verify import CaptureVerifier
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
-from pgtail.changes.redaction import Redaction
 from pgtail.commands.checksums import Coverage, verify
-from pgtail.commands.division import Decoded, processes, why_one, why_whole
-from pgtail.commands.jobs import Counts, Jobs, Link, Task, TurnSink
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
@@ -27,13 +22,14 @@ from pgtail.commands.selection import (
     build_redaction,
     build_types,
     filter_arguments,
+    is_local_file,
     no_quotes,
     tell_filter,
     tell_note,
     tell_unmasked,
     without_change,
 )
-from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
+from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import Stoppable
@@ -44,11 +40,20 @@ from pgtail.inputs.source.window import Window
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pipeline.parts import Described, Part, Walk
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.storage import Location, is_uri, locate
+from pgtail.records import NamedTuple, replace
 from pgtail.terminal.escape import escape
 
+if TYPE_CHECKING:
+    from pgtail.capture.verify import CaptureVerifier
+    from pgtail.changes.redaction import Redaction
+    from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.commands.jobs import Counts, Link, Task, TurnSink
+    from pgtail.pipeline.parts import Described, Part
+    from pgtail.storage import Location
+
+LARGE: Final = 64 << 20
+"""Bytes of a file from which on it is divided by default."""
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
 _HINT: Final = """note: this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
@@ -114,12 +119,13 @@ class Decode:
         try:
             with paged(options.pager and format_.file is None, files), open_target(format_.file) as target:
                 count = self._processes(files, target)
-                sink = TurnSink(target) if count > 1 and isinstance(target, FileSink) else target
+                turns = self._turns(target) if count > 1 else None
+                sink = target if turns is None else turns
                 output = self._given_output or build_output(format_, sink, self._redaction)
                 pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
                 run = _Run(decoder, assembler, pipeline, filter_, output, sink)
                 try:
-                    if not (isinstance(sink, TurnSink) and self._divided(files[0], count, run, sink)):
+                    if turns is None or not self._divided(files[0], count, run, turns):
                         with _hint_if_not_built():
                             whole = self._files(lambda: self._every(files, run), pipeline)
                 finally:
@@ -170,10 +176,16 @@ class Decode:
         """The files; a folder is replaced by the segments of the capture in it that are to be read."""
         skipping = pipeline.may_skip and not self._options.strict
         for name in names:
+            if is_local_file(name) and not name.endswith(CLOSED):
+                yield name, None
+                continue
+            from pgtail.capture.verify import CaptureVerifier
+            from pgtail.storage import locate
+
             place = locate(name, self._options.dump.storage)
-            folder = name != "-" and place.is_folder()
+            folder = place.is_folder()
             if not (folder or name.endswith(CLOSED)):
-                yield place if is_uri(name) else name, None
+                yield place, None
                 continue
             verifier = CaptureVerifier(_tell, pipeline.skips if skipping else None, self._options.dump.encoding)
             since = self._options.filter.since
@@ -233,11 +245,22 @@ class Decode:
 
     def _processes(self, files: tuple[str, ...], target: FileSink | DirectorySink) -> int:
         """In how many processes to decode, if the content of the files allows it."""
-        count = processes(files, self._options)
+        if self._options.jobs == 1 or (self._options.jobs is None and not _is_large(files)):
+            return 1
+        from pgtail.commands.division import processes, why_one  # not loaded for small files
+
+        count = processes(self._options)
         why = None if count == 1 else why_one(files, self._options, target)
         if why is not None:
             self._tell_one(why)
         return count if why is None else 1
+
+    def _turns(self, target: FileSink | DirectorySink) -> TurnSink:
+        """What several processes write to."""
+        from pgtail.commands.jobs import TurnSink
+
+        assert isinstance(target, FileSink)
+        return TurnSink(target)
 
     def _tell_one(self, why: str) -> None:
         if self._options.verbosity.verbose:
@@ -245,6 +268,8 @@ class Decode:
 
     def _divided(self, name: str, count: int, run: _Run, sink: TurnSink) -> bool:
         """Decode a file in several processes; returns whether that is possible."""
+        from pgtail.commands.division import why_whole
+
         dump = self._options.dump
         try:
             with Stoppable(), Source(name) as source:
@@ -262,6 +287,10 @@ class Decode:
 
     def _walk(self, name: str, source: Source, input_: Input, count: int, run: _Run, sink: TurnSink) -> None:
         """Divide a source, and decode its parts in several processes."""
+        from pgtail.commands.division import Decoded
+        from pgtail.commands.jobs import Jobs, Task
+        from pgtail.pipeline.parts import Part, Walk
+
         verbose = self._options.verbosity.verbose
         walk = Walk(input_, build_types(encoding=self._options.dump.encoding))
         decoded = Decoded(source.name, source.size)
@@ -291,6 +320,8 @@ class Decode:
 
     def _work(self, link: Link[Part], name: str, form: type[Input], run: _Run, sink: TurnSink) -> None:
         """What a process does: decode parts until the last one of the input. Raises PgtailError and ClosedPipe."""
+        from pgtail.commands.jobs import Counts
+
         sink.has_turn = link.has_turn
         counts = Counts()
         whole = unmasked = False
@@ -321,6 +352,8 @@ class Decode:
         self, name: str, task: Task[Part], link: Link[Part], form: type[Input], run: _Run, sink: TurnSink
     ) -> tuple[bool, Counts]:
         """Decode one part, and wait for the turn; returns whether to read on, and what is known after it."""
+        from pgtail.commands.jobs import Counts
+
         pipeline, filter_, part, goes_on = run.pipeline, run.filter_, task.part, False
         rows, kept, not_sent = pipeline.rows, pipeline.kept, filter_.not_sent
         self._fed, self._changed = -pipeline.messages, False
@@ -429,6 +462,14 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _is_large(files: tuple[str, ...]) -> bool:
+    """Whether this is one file of LARGE bytes or more."""
+    try:
+        return len(files) == 1 and os.stat(files[0]).st_size >= LARGE
+    except OSError:
+        return False
 
 
 def _is_unfinished(error: InputError, source: Source) -> bool:

@@ -27,6 +27,7 @@ from pgtail.commands.sinks import FileSink
 from pgtail.errors import ClosedPipe, InputError, Interrupted, PgtailError
 from pgtail.files.spool import SpoolFile
 from pgtail.files.stopping import SIGNALS, status_after
+from pgtail.records import Record
 
 IN_MEMORY: Final = 32 << 20
 """Bytes of output that wait in the memory of one process; more are in a temporary file."""
@@ -47,8 +48,7 @@ class Task(Generic[P]):
     known: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Record):
     """What all parts up to here have in common. `settled`: the next one depends on none of them."""
 
     settled: bool = True
