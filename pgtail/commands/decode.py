@@ -6,15 +6,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pgtail.capture.format import CLOSED, OPEN
-from pgtail.capture.verify import CaptureVerifier
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
-from pgtail.changes.redaction import Redaction
 from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
@@ -25,13 +22,14 @@ from pgtail.commands.selection import (
     build_redaction,
     build_types,
     filter_arguments,
+    is_local_file,
     no_quotes,
     tell_filter,
     tell_note,
     tell_unmasked,
     without_change,
 )
-from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
+from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import Stoppable
@@ -42,8 +40,14 @@ from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.storage import Location, is_uri, locate
+from pgtail.records import replace
 from pgtail.terminal.escape import escape
+
+if TYPE_CHECKING:
+    from pgtail.capture.verify import CaptureVerifier
+    from pgtail.changes.redaction import Redaction
+    from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.storage import Location
 
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
@@ -147,10 +151,16 @@ class Decode:
         """The files; a folder is replaced by the segments of the capture in it that are to be read."""
         skipping = pipeline.may_skip and not self._options.strict
         for name in names:
+            if is_local_file(name) and not name.endswith(CLOSED):
+                yield name, None
+                continue
+            from pgtail.capture.verify import CaptureVerifier
+            from pgtail.storage import locate
+
             place = locate(name, self._options.dump.storage)
-            folder = name != "-" and place.is_folder()
+            folder = place.is_folder()
             if not (folder or name.endswith(CLOSED)):
-                yield place if is_uri(name) else name, None
+                yield place, None
                 continue
             verifier = CaptureVerifier(_tell, pipeline.skips if skipping else None, self._options.dump.encoding)
             since = self._options.filter.since

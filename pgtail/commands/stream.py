@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import replace
 from typing import Any
 
 from pgtail.changes.assembler import Assembler
@@ -13,6 +12,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of, with_table_cure
+from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
 from pgtail.commands.selection import (
     build_redaction,
@@ -23,7 +23,7 @@ from pgtail.commands.selection import (
     tell_unmasked,
 )
 from pgtail.commands.server_options import EndOptions, StreamOptions
-from pgtail.commands.sinks import DirectorySink, FileSink, continue_file
+from pgtail.commands.sinks import FileSink, continue_file
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
@@ -34,6 +34,7 @@ from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
+from pgtail.records import replace
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits

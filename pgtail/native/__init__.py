@@ -7,9 +7,10 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from pgtail.pgoutput.cursor import Buffer
+from pgtail.records import NamedTuple
 
 _SCANNER: Final = "pgtail.native._scanner"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail.options import option, size_or_no_limit
+from pgtail.records import NamedTuple, Record
 
 if TYPE_CHECKING:
     from pgtail.files.sink import Sink
@@ -85,8 +85,7 @@ def colors_option() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
+class OutputOptions(Record):
     """The output of changes, where it goes, and what belongs to a single format.
 
     `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit. The fields after

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import psycopg
 from psycopg import pq
@@ -22,6 +22,7 @@ from pgtail.postgres.errors import STANDBY_CONFLICT, Cure, RecoveryConflict, Unr
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
+from pgtail.records import NamedTuple
 
 BATCH: Final = 256 * 1024
 """Bytes of frames that are returned together; one row more."""

@@ -6,7 +6,6 @@ import enum
 import select
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pgtail.errors import OutputError
@@ -15,6 +14,7 @@ from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import each
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.walsender import Session
+from pgtail.records import Record
 from pgtail.replication import trace
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.feedback import Feedback
@@ -49,8 +49,7 @@ class Ending(enum.Enum):
     FULL = "the queue is full"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Record):
     """When to end, and how much the queue may hold. Times in seconds, sizes in bytes; None means no limit."""
 
     seconds: float | None = None

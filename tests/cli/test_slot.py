@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from pgtail.commands.slot_table import render
 from pgtail.postgres import slot_report
 from pgtail.postgres.connection import Connector, parameters
+from pgtail.records import replace
 from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
 from tests.support.limits import within

@@ -10,14 +10,17 @@ import os
 import select
 import stat
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pgtail.capture.format import BEGINNING, CLOSED, OPEN
-from pgtail.capture.segment import SegmentCheck
 from pgtail.errors import InputError
-from pgtail.files.gunzip import MAGIC, Gunzip
+from pgtail.files import MAGIC
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
-from pgtail.storage import Location, Reader
+
+if TYPE_CHECKING:
+    from pgtail.capture.segment import SegmentCheck
+    from pgtail.files.gunzip import Gunzip
+    from pgtail.storage import Location, Reader
 
 _STDIN: Final = 0
 
@@ -52,7 +55,7 @@ class Source(ByteStream):
         self._gunzip: Gunzip | None = None
         self.size: int | None
         """Bytes of the file, before decompression; None for a pipe."""
-        if isinstance(path, Location) and path.path is None:
+        if not isinstance(path, str) and path.path is None:
             self._reader = path.open()
             self.size = self._reader.size
         else:
@@ -149,12 +152,16 @@ class Source(ByteStream):
             self.verified = self._segment_problem() is None
 
     def _unzip(self, rewind: Callable[[int], None] | None) -> None:
+        from pgtail.files.gunzip import Gunzip
+
         named = self.name.endswith((CLOSED, OPEN))
         self._gunzip = Gunzip(self._raw, rewind, checked=b"" if named else BEGINNING)
         self._seekable = False
 
     def _segment_problem(self) -> str | None:
         """What is wrong with a segment that is not compressed; reads all of it."""
+        from pgtail.capture.segment import SegmentCheck
+
         check = self._check or SegmentCheck()
         problem = check.feed_all(iter(lambda: self._raw(CHUNK), b""))
         self._rewind(0)
