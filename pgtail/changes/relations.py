@@ -74,6 +74,8 @@ class Relations:
         """How many Relation messages were seen."""
         self.changes = 0
         """How often `current` changed."""
+        self.incomplete = False
+        """Whether any of them was not described."""
         self.versions: list[Relation] = []
         """Every distinct version; `Relation.version` is the index."""
 
@@ -102,6 +104,7 @@ class Relations:
             version, beyond = len(self.versions), self._types.unknown()
             relation = Relation(oid, "", "", "", (), seen=False, version=version, beyond=beyond)
             self.versions.append(relation)
+            self.incomplete = True
             self.current[oid] = relation
             self.changes += 1
         return relation

@@ -104,6 +104,20 @@ def build_output(
     return RedactedOutput(output, redaction)
 
 
+def why_in_order(options: OutputOptions) -> str | None:
+    """Why the output must be written by one process; None if several may write parts of it."""
+    terminal = to_terminal(options.file)
+    if terminal:
+        return "it goes to a terminal"
+    if options.file is not None and options.file.endswith(GZIP):
+        return "it is compressed"
+    if options.columns or options.changed:
+        return f"{'--columns' if options.columns else '--changed'} needs all tables"
+    name = _format(options, terminal) if options.format_string is None else TEMPLATE
+    why = FORMATS[name].in_order
+    return why and f"-o {name}: {why}"
+
+
 def show_of(options: OutputOptions) -> Show:
     """What is shown of streamed transactions."""
     return Show(options.show_aborted, options.show_uncommitted)

@@ -91,6 +91,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
+        jobs=1,
         verbosity=options.verbosity,
     )
 

@@ -366,3 +366,18 @@ cdef Py_ssize_t skip_row(
             return DECLINED
         pos += 1
     return skip_tuple(buf, pos, end, columns)
+
+
+@cython.final
+cdef class SkippingScanner(Scanner):
+    """Processes rows without an effect: it finds out where their transactions end."""
+
+    cdef public bint stops_outside      # whether a run ends outside of transactions
+
+    cdef Table describe(self, relation):
+        cdef Table table = Table(relation)
+        table.show(False)
+        return table
+
+    cdef bint is_full(self) noexcept:
+        return self.stops_outside and not self.inside

@@ -185,6 +185,15 @@ class Pipeline:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
         self._take(self._assembler.feed(message, lsn, offset))
 
+    def describe(self, message: AnyFrame, lsn: int | None) -> None:
+        """A message from before the messages that are shown: the filter and the output learn the tables in it."""
+        self._take([event for event in self._assembler.feed(message, lsn) if isinstance(event, SchemaChange)])
+
+    @property
+    def settled(self) -> bool:
+        """Whether the stream is outside of transactions, and what follows depends on its tables only."""
+        return self._assembler.outside and self._assembler.settled and not self._prepared
+
     @property
     def may_skip(self) -> bool:
         """Whether skips() may say yes."""
