@@ -116,7 +116,7 @@ class Decode:
             verify(files, dump.storage)
         client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client)
-        whole = unmasked = False
+        whole = unmasked = divided = False
         try:
             with paged(options.pager and format_.file is None, files), open_target(format_.file) as target:
                 count = self._processes(files, target)
@@ -126,7 +126,8 @@ class Decode:
                 pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
                 run = _Run(decoder, assembler, pipeline, filter_, output, sink)
                 try:
-                    if turns is None or not self._divided(files[0], count, run, turns):
+                    divided = turns is not None and self._divided(files[0], count, run, turns)
+                    if not divided:
                         with _hint_if_not_built():
                             whole = self._files(lambda: self._every(files, run), pipeline)
                 finally:
@@ -134,7 +135,8 @@ class Decode:
                     assembler.close()
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
-        tell_nothing_passed(pipeline, whole=whole and options.filter.since is None)
+        if not divided:  # else other processes counted
+            tell_nothing_passed(pipeline, whole=whole and options.filter.since is None)
         tell_filter(filter_)
         return self._damaged or pipeline.damaged or unmasked
 

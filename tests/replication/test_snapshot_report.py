@@ -35,7 +35,7 @@ class Told:
     def detail(self, text: str) -> None:
         """Nothing."""
 
-    trace = detail
+    trace = more = detail
 
     def status(self, parts: Any) -> None:
         """Nothing."""
